@@ -1,4 +1,4 @@
-"""What the documentation says of the code is made from the code, and is not stale."""
+"""The generated parts of the documentation are up to date; links, examples and pictures work."""
 
 from __future__ import annotations
 

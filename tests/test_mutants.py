@@ -1,6 +1,6 @@
 """The list of planted bugs fits the source.
 
-Whether the tests catch them takes minutes, and is what `make mutants` tries.
+`make mutants`, which takes minutes, checks that the tests catch them.
 """
 
 from __future__ import annotations

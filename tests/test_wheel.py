@@ -1,4 +1,4 @@
-"""What `pip install` brings to somebody else's environment: types, fixtures, and metadata that say what is true."""
+"""The wheel in another environment: types, pytest fixtures and correct metadata."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_the_metadata_contains_no_author_and_no_url(wheel: Path) -> None:
 
 
 def test_the_spark_extra_allows_only_tested_versions() -> None:
-    """Another one may break the promise. docs/spark.md says which were tried."""
+    """Other versions may break the guarantee. docs/spark.md says which were tested."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extra = project["optional-dependencies"]["spark"]
     assert [text for text in extra if text.startswith("pyspark")] == ["pyspark>=4.2,<4.4"]

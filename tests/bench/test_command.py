@@ -71,7 +71,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_files(
         text=True,
     ) as run:
         assert run.stdout is not None
-        # The shared broker is up by then, and the generator is at work.
+        # The shared broker is up by then, and the generator is running.
         assert any("warm-up" in line for line in run.stdout)
         children = _children(run.pid)
         run.send_signal(number)

@@ -1,4 +1,4 @@
-"""Every round starts even: what is written stays under what makes the system write back by itself."""
+"""Rounds start even: they write too little for the system to begin write-back by itself."""
 
 from __future__ import annotations
 

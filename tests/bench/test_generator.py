@@ -1,4 +1,4 @@
-"""What the load generator writes is what clients read, and no error of the broker is passed over."""
+"""Clients read what the load generator writes, and it overlooks no error of the broker."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def broker() -> Iterator[fencepost.Broker]:
 
 @pytest.fixture
 def job(broker: fencepost.Broker) -> Job:
-    """A run of one transaction of one producer: it is over as soon as its records are written."""
+    """A run of one transaction of one producer: it ends as soon as its records are written."""
     name = f"generated-{next(numbers)}"
     job = Job(broker.bootstrap_servers, "tv2", topic=name, prefix=name, seconds=30, backoff_ms=1)
     return replace(job, size=100, max_bytes=1)
@@ -56,7 +56,7 @@ def job(broker: fencepost.Broker) -> Job:
 
 @pytest.fixture
 def values(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The values of the records of a batch, which are random otherwise, in their order."""
+    """The values of the records of a batch, in order; without this they are random."""
     made: list[bytes] = []
 
     def next_value(size: int) -> bytes:
@@ -68,7 +68,7 @@ def values(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 def read_all(job: Job, isolation: str, count: int) -> dict[int, list[bytes | None]]:
-    """The values of each partition, as librdkafka reads them; fails when there are fewer or more."""
+    """The values of each partition, as librdkafka reads them; fails if there are fewer or more."""
     consumer = Consumer(
         {
             "bootstrap.servers": job.bootstrap,
@@ -83,7 +83,7 @@ def read_all(job: Job, isolation: str, count: int) -> dict[int, list[bytes | Non
     ended = 0
     while ended < job.partitions:
         message = consumer.poll(30)
-        assert message is not None, "the end of a partition never came"
+        assert message is not None, "the end of a partition was not reached"
         if message.error():
             ended += 1
         else:
@@ -156,7 +156,7 @@ def test_records_sent_outside_transactions_arrive_once(
 
 
 def _written(job: Job) -> int:
-    """The records of a topic, markers not counted; more than the figures tell, which end with the time."""
+    """The records of a topic without markers; more than the figures count, which stop in time."""
     with connect(job.bootstrap) as cluster:
         parts = [ids.TopicPartition(job.topic, n) for n in range(job.partitions)]
         return sum(1 for part in parts for _ in cluster.records(part, isolation="read_committed"))
@@ -233,9 +233,9 @@ def test_a_truncated_reply_is_an_error() -> None:
 def test_an_unreachable_broker_is_reported_with_a_clear_message(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    nobody = f"127.0.0.1:{free_port()}"
+    closed = f"127.0.0.1:{free_port()}"
 
-    assert main(["--bootstrap", nobody]) == 1
+    assert main(["--bootstrap", closed]) == 1
     assert capsys.readouterr().err.startswith("the run failed: ")
 
 

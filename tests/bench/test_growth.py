@@ -1,4 +1,4 @@
-"""Which points of a growth curve are asked of whom, and that the table and the plot say so."""
+"""Which points of a growth curve are measured on which side, and how table and plot show it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FULL = Scale(quick=False)
 
 
 class BrokerOnPaper:
-    """Has a folder and a process that takes no memory, and nothing else."""
+    """A fake: a folder, and a process that uses no memory."""
 
     def __init__(self, data: Path) -> None:
         data.mkdir(parents=True)
@@ -60,8 +60,8 @@ def test_the_table_and_the_plot_mark_points_not_measured_on_apache_kafka(
     values = one_round(load, KAFKA, tmp_path, monkeypatch)
 
     missing = {measure.name for measure in load.measures if measure.name not in values}
-    told = {measure.name for measure in load.measures if "fencepost only" in measure.unit}
-    assert missing == told
+    marked = {measure.name for measure in load.measures if "fencepost only" in measure.unit}
+    assert missing == marked
     (plot,) = load.plots
     left_out = [f"{x:,.0f}" for x, name in plot.points if name in missing]
     said = f"(at {', '.join(left_out)}: fencepost only)"

@@ -1,4 +1,4 @@
-"""What strace prints is read as it stands."""
+"""Parsing the output of strace."""
 
 from __future__ import annotations
 

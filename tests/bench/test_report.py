@@ -1,4 +1,4 @@
-"""Medians, ratios and verdicts, as they are told to people and to machines."""
+"""Medians, ratios and verdicts, as text, JSON and pages."""
 
 from __future__ import annotations
 

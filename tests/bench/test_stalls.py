@@ -1,4 +1,4 @@
-"""The pings beside a large operation: what they count, and that every operation of the load runs."""
+"""The pings beside a large operation: what they count, and that every operation runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plots are well-formed pictures that a reader without eyes can read too."""
+"""Plots are well-formed SVG with a description for screen readers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_plot_is_well_formed_and_describes_itself() -> None:
     assert picture.findtext(f"{SVG}desc") == (
         "µs against ids. ours: 300 at 10, 310 at 1,000. a & b: 5 at 10."
     )
-    assert len(picture.findall(f"{SVG}polyline")) == 1, "one point makes no line"
+    assert len(picture.findall(f"{SVG}polyline")) == 1, "a single point makes no line"
     assert len(picture.findall(f"{SVG}circle")) == 3
 
 
@@ -81,8 +81,8 @@ def test_no_line_is_drawn_across_missing_points() -> None:
     whole, part = (line.attrib["points"].split() for line in picture.iter(f"{SVG}polyline"))
     assert (len(whole), len(part)) == (4, 2)
     assert part[0].split(",")[0] == whole[2].split(",")[0]
-    assert len(list(picture.iter(f"{SVG}circle"))) == 7, "every point is there all the same"
-    assert names(picture)[0].text == "70", "a point alone says its value"
+    assert len(list(picture.iter(f"{SVG}circle"))) == 7, "every point is still drawn"
+    assert names(picture)[0].text == "70", "a single point shows its value"
 
 
 def test_a_picture_has_its_own_background() -> None:
@@ -106,8 +106,8 @@ def test_plots_are_redrawn_from_the_tables_on_the_page(tmp_path: Path) -> None:
     (tmp_path / "performance-details.md").write_text(PAGE)
     (tmp_path / "performance").mkdir()
     assert redraw(page) == [tmp_path / "performance" / "small-transactions.svg"]
-    told = ET.fromstring(redraw(page)[0].read_text()).findtext(f"{SVG}desc")
-    assert told == (
+    description = ET.fromstring(redraw(page)[0].read_text()).findtext(f"{SVG}desc")
+    assert description == (
         "transactions/s against producers. fencepost: 3,044 at 1, 7,990 at 4, 12,519 at 64. "
         "Apache Kafka 4.3.0: 89.9 at 1, 3,465 at 64."
     )

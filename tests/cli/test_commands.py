@@ -1,4 +1,4 @@
-"""All commands alike: exit codes, error messages, help."""
+"""What all commands share: exit codes, error messages, help."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_all_help_pages_have_the_same_layout(
     assert exit_code([*command, option]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith(f"Usage: {' '.join(['fencepost', *command])} [OPTIONS]")
-    assert "..." not in shown.out.partition("\nCommands:")[2], "a sentence is cut"
+    assert "..." not in shown.out.partition("\nCommands:")[2], "a help text is cut off"
     assert re.search(r"^Options:$", shown.out, re.MULTILINE)
     assert re.search(r"^  -h, --help +Show this message and exit\.$", shown.out, re.MULTILINE)
     assert shown.err == ""

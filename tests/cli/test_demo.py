@@ -286,7 +286,7 @@ def test_duplicates_have_their_own_colour_in_the_bar() -> None:
 @pytest.mark.parametrize("doubled", [0, 1, 7_000_000])
 def test_no_text_in_the_picture_is_cut_off(doubled: int) -> None:
     history, options = a_history(doubled=doubled)
-    history.seconds = 60.0  # The last time stands at the edge.
+    history.seconds = 60.0  # Puts the last label at the edge.
     for each in ET.fromstring(draw(history, options)).iter("{http://www.w3.org/2000/svg}text"):
         assert each.text is not None
         width = text_width(each.text, bold="strong" in each.attrib["class"])

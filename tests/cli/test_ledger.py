@@ -45,7 +45,7 @@ def run(home: LedgerCluster, *arguments: str, answer: str | None = None) -> str:
     return result.stdout
 
 
-def told(home: LedgerCluster, *arguments: str) -> Any:
+def run_json(home: LedgerCluster, *arguments: str) -> Any:
     return json.loads(run(home, *arguments, "--json"))
 
 
@@ -62,12 +62,12 @@ def write(
 
 
 def test_create_makes_a_compacted_topic_and_can_be_repeated(home: LedgerCluster) -> None:
-    first = told(home, "create", "--topic", "a-teams", "--partitions", "3")
+    first = run_json(home, "create", "--topic", "a-teams", "--partitions", "3")
     assert (first["created"], first["partitions"]) == (True, 3)
     found = home.cluster.describe_configs(ResourceType.TOPIC, "a-teams")
     assert found["cleanup.policy"].value == "compact"
     assert found["segment.bytes"].value == str(first["segment_bytes"])
-    again = told(home, "create", "--topic", "a-teams")
+    again = run_json(home, "create", "--topic", "a-teams")
     assert (again["created"], again["partitions"]) == (False, 3)
     with pytest.raises(SinkRefused, match=r"cleanup\.policy=delete"):
         run(home, "create", "--topic", "out")
@@ -77,7 +77,7 @@ def test_list_shows_every_id_with_its_last_batch(home: LedgerCluster) -> None:
     write(home, "list-a", 0)
     write(home, "list-a", 1)
     write(home, "list-b", 0, "other")
-    rows = {row["transactional_id"]: row for row in told(home, "list")}
+    rows = {row["transactional_id"]: row for row in run_json(home, "list")}
     assert (rows["list-a"]["query_id"], rows["list-a"]["last_batch"]) == ("q", 1)
     assert rows["list-b"]["query_id"] == "other"
     assert rows["list-a"]["written_ms"] > 1_700_000_000_000
@@ -87,7 +87,7 @@ def test_list_shows_every_id_with_its_last_batch(home: LedgerCluster) -> None:
 
 
 def test_list_reports_an_empty_or_missing_topic(home: LedgerCluster) -> None:
-    told(home, "create", "--topic", "bare", "--partitions", "1")
+    run_json(home, "create", "--topic", "bare", "--partitions", "1")
     assert run(home, "list", "--topic", "bare").strip() == "Topic bare holds no record."
     with pytest.raises(FencepostError, match="fencepost ledger create"):
         run(home, "list", "--topic", "nowhere")
@@ -95,7 +95,7 @@ def test_list_reports_an_empty_or_missing_topic(home: LedgerCluster) -> None:
 
 def test_show_prints_how_a_new_query_would_continue(home: LedgerCluster) -> None:
     write(home, "shown", 0, "p")
-    row = told(home, "show", "shown")
+    row = run_json(home, "show", "shown")
     assert (row["query_id"], row["last_batch"], row["take_over"]) == ("p", 0, "p")
     assert json.loads(row["starting_offsets"]) == {"in": {"0": 42, "1": 7}}
     assert row["state"] == "CompleteCommit"
@@ -111,14 +111,14 @@ def test_adopt_lets_another_query_continue_after_the_given_batch(home: LedgerClu
     store = home.store("adopted")
     batch = Batch("q", 7)
     assert store.decide(store.peek("q", stable=True), batch, SourceUse()).verdict is Verdict.REFUSE
-    row = told(home, "adopt", "adopted", "--query-id", "q", "--last-batch", "6", "--yes")
+    row = run_json(home, "adopt", "adopted", "--query-id", "q", "--last-batch", "6", "--yes")
     assert (row["query_id"], row["last_batch"]) == ("q", 6)
     assert row["starting_offsets"] is None
     assert store.decide(store.peek("q", stable=True), batch, SourceUse()).verdict is Verdict.WRITE
 
 
 def test_adopt_works_for_an_id_without_a_record(home: LedgerCluster) -> None:
-    row = told(home, "adopt", "brand-new", "--query-id", "q", "--last-batch", "-1", "--yes")
+    row = run_json(home, "adopt", "brand-new", "--query-id", "q", "--last-batch", "-1", "--yes")
     assert row["last_batch"] == -1
     store = home.store("brand-new")
     assert (
@@ -159,7 +159,7 @@ def test_an_open_transaction_is_left_alone_without_force(home: LedgerCluster, ho
         command += ["--query-id", "q", "--last-batch", "4"]
     with pytest.raises(FencepostError, match=r"a transaction of .* is open \(state Ongoing\)"):
         run(home, *command)
-    assert told(home, "show", name)["is_settled"] is False
+    assert run_json(home, "show", name)["is_settled"] is False
     run(home, *command, "--force")
     with pytest.raises(ProducerFenced):
         home.cluster.end_txn(identity, commit=True)
@@ -168,9 +168,9 @@ def test_an_open_transaction_is_left_alone_without_force(home: LedgerCluster, ho
 
 def test_forgetting_the_durations_keeps_the_rest(home: LedgerCluster) -> None:
     write(home, "slow", 4, open_ms=90_000)
-    before = told(home, "show", "slow")
+    before = run_json(home, "show", "slow")
     run(home, "forget", "--durations", "slow", "--yes")
-    after = told(home, "show", "slow")
+    after = run_json(home, "show", "slow")
     assert before["longest_open_ms"] >= 90_000
     assert after["longest_open_ms"] == 0
     for name in ("query_id", "last_batch", "fingerprint", "starting_offsets", "topic_ids"):
@@ -181,10 +181,10 @@ def test_a_record_in_an_unknown_format_is_shown_and_can_be_replaced(home: Ledger
     identity = home.begin("future")
     append_record(home.cluster, identity, home.place_of("future"), b'{"v":99,"x":1}')
     home.cluster.end_txn(identity, commit=True)
-    row = told(home, "show", "future")
+    row = run_json(home, "show", "future")
     assert "a newer fencepost has written it" in row["problem"]
     assert row["value"] == '{"v":99,"x":1}'
-    assert next(r for r in told(home, "list") if r["transactional_id"] == "future")["problem"]
+    assert next(r for r in run_json(home, "list") if r["transactional_id"] == "future")["problem"]
     run(home, "adopt", "future", "--query-id", "q", "--last-batch", "3", "--yes")
     assert home.batch_in("future") == 3
 
@@ -213,14 +213,14 @@ def test_a_legacy_entry_is_shown_and_cleared(home: LedgerCluster, how: str) -> N
     }
     home.cluster.txn_offset_commit(identity, group_of(name), offsets)
     home.cluster.end_txn(identity, commit=True)
-    row = told(home, "show", name)
+    row = run_json(home, "show", name)
     assert (row["query_id"], row["old_places"], row["old_entry"]) == ("p", ["out-0"], "in use")
     if how == "adopt":
         run(home, "adopt", name, "--query-id", "q", "--last-batch", "6", "--yes")
         legacy = read_legacy(home.cluster.offset_fetch(group_of(name)), "")
         assert legacy is not None
         assert legacy.entry is None
-        assert told(home, "show", name)["old_entry"] == "moved"
+        assert run_json(home, "show", name)["old_entry"] == "moved"
     else:
         run(home, "forget", name, "--yes")
         assert read_legacy(home.cluster.offset_fetch(group_of(name)), "") is None

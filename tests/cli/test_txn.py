@@ -129,17 +129,17 @@ def test_an_unknown_state_is_refused_with_the_list_of_valid_ones(servers: str) -
 
 
 def test_a_refused_connection_is_reported_at_once_with_what_to_do() -> None:
-    nobody = f"127.0.0.1:{free_port()}"
+    closed = f"127.0.0.1:{free_port()}"
     with pytest.raises(
-        FencepostError, match=f"{nobody}: Connection refused.*fencepost serve"
+        FencepostError, match=f"{closed}: Connection refused.*fencepost serve"
     ) as said:
-        run("list", "--bootstrap-servers", f"{nobody},no-such-host.invalid:9092")
+        run("list", "--bootstrap-servers", f"{closed},no-such-host.invalid:9092")
     assert "no-such-host.invalid:9092: " in str(said.value)
 
 
 def test_a_live_broker_among_dead_ones_is_found(servers: str) -> None:
-    nobody = f"127.0.0.1:{free_port()}"
-    assert "open" in listed(f"{nobody},{servers}")
+    closed = f"127.0.0.1:{free_port()}"
+    assert "open" in listed(f"{closed},{servers}")
 
 
 def test_a_broker_that_accepts_but_does_not_answer_is_named_while_waiting(

@@ -1,7 +1,7 @@
-"""A cluster of prepared answers, and a clock that only pauses advance.
+"""A cluster of scripted responses, and a clock that advances only in pauses.
 
-Every request and every answer passes through real bytes: encoded by one side, decoded by the other,
-in the version that the client chose. `sent` keeps what the broker would have read.
+Requests and responses are really encoded by one side and decoded by the other, in the version that
+the client chose. `sent` keeps the requests as a broker would read them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Prepared = object
 
 
 class ManualClock:
-    """A clock that only pauses advance."""
+    """A clock that advances only in pauses."""
 
     def __init__(self) -> None:
         self.now = 1_000

@@ -1,7 +1,7 @@
 """The client and the broker of this repository, joined by real sockets and a process boundary.
 
-The same is tried against Apache Kafka in tests/compat/test_client_transactions.py, in more detail;
-here stands what every change should be held to at once, and what needs a broker that can be killed.
+tests/compat/test_client_transactions.py tests the same in more detail against Apache Kafka. Here
+are the tests that every change should pass at once, and those that kill the broker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests with retries: places, codes, deadlines, backoff.
+"""Requests with retries: routing, error codes, deadlines, backoff.
 
 Scripted, in virtual time.
 """

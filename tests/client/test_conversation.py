@@ -1,6 +1,6 @@
 """One connection with scripted bytes: versions, login, and matching answers.
 
-The broker's side is played with the same codec, from the other end.
+The tests play the broker with the same codec.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def test_a_truncated_first_batch_is_an_error() -> None:
 
 
 class FetchedHistory:
-    """Returns a random log, and what a read_committed reader should see of it."""
+    """A random log, and what a read_committed reader should see of it."""
 
     def __init__(self, rng: Random, steps: int) -> None:
         self.batches: list[Buffer] = []

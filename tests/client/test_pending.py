@@ -22,15 +22,15 @@ SECONDS = 30
 
 
 def test_a_call_that_was_begun_is_sent_while_the_caller_continues() -> None:
-    heard = threading.Event()
+    received = threading.Event()
 
-    def hear(api: ApiKey, _: Any) -> Any:
+    def receive(api: ApiKey, _: Any) -> Any:
         if api is ApiKey.METADATA:
-            heard.set()
+            received.set()
 
-    with TcpBroker(hear) as broker, connect(broker.address) as cluster:
+    with TcpBroker(receive) as broker, connect(broker.address) as cluster:
         begun = cluster.begin_metadata()
-        assert heard.wait(SECONDS)
+        assert received.wait(SECONDS)
         # Other calls work meanwhile, on the same connection.
         assert cluster.describe_cluster().cluster_id == "tcp"
         assert begun.finish().cluster_id == "tcp"

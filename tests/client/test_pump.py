@@ -1,10 +1,9 @@
-"""Goal: whatever the network and the brokers do, every batch is in the log once and in order, or the writer says no.
+"""Goal: whatever fails, every batch is in the log once and in order, or the writer raises.
 
-Method: two brokers in virtual time that share partitions and keep Kafka's rules for producers (a
-first write is verified and refused while it collides, five batches are remembered, what is out of
-sequence is refused). Randomness decide what goes wrong: connections break before or after a request
-took effect, first writes collide, leaders move. Afterwards the logs are compared with what was
-written.
+Method: two brokers in virtual time that share partitions and follow Kafka's rules for producers (a
+first write is verified, and refused while it collides; five batches are remembered; a batch out of
+sequence is refused). A random generator injects faults: connections break before or after a request
+takes effect, first writes collide, leaders move. Then the logs are compared with what was written.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from tests.client.test_writer import sealed
 IDENTITY = ProducerIdentity("tx", 4000, 3, 2)
 REMEMBERED = 5
 RNG = st.integers(0, 2**32).map(Random)
-"""Seeds instead of hypothesis, which would find endless failures that no writer can finish with."""
+"""Seeds: faults drawn by hypothesis itself would become endless, and no writer could finish."""
 
 
 class Log:

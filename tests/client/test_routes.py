@@ -16,7 +16,7 @@ SEED = Endpoint("seed", 1)
 GROUP = CoordinatorKey(CoordinatorKind.GROUP, "g")
 
 
-def told(**leaders: list[int]) -> MetadataResponse:
+def metadata_with(**leaders: list[int]) -> MetadataResponse:
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=1, host=ONE.host, port=ONE.port),
@@ -38,7 +38,7 @@ def told(**leaders: list[int]) -> MetadataResponse:
 
 def routes() -> Routes:
     known = Routes((SEED,))
-    known.learn_metadata(told(t=[1, 2], u=[2]), now_ms=0)
+    known.learn_metadata(metadata_with(t=[1, 2], u=[2]), now_ms=0)
     return known
 
 
@@ -74,7 +74,7 @@ def test_a_suspected_broker_is_not_used_as_leader_or_coordinator() -> None:
 
 def test_topics_missing_from_a_metadata_response_are_kept() -> None:
     known = routes()
-    known.learn_metadata(told(u=[1]), now_ms=5)
+    known.learn_metadata(metadata_with(u=[1]), now_ms=5)
     assert known.leader(partition(1)) == TWO
     assert known.leader(partition(0, "u")) == ONE
 
@@ -94,6 +94,6 @@ def test_a_metadata_response_without_brokers_keeps_the_known_ones() -> None:
 
 def test_a_partition_without_a_leader_has_none() -> None:
     known = routes()
-    known.learn_metadata(told(t=[-1]), now_ms=5)
+    known.learn_metadata(metadata_with(t=[-1]), now_ms=5)
     assert known.leader(partition(0)) is None
     assert known.leader(partition(7)) is None

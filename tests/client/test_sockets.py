@@ -277,7 +277,7 @@ def test_an_expired_login_is_renewed_on_a_new_connection() -> None:
 
 
 def test_a_response_sent_before_the_broker_closes_is_read() -> None:
-    """The answer fills the buffer, so the next read finds the end; with TLS that is always so."""
+    """The response fills the buffer, so the next read finds the end; with TLS this is always so."""
     link = Link(Endpoint("127.0.0.1", 1), read_options("127.0.0.1:1"), SystemRandomness())
     link._socket, broker = socket.socketpair()
     broker.sendall((INBOX_BYTES - 4).to_bytes(4, "big") + bytes(INBOX_BYTES - 4))

@@ -1,4 +1,4 @@
-"""The two brokers, the Java machine, and what a test needs of them."""
+"""The two brokers, the JVM for tools, and the fixtures that use them."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Side:
         return self.tools.check(name, *self._at(name, arguments), stdin=stdin)
 
     def attempt(self, name: str, *arguments: str, stdin: str = "") -> ToolResult:
-        """Runs one of Kafka's scripts against this broker, whatever comes of it."""
+        """Runs one of Kafka's scripts against this broker; it may fail."""
         return self.tools.run(name, *self._at(name, arguments), stdin=stdin)
 
     def _at(self, name: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
         where = "--bootstrap-server", self.bootstrap_servers
-        # The one tool that wants the name of its command first.
+        # The only tool that expects its command first.
         return (*arguments, *where) if name == "kafka-cluster" else (*where, *arguments)
 
     def create_topic(self, topic: str, partitions: int = 1, *more: str) -> None:
@@ -76,7 +76,7 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory, tools: JavaTools) -> 
 @pytest.fixture(scope="session")
 def fencepost_broker(tmp_path_factory: pytest.TempPathFactory, tools: JavaTools) -> Iterator[Side]:
     data = tmp_path_factory.mktemp("fencepost") / "data"
-    # The same one setting that Apache Kafka got: a group waits for nobody before its first round.
+    # The same setting as on Apache Kafka: a group does not wait before its first generation.
     options = ["--config", "group.initial.rebalance.delay.ms=0"]
     with FencepostProcess(data, options=options) as broker:
         yield Side("fencepost", broker.bootstrap_servers, broker.data, tools)
@@ -98,10 +98,10 @@ def topic() -> str:
 
 @pytest.fixture(scope="session")
 def connector_spark() -> Iterator[SparkSession]:
-    """A Spark session that knows Spark's own Kafka connector beside ours.
+    """A Spark session with Spark's own Kafka connector and ours.
 
-    Jars are for the machine that Spark starts, and a process has one: tests that want Spark here
-    share this session.
+    Jars are loaded when the JVM starts, and a process has one JVM: all tests with Spark in this
+    folder share this session.
     """
     from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""A Java client reaches fencepost by whatever name the machine has for itself."""
+"""A Java client reaches fencepost by every local address."""
 
 from __future__ import annotations
 

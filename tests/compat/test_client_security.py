@@ -1,7 +1,7 @@
-"""Goal: the client gets into an Apache Kafka that asks for TLS and SASL, and says why where it does not.
+"""Goal: the client connects to Apache Kafka with TLS and SASL, or reports why it cannot.
 
 Method: one broker with a plain listener (for its own tools) and listeners for SASL_SSL,
-SASL_PLAINTEXT and SSL with client certificates; certificates are made for this run by openssl.
+SASL_PLAINTEXT and SSL with client certificates; openssl creates certificates for this run.
 Users live in the broker: PLAIN ones in its configuration, SCRAM ones in its metadata, put there by
 Kafka's own tool.
 """
@@ -26,12 +26,12 @@ from tools.java_tools import JavaTools
 from tools.processes import free_port
 
 PASSWORD = 'pass"word\\;='
-"""Everything that a JAAS file could stumble over."""
+"""Every character that is special in a JAAS file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """A broker with four doors."""
+    """A broker with four listeners."""
 
     ports: Mapping[str, int]
     folder: Path
@@ -60,7 +60,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory, tools: JavaTools) -> Itera
 
 
 def _different_ports(count: int) -> list[int]:
-    """The system may offer the port that it has just offered once more."""
+    """Distinct ports: the system may offer the same one twice."""
     ports: dict[int, None] = {}
     while len(ports) < count:
         ports[free_port()] = None
@@ -114,12 +114,12 @@ def _settings(folder: Path, ports: Mapping[str, int]) -> dict[str, str]:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(folder / "ca.pem"),
         "listener.name.ssl.ssl.client.auth": "required",
-        # What nobody has put under an ACL is everybody's; who comes through the plain door may do
+        # Resources without an ACL are open to every user; users of the plain listener may do
         # everything.
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:broker",
         "allow.everyone.if.no.acl.found": "true",
-        # Short, so that the connection of a test lives through the end of its login.
+        # Short, so that a test's connection outlives its login.
         "connections.max.reauth.ms": "2000",
     }
     for door in ("sasl_ssl", "sasl_plaintext"):
@@ -130,7 +130,7 @@ def _settings(folder: Path, ports: Mapping[str, int]) -> dict[str, str]:
 
 
 def _write_and_read(bootstrap: str, options: Mapping[str, str], topic: str) -> None:
-    """One whole transaction through this door."""
+    """One complete transaction through this listener."""
     partition = TopicPartition(topic, 0)
     with connect(bootstrap, options) as cluster:
         cluster.create_topics([NewTopic(topic, 1)])
@@ -256,7 +256,7 @@ def test_plaintext_to_a_tls_port_fails_with_a_hint(secured: Secured) -> None:
 
 
 def test_a_connection_outlives_its_login(secured: Secured) -> None:
-    """The broker ends a login after two seconds; who asks for half a second at a time notices nothing."""
+    """The broker ends a login after two seconds; calls of half a second each do not notice."""
     options = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "SCRAM-SHA-256",

@@ -1,7 +1,7 @@
-"""Goal: the client does transactions on Apache Kafka and on fencepost alike, in both protocols.
+"""Goal: the client's transactions work on Apache Kafka and on fencepost, in both protocols.
 
-Method: the same test on both brokers (`side`). TV1 on a TV2 cluster is had by giving the identity
-the older protocol: a broker takes it by the versions of the requests.
+Method: the same test on both brokers (`side`). For TV1 on a TV2 cluster the identity is given the
+older protocol: a broker tells it by the versions of the requests.
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ def test_committed_records_are_visible_and_aborted_ones_are_not(
         identity = _begin(cluster, f"tx-{topic}", protocol)
         _write(cluster, identity, partition, b"%d" % round_number, b"again")
         cluster.end_txn(identity, commit=commit)
-    # Three transactions of two records, each with its marker; the last visible record is the one at
-    # 7.
+    # Three transactions of two records, each with its marker; the last visible record is at 7.
     assert [r.value for r in cluster.records(partition, 0, 8)] == [b"0", b"again", b"2", b"again"]
     everything = [r.value for r in cluster.records(partition, 0, 8, isolation="read_uncommitted")]
     assert everything == [b"0", b"again", b"1", b"again", b"2", b"again"]
@@ -127,7 +126,7 @@ def test_tv2_raises_the_epoch_with_every_transaction(cluster: Cluster, topic: st
         _write(cluster, identity, partition, b"x")
         following = cluster.end_txn(identity, commit=True)
         assert following.producer_epoch == identity.producer_epoch + 1
-        # A retry of the same EndTxn, as after a lost answer, is told the same.
+        # A retry of the same EndTxn, as after a lost answer, returns the same.
         assert cluster.end_txn(identity, commit=True) == following
         identity = following
 
@@ -153,7 +152,7 @@ def test_a_newer_producer_fences_the_older_one(cluster: Cluster, topic: str, pro
 def test_many_writers_of_one_transaction_write_everything_once(
     side: Side, cluster: Cluster, topic: str, protocol: int
 ) -> None:
-    """First writes of one producer id collide inside the broker (19 and its kin); nothing may come of it."""
+    """First writes of one producer id may collide in the broker (error 19 etc.), without effect."""
     cluster.create_topics([NewTopic(topic, WRITERS * PARTITIONS_PER_WRITER)])
     identity = _begin(cluster, f"tx-{topic}", protocol)
     failures: list[FencepostError] = []

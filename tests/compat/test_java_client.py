@@ -1,8 +1,7 @@
-"""The Java client goes through the same steps on both brokers and sees the same things.
+"""The Java client takes the same steps on both brokers and sees the same results.
 
-The steps live in tests/compat/java, and each says what it saw without anything that differs between
-two healthy brokers. They run once per side and topic of interest; here each step is a test of its
-own.
+The steps are in tests/compat/java. Each reports what it saw, without anything that differs between
+two healthy brokers. They run once per side and subject; here each step is a separate test.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ STEPS = [
     "records: acks all",
     "records: a million bytes",
     "records: too large",
-    "records: a topic is born by a write",
+    "records: a write creates its topic",
     "records: append time",
-    "records: times too far off",
-    "records: a compacted topic wants keys",
+    "records: timestamps too far off",
+    "records: a compacted topic requires keys",
     "records: the topic chooses the codec",
     "records: offsets by time",
     "records: deleted up to an offset",
@@ -57,7 +56,7 @@ STEPS = [
     "groups: two members with StickyAssignor",
     "groups: two members with CooperativeStickyAssignor",
     "groups: every record once",
-    "groups: reading goes on where it was committed",
+    "groups: reading continues at the committed offset",
     "groups: a static member returns",
     "groups: a static member is fenced",
     "groups: a static member is removed",
@@ -69,11 +68,11 @@ STEPS = [
     "groups: deleted",
     "transactions: committed",
     "transactions: aborted",
-    "transactions: an open one holds readers back",
+    "transactions: an open one blocks readers",
     "transactions: a hundred in turn",
     "transactions: empty ones",
     "transactions: the second of two producers wins",
-    "transactions: offsets inside",
+    "transactions: with offsets",
     "transactions: a consumer that lost its group",
     "transactions: fenced by an administrator",
     "transactions: aborted by an administrator",
@@ -88,17 +87,17 @@ KEPT = ROOT / "build" / "compat"
 
 @pytest.fixture(scope="module")
 def transcript() -> Callable[[Side, str], Transcript]:
-    """What the Java client saw on a side, in all steps whose name begins with a word."""
+    """What the Java client saw on one side, in all steps whose name begins with this word."""
 
     @cache
     def exercise(side: Side, word: str) -> Transcript:
         result = side.tools.run("Exercise", side.bootstrap_servers, word, seconds=EXERCISE_SECONDS)
-        # Kept, so that a difference which comes once in many runs can still be read afterwards.
+        # Kept, so that a rare difference can still be read afterwards.
         KEPT.mkdir(parents=True, exist_ok=True)
         (KEPT / f"{side.name.replace(' ', '-')}-{word}.txt").write_text(result.out + result.err)
         assert result.code == 0, result.err
-        told = [json.loads(line) for line in result.lines]
-        return {line["step"]: {"saw": line.get("saw"), "raised": _why(line)} for line in told}
+        lines = [json.loads(line) for line in result.lines]
+        return {line["step"]: {"saw": line.get("saw"), "raised": _why(line)} for line in lines}
 
     return exercise
 

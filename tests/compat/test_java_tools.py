@@ -1,4 +1,4 @@
-"""Kafka's own command line tools work, and say on both brokers what they should."""
+"""Kafka's own command line tools work, and print the same on both brokers."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_topic_is_created_when_the_console_producer_writes_to_it(side: Side, t
 
 
 def rows(table: str) -> list[dict[str, str]]:
-    """The lines of a table as Kafka's tools print it, by the words of its head."""
+    """The rows of a table printed by Kafka's tools, by column name."""
     lines = [line.split() for line in table.splitlines() if line.strip()]
     head = lines[0]
     return [dict(zip(head, line, strict=False)) for line in lines[1:] if line != head]
@@ -343,12 +343,11 @@ def test_no_hanging_transaction_is_found(side: Side, topic: str) -> None:
     assert rows(found) == []
 
 
-# --- every other tool, with arguments that are rarely tried -----------------------------------
+# --- every other tool, with rarely used arguments ---------------------------------------------
 
 
 OUTCOMES = [
-    # A tool, its arguments (TOPIC stands for a topic of two partitions), and a part of what it
-    # says.
+    # A tool with its arguments (TOPIC is a topic with two partitions), and part of its output.
     ("kafka-configs --describe --entity-type topics --entity-name nobody", "doesn't exist"),
     ("kafka-configs --describe --entity-type brokers --entity-name 7", "doesn't exist"),
     ("kafka-configs --describe --entity-type broker-loggers --entity-name 7", "doesn't exist"),

@@ -1,8 +1,8 @@
-"""Goal: the ledger of the Spark sink does on Apache Kafka what it does on fencepost, in both protocols.
+"""Goal: the Spark sink's ledger works on Apache Kafka as on fencepost, in both protocols.
 
-Method: the store and the commands, without Spark, on both brokers. What needs a broker that can be
-looked into (an exhausted epoch, a compaction on demand) is in tests/spark; here a compaction is
-waited for.
+Method: the store and the commands, without Spark, on both brokers. Tests that need the inside of a
+broker (an exhausted epoch, compaction on demand) are in tests/spark; here a test waits for
+compaction.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def home(side: Side, topic: str) -> Iterator[LedgerCluster]:
-    """A ledger's topic of its own, so that tests do not read each other's."""
+    """A separate ledger topic, so that tests do not read each other's records."""
     with connect(side.bootstrap_servers) as cluster:
         yield LedgerCluster(None, cluster, f"ledger-{topic}")
 
@@ -136,9 +136,8 @@ def test_compaction_between_write_and_read_changes_nothing(home: LedgerCluster) 
     place = TopicPartition(home.topic, 0)
     deadline = time.monotonic() + 100
     while batches(home, place)[0].base_offset == 0:
-        assert time.monotonic() < deadline, "the cleaner did not come"
-        # A new segment, so that those before it may be cleaned; an aborted one, which changes
-        # nothing.
+        assert time.monotonic() < deadline, "the log was not compacted in time"
+        # A new segment, so that earlier ones may be compacted; aborted, so that nothing changes.
         doomed = home.begin(f"{home.topic}-roll")
         home.write(doomed, 0)
         home.cluster.end_txn(doomed, commit=False)

@@ -1,8 +1,8 @@
-"""Kafka's own DumpLogSegments reads what a broker leaves on disk, file by file, and finds nothing to complain about.
+"""Kafka's own DumpLogSegments reads every file of a broker and reports no problem.
 
 One broker per side writes records of every codec into small segments, commits and aborts
-transactions, commits offsets in a group, and stops. What is asserted of fencepost's folder is
-asserted of Apache Kafka's too.
+transactions, commits offsets in a group, and stops. The same is asserted for fencepost's folder and
+for Apache Kafka's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMPLAINT = re.compile(r"isvalid: false|mismatch|Could not|Exception|Found inval
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What a broker left behind, and the tool that reads it."""
+    """The data folder of a stopped broker, and the tool that reads it."""
 
     data: Path
     tools: JavaTools
@@ -61,14 +61,14 @@ def _write(side: Side) -> None:
         side.create_topic(f"codec-{codec}", 1, *SEGMENTS)
         settings = ["--command-property", f"compression.type={codec}", "batch.size=8000"]
         side.tool("kafka-producer-perf-test", "--topic", f"codec-{codec}", *load, "3000", *settings)
-    steps = ["transactions: committed", "transactions: aborted", "transactions: offsets inside"]
+    steps = ["transactions: committed", "transactions: aborted", "transactions: with offsets"]
     side.tools.check("Exercise", side.bootstrap_servers, *steps, "groups: committed offsets")
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_batch_of_a_log_is_valid_and_none_is_missing(folder: Folder, codec: str) -> None:
     files = folder.files(f"codec-{codec}-0", "log")
-    assert len(files) > 1, "the topic was meant to have several segments"
+    assert len(files) > 1, "the topic should have several segments"
     dumped = folder.dump(files, "--deep-iteration")
     batches = re.findall(r"baseOffset: (\d+) lastOffset: (\d+) count: (\d+).*isvalid: true", dumped)
     following = 0
@@ -149,7 +149,7 @@ def _internal(folder: Folder, topic: str) -> list[Path]:
 
 
 def test_a_changed_byte_in_a_log_is_reported(folder: Folder, tmp_path: Path) -> None:
-    """The method itself: DumpLogSegments must be able to find something."""
+    """Checks the method: DumpLogSegments must be able to find damage."""
     (source, *_) = folder.files("codec-none-0", "log")
     data = bytearray(source.read_bytes())
     data[500] ^= 1

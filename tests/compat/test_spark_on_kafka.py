@@ -1,8 +1,7 @@
-"""Goal: the sink keeps its promise on Apache Kafka as it does on fencepost.
+"""Goal: the sink is exactly-once on Apache Kafka as it is on fencepost.
 
-Method: the central tests of tests/spark, which speak the wire only, run again against Apache Kafka.
-They run in a process of their own, because they want Spark with executors, and a process has one
-Spark.
+Method: the main tests of tests/spark, which use only the wire protocol, run again on Apache Kafka.
+They run in a separate process, because they need Spark with executors, and a process has one Spark.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ SELECTIONS = {
             )
         ),
     ],
-    "executors that die, and one that wakes up": [
+    "executors that die, and one that resumes": [
         f"{EXECUTORS}a_batch_is_written_once_if_an_executor_is_killed_in_mid_write[direct-1]",
         f"{EXECUTORS}a_batch_is_written_once_if_an_executor_is_killed_in_mid_write[shuffled-2]",
         f"{EXECUTORS}an_executor_that_resumes_during_the_next_batch_cannot_write[direct-2]",
         f"{EXECUTORS}deleted_shuffle_files_are_recomputed",
     ],
-    "several DataFrames, batches that are skipped or not whole": [
+    "several DataFrames, skipped and incomplete batches": [
         f"{CALLS}several_dataframes_are_one_transaction",
         f"{CALLS}a_batch_with_a_refused_second_call_is_refused_after_a_restart_until_completed",
         f"{CALLS}a_skipped_batch_is_recorded_and_the_skip_can_be_repeated",

@@ -1,9 +1,9 @@
-"""Goal: source and sink get into an Apache Kafka that asks for TLS and SASL, and their secrets are seen nowhere; where
-they may not do something, they say what is to be granted.
+"""Goal: source and sink connect with TLS and SASL without exposing secrets, or name the permission
+that they lack.
 
-Method: the broker of `test_client_security.py`; a query from topic to topic with each mechanism,
-with everything that Spark and Python write down caught: plans, progress, logs, the ledger, and what
-a failure says. Then the same query where its user lacks one permission.
+Method: the Apache Kafka of `test_client_security.py`; a query from topic to topic with each
+mechanism, with all output of Spark and Python captured: plans, progress, logs, the ledger, and
+error messages. Then the same query with a user that lacks one permission.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["secured"]
 
 pytestmark = [
     pytest.mark.timeout(300),
-    # Spark's own business: sockets to its JVM that it closes late.
+    # Spark closes sockets to its JVM late.
     pytest.mark.filterwarnings("default"),
 ]
 
@@ -44,7 +44,7 @@ SCRAM_PASSWORD = "scram-secret"
 
 
 def options_of(mechanism: str, folder: Path) -> dict[str, str]:
-    """As a user of Java writes them for PLAIN, and as one of librdkafka does for SCRAM."""
+    """As Java users write them for PLAIN, and as librdkafka users do for SCRAM."""
     options = {
         "kafka.security.protocol": "SASL_SSL",
         "kafka.ssl.truststore.type": "PEM",
@@ -65,13 +65,13 @@ def options_of(mechanism: str, folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def plain_door(secured: Secured) -> Iterator[Cluster]:
+def plain_listener(secured: Secured) -> Iterator[Cluster]:
     with connect(secured.at("PLAINTEXT")) as cluster:
         yield cluster
 
 
 class SecretCopy:
-    """A query from topic to topic through the guarded door, and everything that it lets be seen."""
+    """A query from topic to topic through the secured listener, and all of its output."""
 
     def __init__(
         self, spark: SparkSession, bootstrap: str, options: Mapping[str, str], folder: Path
@@ -138,7 +138,7 @@ def write(cluster: Cluster, topic: str, values: list[bytes]) -> None:
 
 @contextmanager
 def spark_log(spark: SparkSession, path: Path) -> Iterator[None]:
-    """Everything that Spark's own machine logs meanwhile, into a file."""
+    """Writes everything that the JVM logs meanwhile to a file."""
     log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     context = log4j.LogManager.getContext(False)
     root = context.getConfiguration().getRootLogger()
@@ -159,7 +159,7 @@ def spark_log(spark: SparkSession, path: Path) -> Iterator[None]:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_query_over_sasl_ssl_does_not_expose_its_secrets(
     secured: Secured,
-    plain_door: Cluster,
+    plain_listener: Cluster,
     connector_spark: SparkSession,
     topic: str,
     tmp_path: Path,
@@ -167,23 +167,23 @@ def test_a_query_over_sasl_ssl_does_not_expose_its_secrets(
     mechanism: str,
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="fencepost")
-    write(plain_door, topic, [b"a", b"b", b"c"])
+    write(plain_listener, topic, [b"a", b"b", b"c"])
     copy = SecretCopy(
         connector_spark, secured.at("SASL_SSL"), options_of(mechanism, secured.folder), tmp_path
     )
     with spark_log(connector_spark, tmp_path / "spark.log"):
         assert copy.run(topic, f"{topic}-copy") is None
-    committed = plain_door.offset_fetch(group_of(f"{topic}-copy"))
+    committed = plain_listener.offset_fetch(group_of(f"{topic}-copy"))
     assert {place: found.offset for place, found in committed.items()} == {
         TopicPartition(topic, 0): 3
     }
-    view = read_ledger_view(plain_door, f"{topic}-copy", f"{topic}-copy-ledger")
+    view = read_ledger_view(plain_listener, f"{topic}-copy", f"{topic}-copy-ledger")
     assert view.entry is not None
     assert view.entry.sources == {TopicPartition(topic, 0): 3}
     values = [
         record.value
         for partition in range(2)
-        for record in plain_door.records(TopicPartition(f"{topic}-copy", partition))
+        for record in plain_listener.records(TopicPartition(f"{topic}-copy", partition))
     ]
     assert sorted(filter(None, values)) == [b"a", b"b", b"c"]
     logged = (tmp_path / "spark.log").read_text(errors="replace")
@@ -194,14 +194,14 @@ def test_a_query_over_sasl_ssl_does_not_expose_its_secrets(
 
 def test_a_wrong_password_fails_the_query_at_once_and_is_not_printed(
     secured: Secured,
-    plain_door: Cluster,
+    plain_listener: Cluster,
     connector_spark: SparkSession,
     topic: str,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="fencepost")
-    write(plain_door, topic, [b"a"])
+    write(plain_listener, topic, [b"a"])
     good = options_of("SCRAM-SHA-256", secured.folder)
     wrong = good | {"kafka.sasl.password": "hunter2hunter2"}
     copy = SecretCopy(connector_spark, secured.at("SASL_SSL"), wrong, tmp_path)
@@ -259,13 +259,13 @@ LACKING = {
         ),
     ),
 }
-"""What is closed to all, what of it the user may see nevertheless, and what the query says then."""
+"""What is closed to all, what of it the user may still use, and the message of the query."""
 
 
 @pytest.mark.parametrize("lacking", LACKING.values(), ids=LACKING.keys())
 def test_a_query_without_a_permission_names_it_and_writes_nothing(
     secured: Secured,
-    plain_door: Cluster,
+    plain_listener: Cluster,
     connector_spark: SparkSession,
     tools: JavaTools,
     topic: str,
@@ -273,8 +273,8 @@ def test_a_query_without_a_permission_names_it_and_writes_nothing(
     lacking: tuple[list[str], list[str], str],
 ) -> None:
     source, target = topic, f"{topic}-copy"
-    write(plain_door, source, [b"a", b"b", b"c"])
-    create_topic(plain_door, f"{target}-ledger", replication_factor=1)
+    write(plain_listener, source, [b"a", b"b", b"c"])
+    create_topic(plain_listener, f"{target}-ledger", replication_factor=1)
     closed, seen, sentence = (
         [part.format(source=source, target=target) for part in parts]
         for parts in (lacking[0], lacking[1], [lacking[2]])
@@ -291,5 +291,7 @@ def test_a_query_without_a_permission_names_it_and_writes_nothing(
     assert not [
         record
         for index in range(2)
-        for record in plain_door.records(TopicPartition(target, index), isolation="read_committed")
+        for record in plain_listener.records(
+            TopicPartition(target, index), isolation="read_committed"
+        )
     ]

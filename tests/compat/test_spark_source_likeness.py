@@ -1,8 +1,8 @@
 """Goal: `format("fencepost")` is `format("kafka")` under another name.
 
 Method: the same options to Spark's own source and to ours, in one session, on one Apache Kafka.
-Schema and rows must be equal, batches of a stream must be cut at the same offsets, and what one
-refuses the other refuses. Last, each continues the other's checkpoint. Both read committed data
+Schema and rows must be equal, batches of a stream must end at the same offsets, and options that
+one refuses the other refuses. Last, each continues the other's checkpoint. Both read committed data
 here, because that is the one default that differs.
 """
 
@@ -37,7 +37,7 @@ pytestmark = [
 START_MS = 1_700_000_000_000
 THEIRS, OURS = "kafka", "fencepost"
 FOREVER = {"retention.ms": "-1"}
-"""The records are of some years ago, which is longer than Kafka keeps them by default."""
+"""The records are some years old, and Kafka would delete them by default."""
 
 SETTLED, STAMPED = "likeness-settled", "likeness-stamped"
 
@@ -52,7 +52,7 @@ def cluster(apache_kafka: Side) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def topics(cluster: Cluster, apache_kafka: Side) -> str:
-    """Two topics with everything that a row may hold; returns the first, of three partitions, the last one empty."""
+    """Two topics with every kind of row; returns the first: three partitions, the last one empty."""
     cluster.create_topics(
         [
             NewTopic(SETTLED, 3, configs=FOREVER),
@@ -70,7 +70,7 @@ def topics(cluster: Cluster, apache_kafka: Side) -> str:
 def write(
     cluster: Cluster, topic: str, partition: int, numbers: range, *, commit: bool = True
 ) -> None:
-    """Records of every shape, one transaction; each is a second younger than the one before."""
+    """Records of every shape, one transaction; each is a second later than the one before."""
     identity = cluster.init_producer_id(f"likeness-{topic}-{partition}")
     with cluster.writer(identity) as writer:
         writer.write_records(TopicPartition(topic, partition), [record(n) for n in numbers])
@@ -87,7 +87,7 @@ def record(number: int) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """The two sources, told the same."""
+    """The two sources with the same options."""
 
     spark: SparkSession
     bootstrap_servers: str
@@ -238,8 +238,8 @@ def test_isolation_is_the_only_default_that_differs(both: Both) -> None:
     ids=str,
 )
 def test_both_sources_plan_the_same_tasks(both: Both, split: dict[str, str]) -> None:
-    # Spark's source takes the numbers for sizes that it has not asked for yet, so words would not
-    # be split by size.
+    # Spark's source computes sizes from these numbers before it knows the offsets, so words would
+    # not be split by size.
     given = {
         "subscribe": f"{SETTLED},{STAMPED}",
         "startingOffsets": json.dumps({SETTLED: {"0": 0, "1": 0, "2": 0}, STAMPED: {"0": 0}}),
@@ -261,7 +261,7 @@ def _first_and_last(rows: Iterable[Any]) -> Iterator[tuple[str, int, int, int]]:
 
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "no topics": ({}, "one of subscribe, subscribePattern and assign"),
-    "two ways to name topics": ({"subscribe": "a", "assign": '{"a":[0]}'}, "one of subscribe"),
+    "two kinds of subscription": ({"subscribe": "a", "assign": '{"a":[0]}'}, "one of subscribe"),
     "empty subscribe": ({"subscribe": " , "}, "subscribe must name"),
     "empty pattern": ({"subscribePattern": " "}, "subscribePattern must not be empty"),
     "broken pattern": ({"subscribePattern": "(a"}, "not a regular expression"),
@@ -393,9 +393,9 @@ REFUSED_IN_BATCHES: dict[str, tuple[dict[str, str], str]] = {
 def test_both_sources_refuse_invalid_options(
     both: Both, given: dict[str, str], sentence: str
 ) -> None:
-    # Spark's source asks the cluster three times, a second apart.
+    # Spark's source retries three times, a second apart.
     patience = {} if "fetchOffset.numRetries" in given else {"fetchOffset.numRetries": "1"}
-    with pytest.raises(Exception):  # noqa: B017  (whatever the other source has for it)
+    with pytest.raises(Exception):  # noqa: B017  (any error of Spark's source)
         both.read(THEIRS, given | patience).collect()
     with pytest.raises(Exception, match=sentence):
         both.read(OURS, given | patience).collect()
@@ -425,7 +425,7 @@ def test_every_consumer_setting_is_recognised(both: Both) -> None:
 
 
 def consumer_settings(spark: Any) -> set[str]:
-    """The names that Kafka's own consumer has, asked of the connector's jars."""
+    """The names of Kafka's own consumer settings, from the connector's jars."""
     java = spark._jvm
     loader = java.java.lang.Thread.currentThread().getContextClassLoader()
     consumer = loader.loadClass("org.apache.kafka.clients.consumer.ConsumerConfig")
@@ -435,7 +435,7 @@ def consumer_settings(spark: Any) -> set[str]:
 
 
 class SourceQuery:
-    """A query over a source, which notes the rows of every batch, and may fail in one of them."""
+    """A query over a source that records the rows of every batch, and may fail in one of them."""
 
     def __init__(self, both: Both, checkpoint: Path) -> None:
         self.both = both
@@ -447,13 +447,13 @@ class SourceQuery:
         return sorted(row for batch in self.batches.values() for row in batch)
 
     def run(self, name: str, given: dict[str, str], *, fail_in: int | None = None) -> str | None:
-        """Reads everything that is there now; why it failed, if it did."""
+        """Reads everything available now; returns the reason if it failed."""
 
         def note(df: DataFrame, batch_id: int) -> None:
             if batch_id == fail_in:
-                raise RuntimeError("told to fail")
+                raise RuntimeError("made to fail")
             found = rows_of(df.select("topic", "partition", "offset", "value"))
-            assert self.batches.setdefault(batch_id, found) == found, "a batch came twice, changed"
+            assert self.batches.setdefault(batch_id, found) == found, "a repeated batch has changed"
 
         query = (
             self.both.stream(name, given)
@@ -478,7 +478,7 @@ STREAMS: dict[str, dict[str, str]] = {
     },
     "from a time": {"startingTimestamp": str(START_MS + 50_000), "minPartitions": "5"},
     "from the end": {"startingOffsets": "latest"},
-    "a limit of which enough is there": {
+    "a limit that is reached": {
         "startingOffsets": "earliest",
         "minOffsetsPerTrigger": "5",
         "maxOffsetsPerTrigger": "60",
@@ -506,9 +506,10 @@ def test_both_streams_refuse_invalid_options(
     for name, words in ((THEIRS, ""), (OURS, sentence)):
         try:
             failure = SourceQuery(both, tmp_path / name).run(name, given | patience)
-        except Exception as problem:  # noqa: BLE001  (what is known to be wrong is refused before the query starts)
+        # Some options are refused before the query starts.
+        except Exception as problem:  # noqa: BLE001
             failure = str(problem)
-        assert failure is not None, f"{name} took it"
+        assert failure is not None, f"{name} accepted it"
         assert words in failure
 
 
@@ -568,7 +569,7 @@ def test_a_batch_begun_by_one_source_is_the_same_batch_for_the_other(
     assert query.run(first, given) is None
     growing(range(50, 60))
     failed = max(query.batches) + 1
-    assert "told to fail" in (query.run(first, given, fail_in=failed) or "")
+    assert "made to fail" in (query.run(first, given, fail_in=failed) or "")
     growing(range(60, 70))
     assert query.run(second, given) is None
     assert {row[3] for row in query.batches[failed]} == {record(n).value for n in range(50, 60)}
@@ -581,9 +582,9 @@ def test_a_first_batch_begun_by_sparks_source_is_read_from_its_start_or_not_at_a
     topic = growing(range(10))
     latest = {"subscribe": topic, "startingOffsets": "latest"}
     query = SourceQuery(both, tmp_path)
-    # Spark's source notes its start in a file that only it is shown, and then there is more to
-    # read.
-    assert "told to fail" in (query.run(THEIRS, latest, fail_in=0) or "")
+    # Spark's source stores its start in a file that Python sources cannot read, and then there is
+    # more to read.
+    assert "made to fail" in (query.run(THEIRS, latest, fail_in=0) or "")
     noted = (tmp_path / "sources" / "0" / "0").read_text().splitlines()[-1]
     assert "begun by Spark's own kafka source" in (query.run(OURS, latest) or "")
     assert query.run(OURS, latest | {"startingOffsets": noted}) is None

@@ -1,7 +1,6 @@
-"""Goal: the source does on Apache Kafka what it does on fencepost.
+"""Goal: the source works on Apache Kafka as it does on fencepost.
 
-Method: its tests, which speak the wire only, run again against Apache Kafka, in a process of their
-        own.
+Method: its tests, which use only the wire protocol, run again on Apache Kafka, in another process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Our codecs against Kafka's own generated message classes.
 
-Method: seeded messages of every API and version are written by us, read by Kafka's classes, shown
-by its JSON converters and written again. The JSON must have our values, and the bytes must be ours,
-or others that we read as the same message.
+Method: we encode seeded messages of every API and version; Kafka's classes decode them, convert them
+to JSON and encode them again. The JSON must have our values, and the bytes must be ours, or others
+that we decode to the same message.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ KEYS = {api.name: api.key for api in API.values()}
 
 @pytest.fixture(scope="module")
 def answers(tools: JavaTools) -> dict[str, list[tuple[SampleMessage, dict[str, Any]]]]:
-    """Every sample with what Kafka's classes made of it, by the name of its API."""
+    """Every sample with the result of Kafka's classes, by the name of its API."""
     asked = list(samples(PER_VERSION))
     lines = [f"{KEYS[one.api]:d} {one.version} {one.kind} {one.data.hex()}" for one in asked]
-    told = tools.check("WireOracle", stdin="\n".join(lines), seconds=ORACLE_SECONDS).splitlines()
-    pairs = list(zip(asked, map(json.loads, told), strict=True))
+    output = tools.check("WireOracle", stdin="\n".join(lines), seconds=ORACLE_SECONDS).splitlines()
+    pairs = list(zip(asked, map(json.loads, output), strict=True))
     return {name: list(group) for name, group in groupby(pairs, key=lambda pair: pair[0].api)}
 
 
 def failures(pairs: list[tuple[SampleMessage, dict[str, Any]]]) -> Iterator[str]:
-    """A sentence for each sample that Kafka's classes and ours do not agree upon."""
+    """A line for each sample on which Kafka's classes and ours disagree."""
     for sample, answer in pairs:
         where = f"{sample.api} v{sample.version} {sample.kind} {sample.data.hex()}"
         if "error" in answer:
@@ -62,7 +62,7 @@ def of_records_the_size(shown: Any) -> Any:
 
 
 def same_to_us(sample: SampleMessage, written: str) -> bool:
-    """Whether other bytes mean the same: Kafka may leave out a tag that we wrote, or the other way round."""
+    """Whether other bytes mean the same: either side may omit a tag that the other writes."""
     api = API[KEYS[sample.api]]
     form = api.request if sample.kind == "request" else api.response
     again = decode(form, sample.version, bytes.fromhex(written))
@@ -78,8 +78,8 @@ def test_kafkas_classes_read_and_write_the_same_bytes(
 
 @pytest.fixture(scope="module")
 def kafkas_versions(tools: JavaTools) -> dict[int, dict[str, Any]]:
-    told = [json.loads(line) for line in tools.check("WireOracle", "versions").splitlines()]
-    return {one["key"]: one for one in told}
+    output = [json.loads(line) for line in tools.check("WireOracle", "versions").splitlines()]
+    return {one["key"]: one for one in output}
 
 
 @pytest.mark.parametrize("api", API.values(), ids=lambda api: api.name)
@@ -98,7 +98,7 @@ def test_an_api_has_kafkas_versions_and_headers(
 
 
 def test_kafkas_classes_refuse_truncated_bytes(tools: JavaTools) -> None:
-    """The oracle itself: what it says about a good message would mean little if it liked every message."""
+    """Checks the oracle: its approval would mean little if it accepted every message."""
     asked = f"{ApiKey.END_TXN:d} 0 request 0001"
     answer = json.loads(tools.check("WireOracle", stdin=asked))
     assert "error" in answer

@@ -39,7 +39,7 @@ def require_spark() -> None:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """The session of the process, returned as it was found: there can be only one."""
+    """The only session of the process, left as it was found."""
     require_spark()
     from pyspark import SparkContext
 

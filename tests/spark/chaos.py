@@ -28,14 +28,14 @@ from fencepost.client.transactions import ProducerIdentity
 from fencepost.records.opened import Record
 
 OLD_PROTOCOL = "-tv1"
-"""A transactional id that ends so speaks transaction version 1, on any cluster."""
+"""A transactional id with this suffix uses transaction version 1, on any cluster."""
 
 Batches = Iterator[Any]
 Deliver = Callable[[Batches], Batches]
 
 
 def speak_by_name(patch: pytest.MonkeyPatch) -> None:
-    """From here on the name of a transactional id chooses its protocol. Brokers accept both."""
+    """Makes the name of a transactional id choose its protocol. Brokers accept both."""
     genuine = Cluster.init_producer_id
 
     def init_producer_id(self: Cluster, transactional_id: str | None, *more: int) -> Any:
@@ -47,7 +47,7 @@ def speak_by_name(patch: pytest.MonkeyPatch) -> None:
 
 
 def through_the_shuffle(patch: pytest.MonkeyPatch) -> None:
-    """From here on rows go through Spark's shuffle, which tests can stop between its stages."""
+    """Sends rows through Spark's shuffle, which tests can stop between its stages."""
     from fencepost.spark.sink import job
 
     for other_way in ("_run_collected", "_run_direct"):
@@ -59,7 +59,7 @@ def in_tasks(
     around: Callable[[Deliver, Batches], Batches],
     applies: Callable[[ProducerIdentity], bool] = lambda identity: True,
 ) -> None:
-    """From here on `around` wraps every writer of rows, on each of the three routes."""
+    """Makes `around` wrap every writer of rows, on each of the three routes."""
     from pyspark import cloudpickle
 
     from fencepost.spark.sink import job
@@ -132,14 +132,15 @@ class AfterFirstWrite:
             write(delivery, place, *more)
             act_once(delivery, place)
 
-        # Batches that would share a request: here the first one goes ahead.
+        # Batches would share a request; here the first one is sent alone.
         def put_and_act(delivery: Delivery, place: TopicPartition, batch: Any) -> None:
             if os.path.exists(self.marker):
                 put(delivery, place, batch)
             else:
                 write_and_act(delivery, place, batch)
 
-        Delivery.write, Delivery.put = write_and_act, put_and_act  # type: ignore[method-assign, assignment]
+        Delivery.write = write_and_act  # type: ignore[method-assign, assignment]
+        Delivery.put = put_and_act  # type: ignore[method-assign, assignment]
         try:
             yield from deliver(batches)
         finally:
@@ -168,26 +169,26 @@ class FailOnce:
 
 
 def kill_worker(marker: str, *_: Any) -> None:
-    """The Python of a task dies."""
+    """Kills the Python worker of a task."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def kill_executor(marker: str, *_: Any) -> None:
-    """The executor dies: the Java process above the Python daemon above us. We live on a little."""
+    """Kills the executor: the Java process above the Python daemon above us. We outlive it briefly."""
     os.kill(parent_of(os.getppid()), signal.SIGKILL)
 
 
 def fall_asleep(marker: str, delivery: Any, place: TopicPartition) -> None:
-    """A machine is cut off: its executor is dead for Spark.
+    """Cuts a machine off: Spark considers its executor dead.
 
-    Its worker writes on when it wakes up, and says how it went.
+    Its worker continues to write when it wakes up, and reports the outcome.
     """
     # The kernel wakes up stopped processes of a group that loses its parents, and Spark's daemon
     # kills its workers. On a machine that is cut off neither happens.
     os.setsid()
     Path(f"{marker}.pids").write_text(f"{os.getpid()} {parent_of(os.getppid())}")
-    # To this thread: another thread may handle a signal to the process, and this one would write
-    # on meanwhile.
+    # To this thread: another thread may handle a signal to the process while this one continues to
+    # write.
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     try:
         delivery._writer.write_records(place, [Record(value=b"zombie")])

@@ -1,4 +1,4 @@
-"""A driver with many queries, each of which stops at another step and waits there.
+"""A driver with many queries, each of which stops at a different step and waits there.
 
 The tests kill the driver, and so all of them at once, or let some continue.
 
@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,10 @@ def stop_after_first_write(
     for order in orders.values():
         if order.step == "first write":
             around = chaos.AfterFirstWrite(bootstrap, order.marker, chaos.wait_to_be_released)
-            chaos.in_tasks(patch, around, lambda identity, order=order: _is_due(identity, order))  # type: ignore[misc]
+            chaos.in_tasks(patch, around, partial(_is_due, order))
 
 
-def _is_due(identity: Any, order: Order) -> bool:
+def _is_due(order: Order, identity: Any) -> bool:
     return identity.transactional_id == order.name and order.stops_at("first write")
 
 

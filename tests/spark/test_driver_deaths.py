@@ -1,8 +1,8 @@
-"""Goal: a driver that dies before or after any step of a batch loses and doubles nothing.
+"""Goal: a driver that dies before or after any step of a batch loses and duplicates nothing.
 
 Method: one driver process with a query for each step; when every query has reached its step, the
 driver is killed with SIGKILL. Then each query is started again from its checkpoint, and its
-topic must hold every row once. Before that, while the driver lives, other drivers come with the
+topic must hold every row once. Before that, while the driver lives, other drivers start with the
 same transactional ids.
 """
 

@@ -106,7 +106,7 @@ def test_deleted_shuffle_files_are_recomputed(
     )
     occupant.start()
     chaos.await_file(occupied)
-    # Those of earlier tests are not needed any more.
+    # Files of earlier tests are no longer needed.
     chaos.delete_shuffle_files(sessions.folder)
     # The write stage needs both slots at once, so the packed rows now wait in their files.
     query = pipeline.start(pipeline.sink(on_step=count))

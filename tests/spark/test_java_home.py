@@ -18,7 +18,7 @@ from fencepost.spark.java_home import JavaMissing, has_java, provide_java, write
 @pytest.fixture
 def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    # Set first, so that it is known to be put back: the function under test sets it too.
+    # Set first, so that monkeypatch restores it: the function under test sets it too.
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME")
 

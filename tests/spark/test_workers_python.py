@@ -1,4 +1,4 @@
-"""Importing `fencepost.spark` chooses the Python of Spark's workers only where it must."""
+"""Importing `fencepost.spark` chooses the Python of Spark's workers only if it must."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_a_setting_that_is_only_partly_honoured_logs_a_warning(
 
 
 def in_a_child(use: Callable[[], None]) -> None:
-    """Runs it in a forked process, which must exit by itself with success."""
+    """Runs it in a forked process, which must exit successfully."""
     process = os.fork()
     if process == 0:
         try:

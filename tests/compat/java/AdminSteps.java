@@ -158,7 +158,7 @@ final class AdminSteps {
         Config config = topicConfig(x, "admin-configured");
         for (String name : SHOWN_TOPIC_CONFIGS) {
             ConfigEntry entry = config.get(name);
-            // Kafka writes this one down for the whole cluster when its folder is formatted; we keep the default.
+            // Kafka stores this one for the whole cluster when its folder is formatted; we keep the default.
             boolean ofCluster = name.equals("min.insync.replicas");
             saw.put(name, entry == null ? "absent" : Map.of(
                 "value", String.valueOf(entry.value()), "source", ofCluster ? "any" : entry.source(),
@@ -193,7 +193,7 @@ final class AdminSteps {
         if (!outcome.equals("ok")) {
             return outcome;
         }
-        // Kafka answers when the controller knows; the broker hears of it a little later.
+        // Kafka answers when the controller knows; the broker learns of it a little later.
         sleep(300);
         return Exercise.outcome(() -> {
             ConfigEntry entry = topicConfig(x, topic).get(name);
@@ -242,7 +242,7 @@ final class AdminSteps {
             Exercise.get(x.admin.deleteTopics(TopicCollection.ofTopicIds(List.of(new Uuid(7, 7)))).all())));
         saw.put("again", Exercise.outcome(() -> Exercise.get(x.admin.deleteTopics(List.of("admin-plain")).all())));
         Exercise.until("the end of admin-plain", () -> Exercise.outcome(() -> list(x)).equals(List.of("admin-configured")));
-        // The same name may be used again at once, and is another topic.
+        // The name may be used again at once, for another topic.
         x.createTopic("admin-plain", 2);
         saw.put("created again", list(x));
         return saw;

@@ -26,7 +26,7 @@ import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
 /**
- * A Java client exercises a broker, step by step, and says what it saw.
+ * A Java client exercises a broker, step by step, and reports what it saw.
  *
  * Arguments: the bootstrap servers, then any number of words; a step runs when its name starts with one of them, and all
  * run when there is none. Each step prints one line, {"step", "saw", "ms"} or {"step", "raised", "ms"}. What a step saw holds
@@ -88,13 +88,13 @@ public final class Exercise {
         return line;
     }
 
-    /** The name of what went wrong, without the wrapping of futures. */
+    /** The name of the error, without the wrapping of futures. */
     static String name(Throwable failure) {
         Throwable cause = failure instanceof ExecutionException && failure.getCause() != null ? failure.getCause() : failure;
         return cause.getClass().getSimpleName();
     }
 
-    /** What an attempt came to: its value, or the name of its exception. */
+    /** The outcome of an attempt: its value, or the name of its exception. */
     static Object outcome(Try attempt) {
         try {
             Object value = attempt.run();
@@ -149,12 +149,12 @@ public final class Exercise {
     void createTopic(String name, int partitions, String... settings) throws Exception {
         Map<String, String> config = pairs(settings).entrySet().stream()
             .collect(Collectors.toMap(Map.Entry::getKey, entry -> (String) entry.getValue()));
-        // The records of the steps have fixed times, long past: retention would take them away while they are looked at.
+        // Records have fixed timestamps, long past: retention would delete them during the test.
         config.putIfAbsent("retention.ms", "-1");
         get(admin.createTopics(List.of(new NewTopic(name, partitions, (short) 1).configs(config))).all());
-        // Apache Kafka answers before the partitions have their leader. Who writes at once may lose: the first batch of an
-        // idempotent producer is refused, a later one taken, and then the first is out of order until it expires (47 of
-        // 1,000 times here; none when every partition had answered first).
+        // Apache Kafka answers before the partitions have a leader. A write at once may be lost: the first batch of an
+        // idempotent producer is refused, a later one accepted, and then the first is out of order until it expires (47 of
+        // 1,000 times here; never if every partition had answered first).
         Map<TopicPartition, OffsetSpec> latest = partitions(name, partitions).stream()
             .collect(Collectors.toMap(partition -> partition, partition -> OffsetSpec.latest()));
         until("leaders of " + name, () -> outcome(() -> get(admin.listOffsets(latest).all()).size()).equals(partitions));
@@ -164,7 +164,7 @@ public final class Exercise {
         return IntStream.range(0, count).mapToObj(i -> new TopicPartition(topic, i)).toList();
     }
 
-    /** Everything from the beginning up to the end offsets of this moment, in the order of each partition. */
+    /** All records up to the current end offsets, in the order of each partition. */
     List<ConsumerRecord<byte[], byte[]>> readAll(String topic, int count, String... settings) {
         List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(settings)) {

@@ -35,7 +35,7 @@ final class GroupSteps {
             steps.put("groups: two members with " + assignor, x -> twoMembers(x, assignor));
         }
         steps.put("groups: every record once", GroupSteps::everyRecordOnce);
-        steps.put("groups: reading goes on where it was committed", GroupSteps::resume);
+        steps.put("groups: reading continues at the committed offset", GroupSteps::resume);
         steps.put("groups: a static member returns", GroupSteps::staticReturns);
         steps.put("groups: a static member is fenced", GroupSteps::staticFenced);
         steps.put("groups: a static member is removed", GroupSteps::staticRemoved);
@@ -133,7 +133,7 @@ final class GroupSteps {
         ensureTopic(x);
         try (Member first = member(x, "groups-once"); Member second = member(x, "groups-once")) {
             settle("two with three", 3, first, second);
-            // What came before the group was complete may come again to another member: start from here.
+            // Records read before the group was complete may be read again by another member: start here.
             for (Member member : List.of(first, second)) {
                 member.values.clear();
                 member.consumer.seekToBeginning(member.consumer.assignment());
@@ -243,7 +243,7 @@ final class GroupSteps {
                 consumer.commitSync(Map.of(new TopicPartition("groups-none", 0), new OffsetAndMetadata(1)), Duration.ofSeconds(2));
                 return null;
             }));
-            // A consumer that starts now begins where the group stands.
+            // A consumer that starts now begins at the group's offsets.
             consumer.poll(Duration.ofMillis(100));
             saw.put("6 position", consumer.position(zero));
         }

@@ -30,8 +30,8 @@ import java.util.stream.Collectors;
  * transaction.
  *
  * Arguments: the bootstrap servers. One instance after the other works on the same orders under the same transactional id,
- * and each meets another trouble: a transformation that fails, a crash in the middle of a transaction, a successor that takes
- * over while it is still at work. Prints what came of it as one line of JSON, without anything that depends on the broker's pace.
+ * and each has a different problem: a transformation that fails, a crash in the middle of a transaction, a successor that takes
+ * over while it is still running. Prints the result as one line of JSON, without anything that depends on the broker's speed.
  */
 public final class OrderEnrichment {
     private static final String ORDERS = "orders";
@@ -100,7 +100,7 @@ public final class OrderEnrichment {
         }
     }
 
-    /** Somebody else starts under the same transactional id, and is gone again. */
+    /** Another instance starts with the same transactional id, and ends again. */
     private void takeOver() {
         try (KafkaProducer<String, String> successor = producer()) {
             successor.initTransactions();
@@ -154,7 +154,7 @@ public final class OrderEnrichment {
                     trouble.meet(transaction);
                     producer.commitTransaction();
                 } catch (ProducerFencedException | OutOfOrderSequenceException fatal) {
-                    // A newer instance has taken over: nothing here may be written any more.
+                    // A newer instance has taken over: this one must not write any more.
                     return fatal.getClass().getSimpleName();
                 } catch (KafkaException abortable) {
                     producer.abortTransaction();
@@ -234,7 +234,7 @@ public final class OrderEnrichment {
         return records;
     }
 
-    /** Where the logs end, markers under way or not: a reader of committed data may be told an end before the last commit. */
+    /** Where the logs end, even if markers are missing: a read_committed end may lie before the last commit. */
     private Map<TopicPartition, Long> ends() {
         try (KafkaConsumer<String, String> consumer = consumer("read_uncommitted")) {
             return consumer.endOffsets(partitions(ENRICHED));

@@ -38,10 +38,10 @@ final class RecordSteps {
         }
         steps.put("records: a million bytes", RecordSteps::megabyte);
         steps.put("records: too large", RecordSteps::tooLarge);
-        steps.put("records: a topic is born by a write", RecordSteps::autoCreate);
+        steps.put("records: a write creates its topic", RecordSteps::autoCreate);
         steps.put("records: append time", RecordSteps::appendTime);
-        steps.put("records: times too far off", RecordSteps::timesTooFarOff);
-        steps.put("records: a compacted topic wants keys", RecordSteps::compactedKeys);
+        steps.put("records: timestamps too far off", RecordSteps::timesTooFarOff);
+        steps.put("records: a compacted topic requires keys", RecordSteps::compactedKeys);
         steps.put("records: the topic chooses the codec", RecordSteps::topicCodec);
         steps.put("records: offsets by time", RecordSteps::offsetsByTime);
         steps.put("records: deleted up to an offset", RecordSteps::deleteRecords);
@@ -104,7 +104,7 @@ final class RecordSteps {
             last = producer.send(new ProducerRecord<>(topic, 0, SOME_TIME, null, Exercise.bytes("v49"))).get();
             producer.flush();
         }
-        // With acks=0 nobody says when the last record is there.
+        // With acks=0 the broker does not report when the last record has arrived.
         Exercise.until("fifty records", () -> x.readAll(topic, 1).size() == 50);
         return Map.of("last offset", last.hasOffset() ? last.offset() : -1, "digest", digest(x.readAll(topic, 1)));
     }
@@ -282,7 +282,7 @@ final class RecordSteps {
     }
 
     private static Object smallFetches(Exercise x) throws Exception {
-        // The first batch of a fetch comes whole even when it is larger than what was asked for.
+        // The first batch of a fetch is returned whole, even if it is larger than the limit.
         return digest(x.readAll("records-large", 1, "max.partition.fetch.bytes", "100", "fetch.max.bytes", "100"));
     }
 
@@ -302,7 +302,7 @@ final class RecordSteps {
             });
             return Map.of("got", got, "before the wait was over", (System.nanoTime() - started) / 1_000_000 < 20_000);
         } finally {
-            // It already waits for the next records, and would do so for half a minute more.
+            // It is already waiting for the next records, and would wait half a minute more.
             consumer.close(CloseOptions.timeout(Duration.ZERO));
         }
     }

@@ -32,8 +32,8 @@ import java.util.concurrent.ExecutionException;
 /**
  * Settlements come in; a refund, its audit row and the source offset go out, in one transaction or not at all.
  *
- * Arguments: the bootstrap servers. Each scenario has topics of its own. Its first instance meets some trouble, its second one does what is
- * left under the same transactional id. Prints one line of JSON, without anything that depends on the broker's pace: how each instance
+ * Arguments: the bootstrap servers. Each scenario has its own topics. Its first instance has a problem, its second one does the rest
+ * with the same transactional id. Prints one line of JSON, without anything that depends on the broker's speed: how each instance
  * ended, and what readers of both isolation levels find afterwards.
  */
 public final class RefundsProcessor {
@@ -43,7 +43,7 @@ public final class RefundsProcessor {
     private static final int MAX_ATTEMPTS = 5;
     private static final long PATIENCE_MS = 60_000;
     private static final int LONG_MS = 60_000;
-    /** Long enough for any transaction that nobody holds up. */
+    /** Long enough for any transaction that is not delayed. */
     private static final int SHORT_MS = 3_000;
     private static final ObjectMapper JSON = new ObjectMapper().enable(SerializationFeature.ORDER_MAP_ENTRIES_BY_KEYS);
 
@@ -121,7 +121,7 @@ public final class RefundsProcessor {
 
     // -- the processor ------------------------------------------------------------------------------------------------
 
-    /** One life of the processor: how it ended. */
+    /** One run of the processor: how it ended. */
     private String instance(int timeoutMs, Trouble trouble) throws Exception {
         KafkaProducer<String, String> producer = producer(timeoutMs);
         try (KafkaConsumer<String, String> consumer = consumer("read_committed")) {
@@ -137,7 +137,7 @@ public final class RefundsProcessor {
                 try {
                     transact(producer, consumer, settlements, now);
                 } catch (ProducerFencedException | InvalidProducerEpochException | InvalidTxnStateException fenced) {
-                    // Another instance has taken over, or the transaction timed out: whatever this one still does is refused.
+                    // Another instance has taken over, or the transaction timed out: all further requests of this one are refused.
                     return "fenced";
                 } catch (KafkaException abortable) {
                     producer.abortTransaction();
@@ -174,7 +174,7 @@ public final class RefundsProcessor {
         trouble.meet(Point.COMMITTED);
     }
 
-    /** One record, and the broker's word that it is there. */
+    /** One record, and the broker's acknowledgement. */
     private void write(KafkaProducer<String, String> producer, String topic, String id, JsonNode row) throws Exception {
         try {
             producer.send(new ProducerRecord<>(topic(topic), id, row.toString())).get();
@@ -183,7 +183,7 @@ public final class RefundsProcessor {
         }
     }
 
-    /** A commit that timed out has an open outcome: the same call again, and never an abort. */
+    /** The outcome of a commit that timed out is unknown: repeat the call, never abort. */
     private static void commit(KafkaProducer<String, String> producer) {
         for (int attempt = 1; ; attempt++) {
             try {
@@ -208,7 +208,7 @@ public final class RefundsProcessor {
         return consumer.position(partition("settlements")) >= COUNT;
     }
 
-    // -- its world ----------------------------------------------------------------------------------------------------
+    // -- environment --------------------------------------------------------------------------------------------------
 
     private void settle() throws JsonProcessingException {
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(
@@ -220,7 +220,7 @@ public final class RefundsProcessor {
         }
     }
 
-    /** Waits until the coordinator has given the open transaction up. */
+    /** Waits until the coordinator has aborted the open transaction. */
     private void untilAborted() throws Exception {
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
             long deadline = System.currentTimeMillis() + PATIENCE_MS;
@@ -249,8 +249,8 @@ public final class RefundsProcessor {
     }
 
     /**
-     * Where the log ends, markers under way or not. EndTxn is answered before the markers are written (by Apache Kafka, seven of ten
-     * times when asked at once), so the end that a reader of committed data is told may lie before what was just committed.
+     * Where the log ends, even if markers are missing. Apache Kafka may answer EndTxn before it writes the markers (seven of ten
+     * times when asked at once), so the end for read_committed may lie before what was just committed.
      */
     private long end(TopicPartition partition) {
         try (KafkaConsumer<String, String> consumer = consumer("read_uncommitted")) {

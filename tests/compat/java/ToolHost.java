@@ -20,10 +20,10 @@ import java.util.List;
  *
  * A virtual machine takes a second or two to start, and the tests call dozens of tools. Each line of standard input
  * is {"main": class, "args": [...], "stdin": text}; each line of standard output is {"code", "out", "err"}.
- * Kafka's tools end through Exit, which can be told to throw instead.
+ * Kafka's tools end through Exit, which can be made to throw instead.
  */
 public final class ToolHost {
-    /** Thrown where a tool would end. Some catch it and try to end once more: their first word counts. */
+    /** Thrown where a tool would exit. Some catch it and exit again: the first exit code counts. */
     private static final class Ended extends Error {
         private static final long serialVersionUID = 1L;
 
@@ -70,7 +70,7 @@ public final class ToolHost {
         System.setOut(outStream);
         System.setErr(errStream);
         int code = call(request, errStream);
-        // A tool may leave its last work to the end of the machine, as the console producer does with its last batch.
+        // A tool may leave its last work to JVM shutdown, as the console producer does with its last batch.
         HOOKS.forEach(Runnable::run);
         HOOKS.clear();
         outStream.flush();

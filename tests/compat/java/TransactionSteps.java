@@ -18,18 +18,18 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
 
-/** Transactions as Java 4.x makes them, which is transaction version 2. */
+/** Transactions of the Java client 4.x, which uses transaction version 2. */
 final class TransactionSteps {
     private TransactionSteps() { }
 
     static void register(Map<String, Exercise.Step> steps) {
         steps.put("transactions: committed", x -> ended(x, true));
         steps.put("transactions: aborted", x -> ended(x, false));
-        steps.put("transactions: an open one holds readers back", TransactionSteps::open);
+        steps.put("transactions: an open one blocks readers", TransactionSteps::open);
         steps.put("transactions: a hundred in turn", TransactionSteps::hundred);
         steps.put("transactions: empty ones", TransactionSteps::empty);
         steps.put("transactions: the second of two producers wins", TransactionSteps::fenced);
-        steps.put("transactions: offsets inside", TransactionSteps::offsets);
+        steps.put("transactions: with offsets", TransactionSteps::offsets);
         steps.put("transactions: a consumer that lost its group", TransactionSteps::zombieConsumer);
         steps.put("transactions: fenced by an administrator", TransactionSteps::fencedByAdmin);
         steps.put("transactions: aborted by an administrator", TransactionSteps::abortedByAdmin);

@@ -14,7 +14,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.HexFormat;
 
 /**
- * What Kafka's own message classes make of some bytes.
+ * How Kafka's own message classes read some bytes.
  *
  * Each line of standard input is "apiKey version request|response hex" (the body, without header). Each line of output
  * is {"json": what was read, "hex": the same written again, "left": bytes not read} or {"error": why not}. With the

@@ -1,21 +1,21 @@
 """Twin runs: the same raw requests to Apache Kafka and to fencepost, and the replies compared.
 
-Theory of operation ------------------- A script is a Python function that talks to one broker
-(`talk.Talk`): each `ask` is a step with a name, an API, a version and a form. It runs twice,
-against a fresh Apache Kafka and a fresh fencepost with the same settings, and knows nothing of
-expected answers: Apache Kafka says what is right. What comes back is written down in a transcript,
-and the two transcripts must be equal, step by step and field by field.
+Theory of operation: a script is a Python function that talks to one broker (`talk.Talk`). Each
+`ask` is a step with a name, an API, a version and a form. The script runs twice, against a fresh
+Apache Kafka and a fresh fencepost with the same settings, and contains no expected replies: Apache
+Kafka defines what is right. The replies are recorded in a transcript, and the two transcripts must
+be equal, step by step and field by field.
 
-Two healthy brokers never answer alike to the bit, so a reply is brought into a common form first
-(`likeness.py`): producer ids count from the first one that the script saw, ids of topics and
-members are numbered in the order in which they appear, the clock is one word, node ids are mapped,
-words for people and throttle times are left out. Offsets, epochs, sequences, states and error codes
-stay as they are.
+Replies of two healthy brokers are never identical, so a reply is normalised first (`likeness.py`):
+producer ids are counted from the first one that the script saw, ids of topics and members are
+numbered in order of appearance, times become one word, node ids are mapped, and error messages and
+throttle times are left out. Offsets, epochs, sequences, states and error codes stay as they are.
 
 Apache Kafka answers EndTxn before the markers are written, and fencepost after. So a script waits
-until a transaction is complete (`Talk.settle`) before it goes on; then both are in the same state.
+until a transaction is complete (`Talk.settle`) before it continues; then both are in the same
+state.
 
-Where the two differ on purpose a step says so (`differs=`), with the words of the first column of
-the table in docs/compatibility.md. Such a step must differ, and must stand in the table: an
-allowance that nobody needs any more fails.
+Where the two differ on purpose, a step says so (`differs=`) with the text of the first column of
+the table in docs/compatibility.md. Such a step must differ, and must be in the table: an allowance
+that is no longer needed fails.
 """

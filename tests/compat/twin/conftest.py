@@ -1,4 +1,4 @@
-"""One Apache Kafka and one fencepost of their own, with the same settings."""
+"""A separate Apache Kafka and fencepost, with the same settings."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "node.id": "1",
-    # Nobody wants to wait ten seconds for a transaction that is past its timeout.
+    # By default a transaction past its timeout is aborted up to ten seconds late.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     "group.initial.rebalance.delay.ms": "0",
-    # A member that does not come back within a script must not hold up its group for long.
+    # A member that does not return within a script must not delay its group for long.
     "group.min.session.timeout.ms": "500",
 }
 
@@ -51,14 +51,14 @@ def fencepost_broker(tmp_path_factory: pytest.TempPathFactory, tools: JavaTools)
 
 @pytest.fixture(scope="package")
 def twins(apache_kafka: Side, fencepost_broker: Side) -> Twins:
-    """Both brokers, with their coordinators awake."""
+    """Both brokers, with their coordinators loaded."""
     for side in (apache_kafka, fencepost_broker):
         _wake(side)
     return Twins(apache_kafka, fencepost_broker)
 
 
 def _await_an_answer(side: Side) -> None:
-    """Apache Kafka was seen to forget a connection that came while it started: ask on others, too."""
+    """Apache Kafka sometimes loses a connection made while it starts: try others too."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         with RawClient(side.bootstrap_servers) as client:
@@ -72,7 +72,7 @@ def _await_an_answer(side: Side) -> None:
 
 
 def _wake(side: Side) -> None:
-    """The first question for a coordinator creates its topic; its partitions are loaded one after the other."""
+    """The first request for a coordinator creates its topic; its partitions load one by one."""
     _await_an_answer(side)
     with Talk(side) as talk:
         for key_type in (0, 1):
@@ -93,7 +93,7 @@ def _wake(side: Side) -> None:
             Ask(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=names)),
             lambda r: all(group.error_code == ErrorCode.GROUP_ID_NOT_FOUND for group in r.groups),
         )
-        # And the first producer id of a broker has to be reserved.
+        # The first producer id of a broker must be reserved too.
         talk.until(
             Ask(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None)),
             lambda r: r.error_code == 0,

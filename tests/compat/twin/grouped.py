@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 OFFSET_COMMIT_BY_NAME: Final = 9
 SUBSCRIPTION: Final = bytes.fromhex("0000 00000001 0001 74 ffffffff")
-"""A consumer's subscription of version 0 to the topic "t", without data of its own."""
+"""A consumer's subscription of version 0 to the topic "t", without user data."""
 RANGE: Final = {"range": SUBSCRIPTION}
 
 

@@ -1,4 +1,4 @@
-"""Replies of two brokers in a common form: what must differ is replaced by what it means."""
+"""Replies of two brokers in a common form: values that must differ are normalised."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 HOUR_MS: Final = 3_600_000
 EPOCH_MS: Final = time.time_ns() // 1_000_000 - HOUR_MS
-"""The time of the records that scripts write: fixed for the session, and young enough for every
-retention."""
+"""The time of the records that scripts write: fixed for the session, and within every retention
+time."""
 EPOCH_WIDTH_MS: Final = 1_000_000
 NOW_WIDTH_MS: Final = 1_200_000
 
@@ -54,7 +54,7 @@ SENTINELS: Final = (-2, -1, 0)
 
 
 class Likeness:
-    """The eyes with which one script sees one broker."""
+    """Normalises the replies of one broker to one script."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
@@ -62,7 +62,7 @@ class Likeness:
         self._numbered: dict[str | bytes, int] = {}
 
     def of(self, value: Any, field: str = "") -> Any:
-        """A reply, or a part of it, as it may be compared."""
+        """A reply, or a part of it, in comparable form."""
         if isinstance(value, Form):
             return {
                 f.name: self.of(getattr(value, f.name), f.name)
@@ -74,7 +74,7 @@ class Likeness:
         if field in NODE_LISTS:
             return [self._node(item) for item in value]
         if isinstance(value, list):
-            # The order of topics, partitions and groups in a reply means nothing.
+            # The order of topics, partitions and groups in a reply has no meaning.
             return sorted((self.of(item, field) for item in value), key=repr)
         return self._scalar(value, field)
 
@@ -129,7 +129,7 @@ def moment(time_ms: int) -> Any:
 
 
 def whole_batches(data: Buffer) -> Iterator[SealedBatch]:
-    """The batches of a fetched field; a part of one at its end, as Kafka may send it, is passed over."""
+    """The batches of a fetched field; an incomplete one at the end, as Kafka may send, is skipped."""
     position = 0
     view = memoryview(data)
     while position < len(view):
@@ -154,7 +154,7 @@ def _content(batch: SealedBatch) -> Any:
 
 
 def differences(theirs: Any, ours: Any, path: str = "") -> Iterator[str]:
-    """Each place in which two replies differ, in one line."""
+    """A line for each field in which two replies differ."""
     if isinstance(theirs, dict) and isinstance(ours, dict) and theirs.keys() == ours.keys():
         for key in theirs:
             yield from differences(theirs[key], ours[key], f"{path}.{key}" if path else key)

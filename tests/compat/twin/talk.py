@@ -1,4 +1,4 @@
-"""A script's side of the conversation: steps that are sent, and what came back, written down."""
+"""A script's side of the conversation: the steps it sends, and a record of the replies."""
 
 from __future__ import annotations
 
@@ -44,12 +44,11 @@ class Ask(NamedTuple):
     api: ApiKey
     form: Any
     version: int = -1
-    """What it is sent as if a step does not say; the newest version if it is not said here
-    either."""
+    """The default version; -1 for the newest one."""
 
 
 class Step(NamedTuple):
-    """What a broker said to one step of a script."""
+    """The reply to one step of a script."""
 
     name: str
     reply: Any
@@ -97,23 +96,23 @@ class Talk:
         differs: str | None = None,
         see: Callable[[Any], Any] | None = None,
     ) -> Any:
-        """Sends a request and writes the reply down, or what `see` finds of it; the reply as it came."""
-        return self.hear(self.send(step, ask, version, on=on), differs=differs, see=see)
+        """Sends a request and records the reply, or `see` of it; returns the whole reply."""
+        return self.receive(self.send(step, ask, version, on=on), differs=differs, see=see)
 
     def send(self, step: str, ask: Ask, version: int | None = None, *, on: str = "first") -> Later:
-        """Sends a request whose reply may have to wait for others."""
+        """Sends a request whose reply may depend on later requests."""
         chosen = _chosen(ask, version)
         correlation_id = self._connection(on).send(ask.api, chosen, ask.form)
         return Later(step, ask, chosen, on, correlation_id)
 
-    def hear(
+    def receive(
         self,
         later: Later,
         *,
         differs: str | None = None,
         see: Callable[[Any], Any] | None = None,
     ) -> Any:
-        """Reads the reply to what was sent, and writes it down under the name of its step."""
+        """Reads the reply to a request that was sent, and records it under the name of its step."""
         try:
             reply = self._connection(later.connection).reply(
                 later.ask.api, later.version, later.correlation_id
@@ -126,7 +125,7 @@ class Talk:
         return reply
 
     def ask_in_vain(self, step: str, ask: Ask, version: int | None = None, *, differs: str) -> None:
-        """A request that one of the brokers never answers: whether there was an answer after a while."""
+        """Records whether a request was answered after a while; one of the brokers never does."""
         with RawClient(self.side.bootstrap_servers) as client:
             client._socket.settimeout(SILENCE_SECONDS)
             try:
@@ -137,13 +136,13 @@ class Talk:
                 self.note(step, "an answer", differs=differs)
 
     def note(self, step: str, value: Any, *, differs: str | None = None) -> None:
-        """Writes anything down that must be alike."""
+        """Records any other value that must be equal."""
         self.transcript.append(Step(step, self.eyes.of(value), differs))
 
     def note_bytes(
         self, step: str, frame: bytes, *, start: int = 4, end: int | None = None, on: str = "first"
     ) -> None:
-        """Sends bytes that may be no request at all: some bytes of the reply after its correlation id, or the end."""
+        """Sends any bytes; records part of the reply after its correlation id, or the disconnect."""
         client = self._connection(on)
         client.send_bytes(frame)
         try:
@@ -152,7 +151,7 @@ class Talk:
             self._connections.pop(on).close()
             self.transcript.append(Step(step, CLOSED))
 
-    # -- what is not compared
+    # -- requests that are not compared
     # ------------------------------------------------------------------------------
 
     def quiet(self, ask: Ask, version: int | None = None, *, on: str = "first") -> Any:
@@ -161,10 +160,10 @@ class Talk:
         return self._connection(on).call(ask.api, chosen, ask.form)
 
     def until(self, ask: Ask, holds: Callable[[Any], bool], version: int | None = None) -> Any:
-        """Asks until the reply is as it should be; the reply."""
+        """Repeats a request until the reply is as expected; returns the reply."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not holds(reply := self.quiet(ask, version)):
-            assert time.monotonic() < deadline, f"{self.side.name} still says {reply}"
+            assert time.monotonic() < deadline, f"{self.side.name} still replies {reply}"
             time.sleep(POLL_SECONDS)
         return reply
 
@@ -184,7 +183,7 @@ class Talk:
     def topic(
         self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
     ) -> bytes:
-        """Creates a topic and waits until it serves; its id."""
+        """Creates a topic, waits until it can be used, and returns its id."""
         configs = [CreatableTopicConfig(name=k, value=v) for k, v in (settings or {}).items()]
         wanted = CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=1, configs=configs
@@ -196,7 +195,7 @@ class Talk:
         topic_id: bytes = made.topic_id
         self.eyes.of(
             topic_id, "topic_id"
-        )  # It gets its number now, whatever the order of later replies.
+        )  # It is numbered now, whatever the order of later replies.
         return topic_id
 
     def await_topic(self, name: str, partitions: int = 1) -> None:
@@ -237,10 +236,10 @@ class Twins:
         self.ours = ours
 
     def compare(self, script: Callable[[Talk], None], *, at_once: bool = True) -> None:
-        """Fails with every place in which the two transcripts differ and no row of the table says why.
+        """Fails with every difference of the transcripts that no row of the table explains.
 
-        A script that uses Kafka's tools takes one broker after the other: they share a virtual
-        machine.
+        A script that uses Kafka's tools runs on one broker after the other: the tools share a
+        JVM.
         """
         with ThreadPoolExecutor(2 if at_once else 1) as pool:
             runs = [pool.submit(_run, script, side) for side in (self.theirs, self.ours)]
@@ -257,11 +256,11 @@ def _run(script: Callable[[Talk], None], side: Side) -> list[Step]:
 
 
 def compare_transcripts(theirs: Sequence[Step], ours: Sequence[Step]) -> list[str]:
-    """Every difference that no row of the table explains, in one line each."""
+    """A line for each difference that no row of the table explains."""
     problems = []
     if [step.name for step in theirs] != [step.name for step in ours]:
         problems.append(
-            f"the scripts took different ways: {[s.name for s in theirs]}, {[s.name for s in ours]}"
+            f"the scripts took different steps: {[s.name for s in theirs]}, {[s.name for s in ours]}"
         )
     for kafka, fencepost in zip(theirs, ours, strict=False):
         found = list(differences(kafka.reply, fencepost.reply))
@@ -269,7 +268,7 @@ def compare_transcripts(theirs: Sequence[Step], ours: Sequence[Step]) -> list[st
         if row is None:
             problems += [f"  {kafka.name}: {line}" for line in found]
         elif not found:
-            problems.append(f"  {kafka.name}: no difference, though {row!r} is said to be one")
+            problems.append(f"  {kafka.name}: no difference, but {row!r} is declared as one")
         elif row not in listed_differences():
             problems.append(f"  {kafka.name}: {row!r} is not in {COMPATIBILITY.name}")
     return problems

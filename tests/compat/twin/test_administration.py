@@ -1,4 +1,4 @@
-"""Goal: topics, settings, metadata and the rest of what administrators ask are answered as by Apache Kafka.
+"""Goal: topics, settings, metadata and other admin requests behave as on Apache Kafka.
 
 Method: twin runs (see the package's docstring). The node id is 1 on both sides.
 """
@@ -97,8 +97,8 @@ def creations() -> dict[str, Any]:
         "assigned": one("c-e", -1, -1, assignments=[(0, [1]), (1, [1])]),
         "assigned and counted": one("c-none", 2, -1, assignments=[(0, [1]), (1, [1])]),
         "assigned and copied": one("c-none", -1, 1, assignments=[(0, [1])]),
-        "assigned to nobody": one("c-none", -1, -1, assignments=[(0, [])]),
-        "assigned to a stranger": one("c-none", -1, -1, assignments=[(0, [2])]),
+        "assigned to no broker": one("c-none", -1, -1, assignments=[(0, [])]),
+        "assigned to an unknown broker": one("c-none", -1, -1, assignments=[(0, [2])]),
         "assigned twice to one": one("c-none", -1, -1, assignments=[(0, [1, 1])]),
         "assigned with a gap": one("c-none", -1, -1, assignments=[(0, [1]), (2, [1])]),
         "assigned one twice": one("c-none", -1, -1, assignments=[(0, [1]), (0, [1])]),
@@ -167,7 +167,7 @@ def test_topics_are_created(twins: Twins) -> None:
 def test_topics_are_deleted(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         ids = {name: talk.topic(name) for name in ("d-a", "d-b", "d-c", "d-d", "d-e", "d-f", "d-g")}
-        talk.ask("names, ids and nobody's", delete("d-a", "d-none", ids["d-b"], UNKNOWN_ID))
+        talk.ask("known and unknown names and ids", delete("d-a", "d-none", ids["d-b"], UNKNOWN_ID))
         talk.ask("one twice", delete("d-c", "d-c"))
         talk.ask("by name and id", delete(("d-c", ids["d-c"])))
         talk.ask("by neither", delete(None))
@@ -208,8 +208,8 @@ def test_partitions_are_added_to_topics(twins: Twins) -> None:
         talk.ask("one twice", grow(("g-b", 2), ("g-b", 3)))
         talk.ask("assigned", grow(("g-b", 3), assignments=[[1], [1]]))
         talk.ask("assigned too many", grow(("g-b", 4), assignments=[[1], [1]]))
-        talk.ask("assigned to a stranger", grow(("g-b", 4), assignments=[[2]]))
-        talk.ask("assigned to nobody", grow(("g-b", 4), assignments=[[]]))
+        talk.ask("assigned to an unknown broker", grow(("g-b", 4), assignments=[[2]]))
+        talk.ask("assigned to no broker", grow(("g-b", 4), assignments=[[]]))
         talk.ask("assigned to two", grow(("g-b", 4), assignments=[[1, 2]]))
         talk.ask("nothing", grow())
 
@@ -377,7 +377,7 @@ def test_topic_settings_are_altered(twins: Twins) -> None:
 
 
 def test_a_topic_has_exactly_kafkas_settings(twins: Twins) -> None:
-    """Names, values, sources and types; the defaults that one copy makes meaningless are settings of the broker."""
+    """Names, values, sources and types; defaults about replicas are settings of the broker."""
 
     def script(talk: Talk) -> None:
         talk.topic("s-all", 1, {"retention.ms": "5"})
@@ -405,7 +405,7 @@ WORDS = ("producer", "uncompressed", " zstd ", "ZSTD", " CreateTime ", "logappen
 
 
 def test_every_topic_setting_accepts_and_refuses_the_same_values_as_kafka(twins: Twins) -> None:
-    """Each one that there is, those without effect here included, with each of these values."""
+    """Every setting, including those without effect here, with each of these values."""
 
     def script(talk: Talk) -> None:
         talk.topic("s-edges")
@@ -419,7 +419,7 @@ def test_every_topic_setting_accepts_and_refuses_the_same_values_as_kafka(twins:
 
 
 def await_setting(talk: Talk, name: str, value: str) -> None:
-    """A change of a broker's settings takes its time."""
+    """A change of a broker's settings takes a moment."""
     talk.until(
         settings_of(BROKER, name, ["log.retention.ms"]),
         lambda reply: value in [config.value for config in reply.results[0].configs],
@@ -524,7 +524,7 @@ def test_log_dirs_are_described(twins: Twins) -> None:
         talk.ask("a record", produce("l-a", batch(b"x")))
 
         def see(reply: Any) -> Any:
-            """The folder is its own; the free bytes of the disk, which they share, change meanwhile."""
+            """Without the path of the folder, and the free bytes of the disk, which change meanwhile."""
             for result in reply.results:
                 result.log_dir = ""
                 result.usable_bytes = 0
@@ -547,7 +547,7 @@ NOT_SERVED = {
     ApiKey.SASL_HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE,
 }
-"""In our tables for the client's sake."""
+"""In our tables only for the client."""
 
 
 def api_versions(name: str = "twin", version: str = "1.0") -> Ask:
@@ -603,7 +603,7 @@ def test_api_versions_in_every_version(twins: Twins) -> None:
 
 @pytest.mark.parametrize("api", [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.END_TXN])
 def test_versions_that_do_not_exist_are_refused(twins: Twins, api: ApiKey) -> None:
-    """Other APIs have no answer for them."""
+    """Other APIs have no error code for them."""
 
     def script(talk: Talk) -> None:
         frame = bytearray(frame_as_written(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()))

@@ -1,4 +1,4 @@
-"""Goal: who speaks of a topic that was deleted, or deleted and made again, hears what Apache Kafka would say.
+"""Goal: requests about deleted and recreated topics are answered as by Apache Kafka.
 
 Method: twin runs (see the package's docstring).
 """
@@ -121,9 +121,9 @@ def test_a_topic_is_recreated_during_its_deletion(twins: Twins) -> None:
         deletion = talk.send("deleted", delete("phoenix"))
         creation = talk.send("made again", create(new_topic("phoenix", 2)))
         second = talk.send("and again", create(new_topic("phoenix", 2)))
-        talk.hear(deletion)
+        talk.receive(deletion)
         for later in (creation, second):
-            talk.hear(later, see=lambda r: [(t.error_code, t.num_partitions) for t in r.topics])
+            talk.receive(later, see=lambda r: [(t.error_code, t.num_partitions) for t in r.topics])
         talk.await_topic("phoenix", 2)
         talk.until(fetch("phoenix"), lambda r: r.responses[0].partitions[0].error_code == 0)
         for index in range(2):

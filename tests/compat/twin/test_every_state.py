@@ -1,4 +1,4 @@
-"""Goal: each transactional request meets each state of a transaction, and Apache Kafka's answer is ours.
+"""Goal: each transactional request in each state is answered as by Apache Kafka.
 
 Method: a fresh transactional id is brought into the state, one request is sent, and the answer is
 compared together with what the coordinator and the partition know afterwards. Prepare states do not
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BOTH = pytest.mark.parametrize("protocol", [TV1, TV2], ids=lambda protocol: protocol.name)
 ADDED, UNADDED = 0, 1
 STRANGER = 1_000_000
-"""So far from any producer id that nobody has it."""
+"""Far from any producer id in use."""
 
 
 class Probe(NamedTuple):
@@ -51,7 +51,7 @@ class Probe(NamedTuple):
 
 
 def identities(producer: Producer) -> dict[str, Producer]:
-    """The producer itself and those who might be taken for it."""
+    """The producer itself, and identities that could be mistaken for it."""
     return {
         "itself": producer,
         "an epoch before": producer.at(epoch=producer.epoch - 1),
@@ -225,7 +225,7 @@ EARLIER_INIT = "InitProducerId with an earlier epoch while a transaction is open
 
 
 def difference(state: str, protocol: Protocol, probe: Probe) -> str | None:
-    """The requests of an earlier owner that Kafka lets have an effect, or answers with the epoch of the present one."""
+    """The row for requests of an earlier owner that Kafka accepts, or answers with the new epoch."""
     if protocol is TV1 and state in ("complete_commit", "complete_abort"):
         is_end = not probe.name.startswith("init")
         return EARLIER_END if is_end and probe.name.endswith("as an epoch before, v5") else None
@@ -238,7 +238,7 @@ def difference(state: str, protocol: Protocol, probe: Probe) -> str | None:
 def after(
     talk: Talk, name: str, producer: Producer, topic: str, *, differs: str | None = None
 ) -> None:
-    """What is known once the request was answered; it differs where the request had an effect."""
+    """The state after the reply; it differs where the request had an effect."""
     transactional_id = producer.transactional_id
     talk.settle(transactional_id)
     talk.ask(f"{name}: id", describe(transactional_id), differs=differs)
@@ -286,7 +286,7 @@ def test_every_request_in_every_state(
 
 
 def held(talk: Talk, name: str, topic: str, protocol: Protocol) -> Producer:
-    """A producer whose transaction cannot be ended by its coordinator: a later one has been at the partition."""
+    """A producer whose transaction cannot end: the partition has seen a later coordinator."""
     producer = begun(talk, name, topic, protocol)
     later = marker(producer, {topic: [ADDED]}, commit=True, coordinator_epoch=100)
     (written,) = talk.quiet(later).markers
@@ -305,7 +305,7 @@ HELD = [(TV1, True), (TV1, False), (TV2, True), (TV2, False)]
 
 
 def test_every_request_between_prepare_and_complete(twins: Twins) -> None:
-    """All four at once: our EndTxn waits some seconds for its markers, and says then what Kafka's says at once."""
+    """All four together: our EndTxn waits some seconds for its markers, then answers as Kafka's."""
 
     def script(talk: Talk) -> None:
         talk.topic("prepared", 2)
@@ -318,7 +318,7 @@ def test_every_request_between_prepare_and_complete(twins: Twins) -> None:
             ending = talk.send(name, end(producer, commit=commit), protocol.end_txn, on=name)
             waiting.append((producer, ending))
         for producer, ending in waiting:
-            reply = talk.hear(ending)
+            reply = talk.receive(ending)
             now = Producer(producer.transactional_id, producer.producer_id, producer.epoch)
             now.take(reply)
             name = producer.transactional_id

@@ -1,4 +1,4 @@
-"""Goal: a producer whose epochs are used up gets a new producer id, in every way that leads there.
+"""Goal: a producer whose epochs are exhausted gets a new producer id in every case.
 
 Method: twin runs (see the package's docstring). The last epoch that a client may hold is 32766.
 There is no short way to it: each id is initialised that often, a hundred requests at a time and all
@@ -64,7 +64,7 @@ def exhaust(talk: Talk, *names: str) -> dict[str, Producer]:
 
 
 def come_back(talk: Talk, step: str, producer: Producer) -> None:
-    """The producer asks for a new epoch with the one that it has, twice, and with one that it never had."""
+    """The producer requests a new epoch with its own, twice, and with one that it never had."""
     name = producer.transactional_id
     identity = {"producer_id": producer.producer_id}
     for epoch in (LAST_EPOCH, LAST_EPOCH, LAST_EPOCH - 1, 0):
@@ -101,8 +101,8 @@ def test_a_producer_at_its_last_epoch(twins: Twins) -> None:
         idle, asks, fenced, first, second, late = exhaust(
             talk, *(f"exhausted-{name}" for name in NAMES)
         ).values()
-        talk.ask("somebody else comes", init(idle.transactional_id))
-        look_at_id(talk, "somebody else came", idle.transactional_id)
+        talk.ask("another producer starts", init(idle.transactional_id))
+        look_at_id(talk, "another producer has started", idle.transactional_id)
         come_back(talk, "idle", idle)
         name = asks.transactional_id
         stale = init(name, producer_id=asks.producer_id, epoch=LAST_EPOCH - 1)

@@ -1,7 +1,7 @@
-"""Goal: groups live, rebalance and refuse as those of Apache Kafka do.
+"""Goal: groups join, rebalance and refuse requests as those of Apache Kafka do.
 
-Method: twin runs (see the package's docstring). A member that has to wait for others has a
-        connection of its own, by its name.
+Method: twin runs (see the package's docstring). A member that has to wait for others has
+its own connection, called by its name.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TwinMember:
         self.generation = -1
 
     def start_joining(self, step: str = "joins", version: int | None = None, **more: Any) -> Later:
-        """Sends JoinGroup, after it was given an id where it needs one."""
+        """Sends JoinGroup, after it has requested an id if it needs one."""
         talk = self.talk
         if not self.member_id and self.instance_id is None and (version is None or version >= 4):
             ask = join(self.group, **more)
@@ -64,7 +64,7 @@ class TwinMember:
         return talk.send(f"{self.name} {step}", ask, version, on=self.name)
 
     def joined(self, later: Later) -> Any:
-        reply = self.talk.hear(later)
+        reply = self.talk.receive(later)
         self.member_id, self.generation = reply.member_id, reply.generation_id
         return reply
 
@@ -85,7 +85,7 @@ class TwinMember:
         return self.talk.send(f"{self.name} syncs", ask, on=self.name)
 
     def synced(self, later: Later) -> None:
-        reply = self.talk.hear(later)
+        reply = self.talk.receive(later)
         assert reply.error_code == 0, f"the script is wrong: {reply}"
 
     def sync(self, assignments: dict[str, bytes] | None = None, protocol: str = "range") -> None:
@@ -99,7 +99,7 @@ class TwinMember:
 
 
 def alone(talk: Talk, group: str, **more: Any) -> TwinMember:
-    """A group of one member that has its share."""
+    """A group of one member that has its assignment."""
     member = TwinMember(talk, group, "anna", **more)
     member.join()
     member.sync({member.member_id: b"share"})
@@ -115,8 +115,8 @@ def look(talk: Talk, moment: str, *groups: str) -> None:
     talk.ask(f"{moment}: listed", list_groups(), see=mine)
 
 
-# -- lives
-# ----------------------------------------------------------------------------------------------------
+# -- from join to leave
+# ---------------------------------------------------------------------------------------
 
 
 def test_a_group_of_two_members_from_start_to_end(twins: Twins) -> None:
@@ -156,8 +156,8 @@ def test_a_group_of_two_members_from_start_to_end(twins: Twins) -> None:
         talk.ask("the group cannot be deleted", delete_groups(group))
         talk.ask("an offset cannot be deleted", delete_offsets(group, {"t-two": [0], "t": [0]}))
         talk.ask("bert leaves", leave(group, (bert.member_id, None)))
-        talk.ask("anna is told", anna.beat())
-        anna.join("joins once more")
+        talk.ask("anna learns of the rebalance", anna.beat())
+        anna.join("joins again")
         anna.sync({anna.member_id: b"all"})
         talk.ask("anna leaves", leave(group, (anna.member_id, None)))
         look(talk, "empty", group)
@@ -240,7 +240,7 @@ def test_the_protocol_is_chosen_among_those_of_all_members(twins: Twins) -> None
         changed = {"b": SUBSCRIPTION, "a": SUBSCRIPTION}
         waiting = bert.start_joining("comes with another offer", protocols=changed)
         anna.until_rebalance()
-        anna.join("joins once more", protocols=offers)
+        anna.join("joins again", protocols=offers)
         bert.joined(waiting)
 
     twins.compare(script)
@@ -430,7 +430,7 @@ def test_offsets_are_fetched_in_every_version(twins: Twins) -> None:
 
 
 def test_members_fetch_offsets(twins: Twins) -> None:
-    """From v9 on a member may say who it is; in classic groups nobody asks."""
+    """From v9 on a member may identify itself; classic groups do not check it."""
 
     def script(talk: Talk) -> None:
         talk.topic("t-members")
@@ -474,14 +474,16 @@ def test_offsets_are_deleted(twins: Twins) -> None:
         anna = alone(talk, "deleting-busy")
         ask = commit("deleting-busy", offsets, member_id=anna.member_id, generation=1)
         talk.ask("a member commits", ask)
-        talk.ask("what nobody reads", delete_offsets("deleting-busy", {"t-deleted": [0]}))
-        talk.ask("what somebody reads", delete_offsets("deleting-busy", {"t": [0]}))
+        talk.ask(
+            "a topic that no member reads", delete_offsets("deleting-busy", {"t-deleted": [0]})
+        )
+        talk.ask("a topic that a member reads", delete_offsets("deleting-busy", {"t": [0]}))
 
     twins.compare(script)
 
 
 # -- views
-# ----------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------------
 
 
 def test_groups_are_described_and_listed_in_every_version(twins: Twins) -> None:

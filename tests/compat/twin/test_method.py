@@ -57,7 +57,7 @@ def test_a_declared_difference_must_exist() -> None:
 
 
 def test_a_declared_difference_must_be_in_the_table() -> None:
-    (found,) = compare(1, 2, "what nobody has written down")
+    (found,) = compare(1, 2, "a difference that is not in the table")
     assert "not in" in found
     assert ROW in listed_differences()
 
@@ -82,7 +82,7 @@ def test_batches_are_compared_by_their_contents() -> None:
     assert seen(sent) == seen(bytearray(sent))
     assert seen(sent) != seen(batch(b"a", b"c"))
     assert seen(sent) != seen(batch(b"a", b"b", transactional=True))
-    assert seen(sent + sent[:20]) == seen(sent), "a piece at the end is passed over"
+    assert seen(sent + sent[:20]) == seen(sent), "an incomplete batch at the end is skipped"
 
 
 def test_the_order_of_a_list_is_ignored() -> None:

@@ -1,4 +1,4 @@
-"""Goal: the consume-transform-produce loop of a Java application is exactly-once here as it is on Apache Kafka.
+"""Goal: the consume-transform-produce loop of a Java application is exactly-once.
 
 Method: tests/compat/java/OrderEnrichment.java runs on both: four instances one after the other
 under one transactional id, of which one crashes in a transaction, one aborts and reads again, and
@@ -20,12 +20,12 @@ ORDERS = 300
 
 @pytest.mark.timeout(180)
 def test_every_order_is_enriched_once(twins: Twins) -> None:
-    told = {}
+    results = {}
     for side in (twins.theirs, twins.ours):
         result = side.tools.run("OrderEnrichment", side.bootstrap_servers)
         assert result.code == 0, f"{side.name}: {result.err}"
-        told[side.name] = json.loads(result.out)
-    theirs, ours = told.values()
+        results[side.name] = json.loads(result.out)
+    theirs, ours = results.values()
     assert theirs == {
         "1 crashed": "stopped",
         "2 failed once": "ended",

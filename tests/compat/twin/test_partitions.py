@@ -1,4 +1,4 @@
-"""Goal: a partition takes, refuses and shows batches and markers as Apache Kafka's does.
+"""Goal: a partition accepts, refuses and returns batches and markers as Apache Kafka's does.
 
 Method: twin runs (see the package's docstring).
 """
@@ -84,8 +84,8 @@ def test_sequences_of_an_idempotent_producer(twins: Twins) -> None:
         send("the old epoch, a repetition", 2, epoch=0)
         send("two epochs ahead", 0, epoch=3)
         send("a negative epoch", 0, epoch=-1)
-        send("nobody's producer id", 40, producer_id=producer.producer_id + 50)
-        send("nobody's producer id, on", 42, producer_id=producer.producer_id + 50)
+        send("an unknown producer id", 40, producer_id=producer.producer_id + 50)
+        send("an unknown producer id, continued", 42, producer_id=producer.producer_id + 50)
         send("at the wrap", 2**31 - 2, producer_id=producer.producer_id + 60)
         send("over the wrap", 0, producer_id=producer.producer_id + 60)
         send("near the wrap", 2**31 - 3, 2, producer_id=producer.producer_id + 61)
@@ -179,12 +179,12 @@ def test_sequences_of_a_transactional_producer(twins: Twins, protocol: Protocol)
     twins.compare(script)
 
 
-# -- what is refused
+# -- refused batches
 # ------------------------------------------------------------------------------------------
 
 
 def spoil(records: bytearray, layout: str, position: int, value: int, *, seal: bool) -> bytearray:
-    """The batch with another value at a place of its header, with a CRC that is right again or not."""
+    """The batch with another value in its header, and a corrected CRC if `seal` is set."""
     struct.pack_into(layout, records, position, value)
     if seal:
         struct.pack_into(">I", records, 17, crc32c(memoryview(records)[21:]))
@@ -192,7 +192,7 @@ def spoil(records: bytearray, layout: str, position: int, value: int, *, seal: b
 
 
 def bad_batches() -> dict[str, bytes | bytearray]:
-    """Batches that no broker should take, by what is wrong with them."""
+    """Batches that no broker should accept, by what is wrong with them."""
     good = bytes(batch(b"a", b"b"))
     return {
         "an empty one": b"",
@@ -421,7 +421,7 @@ def test_markers_from_any_client(twins: Twins, version: int) -> None:
 
 @BOTH
 def test_end_txn_after_a_marker_of_a_later_coordinator(twins: Twins, protocol: Protocol) -> None:
-    """One partition refuses its marker for good, the others have theirs, and the transaction stays prepared."""
+    """One partition refuses its marker for good, so the transaction stays prepared."""
 
     def script(talk: Talk) -> None:
         topic = f"overtaken-{protocol.name}"
@@ -469,7 +469,7 @@ def test_markers_in_one_request(twins: Twins) -> None:
     twins.compare(script)
 
 
-# -- what readers see
+# -- visibility
 # -----------------------------------------------------------------------------------------
 
 
@@ -623,7 +623,7 @@ def test_a_topic_is_recreated_during_an_open_transaction(twins: Twins) -> None:
 
 @pytest.mark.parametrize("version", [10, 11, 12, 13])
 def test_one_transactional_request_writes_to_many_partitions(twins: Twins, version: int) -> None:
-    """Added and not added, known and unknown, in order and not: each partition has its own answer."""
+    """Added or not, known or unknown, in order or not: each partition has its own result."""
 
     def script(talk: Talk) -> None:
         topic = f"many-{version}"

@@ -1,8 +1,8 @@
-"""Two producers do anything, in any mixture of the two protocols: Apache Kafka answers as we do.
+"""Goal: random requests of two producers, in both protocols, are answered as by Apache Kafka.
 
-Method: twin runs (see the package's docstring). The rng choose every request, with identities that
-are, were or never will be the producer's. They are cast alike for both brokers; a choice depends on
-an answer only through the identity that it gave.
+Method: twin runs (see the package's docstring). A seeded generator chooses every request, with
+current, former and invented identities, in the same way for both brokers. A choice depends on a
+reply only through the identity in it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ END_VERSIONS: Final = (1, 2, 4, 4, 5, 5)
 
 
 class Walk:
-    """One script: the rng, and what is known of the producers."""
+    """One script: the random generator, and what is known of the producers."""
 
     def __init__(self, talk: Talk, seed: int) -> None:
         self._talk = talk
@@ -54,7 +54,7 @@ class Walk:
         self._producers = [start(talk, f"{self._topic}-{name}") for name in "ab"]
 
     def go(self) -> None:
-        """One request, and what can be seen of it."""
+        """One request, and its visible effects."""
         self._step += 1
         producer = self._rng.choice(self._producers)
         requests: list[Callable[[Producer], None]] = [
@@ -78,7 +78,7 @@ class Walk:
         look_at_id(self._talk, self._name("then"), producer.transactional_id)
 
     def look(self) -> None:
-        """Everything that is there in the end."""
+        """Everything that is visible in the end."""
         for index in range(PARTITIONS):
             look(self._talk, "in the end", self._topic, index=index)
         for stable in (False, True):
@@ -89,12 +89,12 @@ class Walk:
     def _name(self, word: str) -> str:
         return f"{self._step} {word}"
 
-    def _somebody(self, producer: Producer) -> Producer:
-        """The producer itself or, now and then, one that it was or that nobody is."""
+    def _identity(self, producer: Producer) -> Producer:
+        """The producer itself or, now and then, a former or invented identity."""
         return producer.at(epoch=max(0, producer.epoch + self._rng.choice(EPOCHS_OFF)))
 
     def _bring_up_to_date(self, who: Producer) -> None:
-        """An earlier owner may do harm on Apache Kafka and is refused here; test_every_state has that by itself."""
+        """Apache Kafka accepts some requests of earlier owners; test_every_state covers those."""
         (known,) = self._talk.quiet(describe(who.transactional_id)).transaction_states
         who.epoch = max(who.epoch, known.producer_epoch)
 
@@ -106,27 +106,26 @@ class Walk:
         if self._rng.random() < 0.5:
             ask, word = init(name), "init"
         else:
-            who = self._somebody(producer)
+            who = self._identity(producer)
             self._bring_up_to_date(who)
             ask = init(name, producer_id=who.producer_id, epoch=who.epoch)
             word = f"init of {name} at {who.epoch}"
         producer.take(self._talk.ask(self._name(word), ask, self._rng.choice((3, 4, 5))))
 
     def _add(self, producer: Producer) -> None:
-        who, version = self._somebody(producer), self._rng.choice((0, 1, 2, 3))
+        who, version = self._identity(producer), self._rng.choice((0, 1, 2, 3))
         ask = add(who, self._topic, self._rng.choice((0, 0, 0, 1, 1, 1, PARTITIONS)))
         self._talk.ask(self._name(f"add at {who.epoch}, v{version}"), ask, version)
 
     def _ask_for_partition(self, producer: Producer) -> None:
         """As one broker asks another."""
-        who, verify = self._somebody(producer), self._rng.random() < 0.7
+        who, verify = self._identity(producer), self._rng.random() < 0.7
         ask = add(who, self._topic, self._index(), verify_only=verify)
         self._talk.ask(self._name(f"verify {verify} at {who.epoch}"), ask, 5)
 
     def _write(self, producer: Producer) -> None:
-        who, index = self._somebody(producer), self._index()
-        # Whoever writes ahead of the producer harms it on Apache Kafka; test_partitions has that by
-        # itself.
+        who, index = self._identity(producer), self._index()
+        # A write ahead of the producer harms it on Apache Kafka; test_partitions covers that.
         who.epoch = min(who.epoch, producer.epoch)
         version = self._rng.choice(PRODUCE_VERSIONS)
         place = (self._topic, index)
@@ -139,22 +138,22 @@ class Walk:
         ask = produce(self._topic, records, transactional_id=producer.transactional_id, index=index)
         word = f"write {sequence} at {who.epoch} to {index}, v{version}, {transactional}"
         reply = self._talk.ask(self._name(word), ask, version)
-        told = reply.responses[0].partition_responses[0]
-        if told.error_code == 0 and who.epoch == producer.epoch:
+        written = reply.responses[0].partition_responses[0]
+        if written.error_code == 0 and who.epoch == producer.epoch:
             producer.sequences[place] = sequence + 1
 
     def _add_offsets(self, producer: Producer) -> None:
-        who, version = self._somebody(producer), self._rng.choice((0, 1, 2, 3, 4))
+        who, version = self._identity(producer), self._rng.choice((0, 1, 2, 3, 4))
         ask = add_offsets(who, self._topic)
         self._talk.ask(self._name(f"add offsets at {who.epoch}, v{version}"), ask, version)
 
     def _commit_offsets(self, producer: Producer) -> None:
-        who, version = self._somebody(producer), self._rng.choice(OFFSETS_VERSIONS)
+        who, version = self._identity(producer), self._rng.choice(OFFSETS_VERSIONS)
         ask = commit_offsets(who, self._topic, {(self._topic, self._index()): self._step})
         self._talk.ask(self._name(f"offsets at {who.epoch}, v{version}"), ask, version)
 
     def _end(self, producer: Producer) -> None:
-        who, version = self._somebody(producer), self._rng.choice(END_VERSIONS)
+        who, version = self._identity(producer), self._rng.choice(END_VERSIONS)
         if version >= TV2.end_txn:
             self._bring_up_to_date(who)
         commit = self._rng.random() < 0.6
@@ -162,7 +161,7 @@ class Walk:
         producer.take(self._talk.ask(self._name(word), end(who, commit=commit), version))
 
     def _mark(self, producer: Producer) -> None:
-        """An administrator ends what is open, at an epoch behind which the coordinator is not shut out."""
+        """An administrator ends the transaction, at an epoch that does not lock out the coordinator."""
         who = producer.at(epoch=max(0, producer.epoch - self._rng.choice((0, 1))))
         version, commit = self._rng.choice((1, 2)), self._rng.random() < 0.5
         ask = marker(who, {self._topic: [self._index()]}, commit=commit)

@@ -1,4 +1,4 @@
-"""Goal: Fetch, ListOffsets and OffsetForLeaderEpoch refuse and answer as Apache Kafka does, in every version.
+"""Goal: Fetch, ListOffsets and OffsetForLeaderEpoch behave as on Apache Kafka in every version.
 
 Method: twin runs (see the package's docstring).
 """
@@ -288,10 +288,10 @@ def test_a_waiting_fetch_returns_when_the_transaction_ends(
         ]
         ask = fetch(topic, 2, isolation=0, wait_ms=20_000)
         readers.append(talk.send("waits for anything", ask, on="anything"))
-        # One that comes only after the end is told the same.
+        # A reader that comes after the end gets the same.
         talk.ask("they wait", list_offsets(topic, isolation=1))
         finish(talk, producer, protocol, commit=commit)
         for reader in readers:
-            talk.hear(reader)
+            talk.receive(reader)
 
     twins.compare(script)

@@ -1,8 +1,8 @@
-"""Goal: the refunds processor in Java settles everything once, whatever befalls an instance, here as on Apache Kafka.
+"""Goal: the refunds processor in Java settles everything once, whatever happens to an instance.
 
 Method: tests/compat/java/RefundsProcessor.java runs on both. Its first instance commits, aborts,
-dies between any two requests, wakes as a zombie or takes too long; its second one does what is
-left. What each run prints is compared, and counted.
+dies between any two requests, resumes as a zombie or takes too long; its second one does the rest.
+The output of both runs is compared, and counted.
 """
 
 from __future__ import annotations
@@ -37,18 +37,17 @@ LEFT_BEHIND = {
     "zombie": ("RFD-2",),
     "timeout": ("RFD-2", "RFD-3"),
 }
-"""Refunds that were written and aborted: they are there, and only readers of uncommitted data see
-them."""
+"""Refunds that were written and aborted: only read_uncommitted consumers see them."""
 
 
 @pytest.mark.timeout(240)
 def test_every_settlement_is_refunded_once(twins: Twins) -> None:
-    told: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for side in (twins.theirs, twins.ours):
         result = side.tools.run("RefundsProcessor", side.bootstrap_servers)
         assert result.code == 0, f"{side.name}: {result.err}"
-        told[side.name] = json.loads(result.out)
-    theirs, ours = told.values()
+        results[side.name] = json.loads(result.out)
+    theirs, ours = results.values()
     for name, saw in theirs.items():
         assert ours[name] == saw, name
     assert {name: saw["1 first instance"] for name, saw in ours.items()} == ENDS

@@ -1,4 +1,4 @@
-"""ACLs, quotas, the quorum, settings of groups, client metrics and loggers: the same answers.
+"""ACLs, quotas, the quorum, group settings, client metrics and loggers: the same replies.
 
 Method: twin runs (see the package's docstring) against an Apache Kafka without an authorizer.
 """
@@ -53,7 +53,7 @@ def versions(api: ApiKey) -> range:
 
 
 # -- ACLs
-# -----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 def creation(**changed: Any) -> AclCreation:
@@ -181,7 +181,7 @@ def quorum_of(*topics: tuple[str, list[int]]) -> Ask:
 
 
 def without_own_numbers(reply: Any) -> Any:
-    """The log has its own length and epoch on each side, and Kafka's controller a listener of its own."""
+    """Without log offsets and epochs, and the listener of Kafka's controller."""
     for partition in (each for topic in reply.topics for each in topic.partitions):
         if partition.error_code == 0:
             ends = {replica.log_end_offset for replica in partition.current_voters}
@@ -214,7 +214,7 @@ def test_the_quorum_is_one_voter_that_is_up_to_date(twins: Twins) -> None:
     twins.compare(script)
 
 
-# -- what has settings
+# -- config resources
 # ----------------------------------------------------------------------------------------
 
 
@@ -243,7 +243,7 @@ def test_config_resources_are_listed(twins: Twins) -> None:
                 talk.ask(f"{step} {types}", listed(*types))
 
         def change(kind: int, *changes: tuple[str, int, str | None]) -> None:
-            """Apache Kafka takes its time until a change is in the list."""
+            """Waits for Apache Kafka, whose list shows a change a little later."""
             talk.ask(f"{kind} {changes}", alter(kind, "r-one", *changes))
             is_set = changes[0][1] == SET
             talk.until(
@@ -371,7 +371,7 @@ def test_each_setting_accepts_and_refuses_the_same_values_as_kafka(
 
 
 def test_logger_levels(twins: Twins) -> None:
-    """Each side has loggers of its own; both have a root."""
+    """Each side has its own loggers; both have a root."""
 
     def script(talk: Talk) -> None:
         def show(step: str, name: str = "1") -> None:
@@ -390,9 +390,9 @@ def test_logger_levels(twins: Twins) -> None:
             change(f"no level {level!r}", ("root", SET, level))
         change("a level is missing", ("root", SET, None))
         change("without a level", ("root", DELETE, None))
-        change("nobody", ("nonsense", SET, "INFO"))
-        change("nobody, no level", ("nonsense", SET, "LOUD"))
-        change("nobody without a level", ("nonsense", DELETE, None))
+        change("an unknown logger", ("nonsense", SET, "INFO"))
+        change("an unknown logger, no level", ("nonsense", SET, "LOUD"))
+        change("an unknown logger without a level", ("nonsense", DELETE, None))
         for name in ("root", "nonsense"):
             change(f"append to {name}", (name, APPEND, "INFO"))
             change(f"subtract from {name}", (name, SUBTRACT, "INFO"))

@@ -1,4 +1,4 @@
-"""Goal: Kafka's own tools print of fencepost what they print of Apache Kafka.
+"""Goal: Kafka's own tools print the same for fencepost as for Apache Kafka.
 
 Method: twin runs (see the package's docstring) in which the steps are calls of tools. What they
 print is compared as tables and as JSON, with producer ids counted from the first one and times as
@@ -51,7 +51,7 @@ TIME_COLUMNS = {
 
 
 def rows(talk: Talk, table: str) -> list[dict[str, Any]]:
-    """A table as Kafka's tools print it, a mapping for each line."""
+    """A table printed by Kafka's tools, a mapping for each row."""
     lines = [line.split("\t") for line in table.splitlines() if line.strip()]
     head = [word.strip() for word in lines[0]] if lines else []
     return [
@@ -78,7 +78,7 @@ def seen(talk: Talk, name: str, value: Any) -> Any:
 
 
 def in_order(lines: Iterable[str]) -> str:
-    """Lines whose order counts; lists are compared without theirs."""
+    """Lines whose order matters; the order of lists is ignored."""
     return "\n".join(lines)
 
 
@@ -87,14 +87,14 @@ def in_order(lines: Iterable[str]) -> str:
 
 
 def transactions(talk: Talk, step: str, *arguments: str, only: str = "") -> int:
-    """One call of kafka-transactions, how many rows it printed; of a list, what belongs to this script."""
+    """Calls kafka-transactions; records rows of this script, and returns how many it printed."""
     result = talk.side.attempt("kafka-transactions", *arguments)
     shown = [
         row for row in rows(talk, result.out) if row.get("TransactionalId", only).startswith(only)
     ]
     talk.note(step, [result.code, *shown])
     if result.code:
-        # What it says then is about the request, and holds no number of a broker.
+        # The message then is about the request, and contains no numbers of a broker.
         talk.note(f"{step}: what it says", result.err.strip().splitlines()[0])
     return len(shown)
 
@@ -135,7 +135,7 @@ VERIFICATION = "transaction.partition.verification.enable"
 
 
 def verify_writes(talk: Talk, value: str | None) -> None:
-    """Turns the question to the coordinator before a first write off, or on again."""
+    """Turns the verification of first writes off, or on again."""
     operation = DELETE if value is None else SET
     talk.ask(f"verification {value}", alter(BROKER, "", (VERIFICATION, operation, value)))
     talk.until(
@@ -185,7 +185,7 @@ def test_a_hanging_transaction_is_found_and_aborted(twins: Twins) -> None:
     twins.compare(script, at_once=False)
 
 
-# -- what is in the internal topics
+# -- internal topics
 # ---------------------------------------------------------------------------
 
 FORMATTERS = "org.apache.kafka.tools.consumer."
@@ -196,11 +196,10 @@ def records_of(talk: Talk, topic: str, partition: int, formatter: str) -> list[A
     count = talk.quiet(list_offsets(topic, index=partition, isolation=1)).topics[0].partitions[0]
     arguments = ["--topic", topic, "--partition", str(partition), "--offset", "earliest"]
     arguments += ["--formatter", FORMATTERS + formatter]
-    # It ends with the last record, or when none comes: markers are counted as offsets and not
-    # printed.
+    # It ends with the last record, or when none arrives: markers have offsets but are not printed.
     arguments += ["--max-messages", str(count.offset)]
     out = ""
-    # On a machine with other work the first record may take longer than the first of these.
+    # On a busy machine the first record may take longer than the first timeout.
     for timeout_ms in ("1500", "15000"):
         patience = ["--timeout-ms", timeout_ms]
         out = out or talk.side.attempt("kafka-console-consumer", *arguments, *patience).out.strip()
@@ -304,7 +303,7 @@ def test_kafka_dump_log_reads_a_partition_with_transactions(twins: Twins) -> Non
         finish(talk, second, TV2, commit=True)
         write(talk, second, TV2, topic, b"d", b"e")
         for number in range(2):
-            # Two of these fill a segment: the next begins, with a snapshot of the producers.
+            # Two of these fill a segment: the next one begins with a snapshot of the producers.
             talk.ask(f"wide {number}", produce(topic, batch(b"x" * 600_000)))
         finish(talk, second, TV2, commit=False)
         partition = f"{topic}-0"
@@ -342,7 +341,7 @@ def test_kafka_dump_log_reads_the_coordinators_logs(twins: Twins) -> None:
             lines = dump(talk, files_of(talk, f"{internal}-{index}", "log"), decoder)
             own = [line for line in lines if name in line or "endTxnMarker" in line]
             assert len(own) >= 4
-            # Others share the partition: what counts is what a record says, not where it stands.
+            # Others share the partition: contents are compared, not offsets.
             words = [
                 re.sub(
                     r'([oO]ffset|keySize|valueSize|sequence): -?\d+ ?|,("topicId":"[^"]*")?(?=\})',
@@ -361,10 +360,10 @@ def test_kafka_dump_log_reads_the_coordinators_logs(twins: Twins) -> None:
 
 
 def groups(talk: Talk, step: str, *arguments: str) -> None:
-    """One call of kafka-consumer-groups: its exit and its words, with spaces as one."""
+    """Calls kafka-consumer-groups; records exit code and output, with spaces collapsed."""
     result = talk.side.attempt("kafka-consumer-groups", *arguments)
     words = [" ".join(line.split()) for line in result.out.splitlines() if line.strip()]
-    # Lines of a list come in any order; the head of a table stays apart.
+    # Lines of a list come in any order; the head of a table stays first.
     address = talk.side.bootstrap_servers
     talk.note(step, [result.code, *(line.replace(address, "HOST:PORT") for line in words)])
 

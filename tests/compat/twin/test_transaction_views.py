@@ -182,7 +182,7 @@ def test_producers_are_described(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("seen", 2)
         first, second = start(talk, "seen-1"), start(talk, "seen-2")
-        talk.ask("nobody", producers("seen", 0, 1))
+        talk.ask("no producer", producers("seen", 0, 1))
         write(talk, first, TV1, "seen", b"x", b"y")
         write(talk, second, TV2, "seen", b"x")
         write(talk, second, TV2, "seen", b"x", index=1)
@@ -205,6 +205,6 @@ def test_producers_are_described(twins: Twins) -> None:
         talk.ask("no partition", ask)
         talk.ask("no topic", Ask(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersRequest()))
         talk.ask("a new epoch", init("seen-1"))
-        talk.ask("which nobody has seen", producers("seen", 0))
+        talk.ask("that the partition has not seen", producers("seen", 0))
 
     twins.compare(script)

@@ -215,7 +215,7 @@ def test_a_consumer_with_a_stale_generation_cannot_send_offsets(
         talk.until(heartbeat(group, member, 1), lambda reply: reply.error_code == 27)
         send("rebalancing")
         talk.ask("it leaves", leave(group, (member, None)))
-        talk.hear(second)
+        talk.receive(second)
         send("gone")
         finish(talk, producer, protocol, commit=True)
         talk.ask("in the end", offsets_of(group, topic, stable=True))
@@ -228,7 +228,7 @@ def test_markers_settle_offsets(twins: Twins) -> None:
 
     def script(talk: Talk) -> None:
         talk.topic("settled")
-        # Both names hash to partitions of their own: 47 and 2.
+        # The two names hash to different partitions: 47 and 2.
         groups = {"group": 47, "foobar-consumer-group": 2}
         for number, (group, index) in enumerate(groups.items()):
             producer = start(talk, f"settled-{number}")
@@ -245,7 +245,7 @@ def test_markers_settle_offsets(twins: Twins) -> None:
             )
             talk.ask("the right one", marker(producer, right, commit=number == 0))
             talk.ask("settled", offsets_of(group, "settled", stable=True))
-            talk.ask("once more", marker(producer, right, commit=number == 1))
+            talk.ask("again", marker(producer, right, commit=number == 1))
             talk.ask("settled still", offsets_of(group, "settled", stable=True))
             finish(talk, producer, TV2, commit=True)
             talk.ask("in the end", offsets_of(group, "settled", stable=True))

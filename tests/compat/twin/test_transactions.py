@@ -1,4 +1,4 @@
-"""Goal: every transactional API answers in every state of a transaction as Apache Kafka does, in both protocols.
+"""Goal: every transactional API behaves as on Apache Kafka in every state and protocol.
 
 Method: twin runs (see the package's docstring).
 """
@@ -68,7 +68,7 @@ def test_init_producer_id_with_every_kind_of_argument(twins: Twins) -> None:
         talk.ask("the other half", init("init-half", epoch=5))
         talk.ask("half of one without an id", init(None, producer_id=5))
         talk.ask("an identity without an id", init(None, producer_id=5, epoch=0))
-        talk.ask("an identity that nobody knows", init("init-lost", producer_id=123456, epoch=7))
+        talk.ask("an unknown identity", init("init-lost", producer_id=123456, epoch=7))
         for version in range(6):
             talk.ask(f"a new id, v{version}", init(f"init-v{version}"), version)
             talk.ask(f"the same id again, v{version}", init(f"init-v{version}"), version)
@@ -103,11 +103,11 @@ def test_a_producer_returns_with_its_epoch(twins: Twins, outcome: str) -> None:
                 version,
             )
         talk.ask("its own epoch", init(name, producer_id=pid, epoch=epoch))
-        talk.ask("the same once more", init(name, producer_id=pid, epoch=epoch))
+        talk.ask("the same again", init(name, producer_id=pid, epoch=epoch))
         look_at_id(talk, "came back", name)
         talk.ask("the new epoch", init(name, producer_id=pid, epoch=epoch + 1))
-        talk.ask("the first once more", init(name, producer_id=pid, epoch=epoch))
-        talk.ask("somebody without an identity", init(name))
+        talk.ask("the first again", init(name, producer_id=pid, epoch=epoch))
+        talk.ask("a producer without an identity", init(name))
         talk.ask("the epoch before that", init(name, producer_id=pid, epoch=epoch + 2))
         look_at_id(talk, "at the end", name)
 
@@ -115,7 +115,7 @@ def test_a_producer_returns_with_its_epoch(twins: Twins, outcome: str) -> None:
 
 
 # -- time
-# -----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -199,13 +199,13 @@ def test_an_old_epoch_of_the_same_producer_aborts_an_open_transaction_only_on_ka
         talk.settle("quirk")
         talk.ask("then", describe("quirk"), differs=row)
         talk.ask("the old one again", init("quirk", **identity))
-        talk.ask("the owner goes on", end(second, commit=True), TV1.end_txn, differs=row)
+        talk.ask("the owner continues", end(second, commit=True), TV1.end_txn, differs=row)
 
 
 def test_an_earlier_tv2_owner_gets_the_epoch_of_a_tv1_owner_only_on_kafka(
     twins: Twins,
 ) -> None:
-    """Kafka takes its EndTxn for a retry, because the epoch is the one before."""
+    """Kafka mistakes its EndTxn for a retry, because the epoch is the previous one."""
     row = "EndTxn v5 with the epoch before that of a TV1 owner"
 
     def script(talk: Talk) -> None:
@@ -222,7 +222,7 @@ def test_an_earlier_tv2_owner_gets_the_epoch_of_a_tv1_owner_only_on_kafka(
 
 
 # -- adding
-# ---------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 def test_add_partitions_to_txn_with_every_kind_of_argument(twins: Twins) -> None:
@@ -250,7 +250,7 @@ def test_add_partitions_to_txn_with_every_kind_of_argument(twins: Twins) -> None
         twice = transaction_of(producer, {"adding": [1, 1], "adding-b": [0]})
         talk.ask("one twice", add_all(twice), 3)
         look_at_id(talk, "added", "adding")
-        talk.ask("once more", add(producer, "adding", 1), 3)
+        talk.ask("again", add(producer, "adding", 1), 3)
         talk.ask("more", add(producer, "adding", 2), 0)
         look_at_id(talk, "grown", "adding")
         finish(talk, producer, TV1, commit=True)

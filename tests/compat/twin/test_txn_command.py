@@ -1,7 +1,6 @@
-"""`fencepost txn` shows the same on Apache Kafka and on fencepost.
+"""Goal: `fencepost txn` prints the same on Apache Kafka and on fencepost.
 
-Method: twin runs (see the package's docstring); the command runs in this process, against either
-        broker.
+Method: twin runs (see the package's docstring); the command runs in this process.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def run(talk: Talk, *arguments: str) -> Any:
 
 
 def seen(talk: Talk, row: dict[str, Any]) -> dict[str, Any]:
-    """A row without what must differ: producer ids by their distance, times as words, ages as yes or no."""
+    """A row in comparable form: relative producer ids, times as words, ages as yes or no."""
     producers = ("producer_id", "last_producer_id", "next_producer_id")
     times = ("start_ms", "last_update_ms")
     ages = ("age_ms", "times_out_in_ms", "log_offset")
@@ -77,7 +76,7 @@ def test_the_txn_command_prints_the_same_on_both_brokers(twins: Twins) -> None:
             row = seen(talk, run(talk, "describe", name))
             last_epoch = row.pop("last_producer_epoch")
             talk.note(f"{name} described", row)
-            # Of the others there is none: nobody has taken a second epoch.
+            # The others have none: no producer has a second epoch.
             kept = name in ("cmd-committed", "cmd-again")
             differs = "`__transaction_state`" if kept else None
             talk.note(f"{name}, its last epoch", last_epoch, differs=differs)

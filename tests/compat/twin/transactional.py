@@ -44,7 +44,7 @@ OFFSET_FETCH_BY_NAME: Final = 9
 
 @dataclass(slots=True)
 class Producer:
-    """A transactional producer as its client knows it; sequences are counted per partition and epoch."""
+    """A transactional producer as its client knows it, with sequences per partition and epoch."""
 
     transactional_id: str
     producer_id: int = -1
@@ -52,7 +52,7 @@ class Producer:
     sequences: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def at(self, *, producer_id: int | None = None, epoch: int | None = None) -> Producer:
-        """The same producer with another identity: stale, from the future, or somebody else's."""
+        """The same producer with another identity: stale, from the future, or another producer's."""
         return Producer(
             self.transactional_id,
             self.producer_id if producer_id is None else producer_id,
@@ -60,7 +60,7 @@ class Producer:
         )
 
     def take(self, reply: Any) -> None:
-        """Goes on with the identity of a reply, if it has one."""
+        """Takes the identity of a reply, if it has one."""
         if reply.error_code == 0 and reply.producer_id >= 0:
             if (reply.producer_id, reply.producer_epoch) != (self.producer_id, self.epoch):
                 self.sequences.clear()
@@ -216,7 +216,7 @@ def start(talk: Talk, transactional_id: str, *, timeout_ms: int = 60_000) -> Pro
 def write(
     talk: Talk, producer: Producer, protocol: Protocol, topic: str, *values: bytes, index: int = 0
 ) -> Any:
-    """Writes values in the transaction, which begins with it; in TV1 the partition is added first."""
+    """Writes values, which may begin the transaction; in TV1 the partition is added first."""
     name = f"{producer.transactional_id} writes to {topic}-{index}"
     if protocol.adds_explicitly:
         talk.ask(f"{name}: added", add(producer, topic, index), 3)

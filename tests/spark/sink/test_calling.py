@@ -1,4 +1,4 @@
-"""How functions passed to foreachBatch call the sink, rightly and wrongly."""
+"""How functions passed to foreachBatch call the sink, correctly and incorrectly."""
 
 from __future__ import annotations
 
@@ -500,11 +500,11 @@ def test_an_exception_after_the_sink_call_does_not_duplicate_the_batch(
     def then_fail(df: DataFrame, batch_id: int) -> None:
         sink(df, batch_id)
         if batch_id == 1:
-            raise ValueError("of the user's own")
+            raise ValueError("raised by the user's function")
 
     failure = pipeline.run(then_fail)
     assert failure is not None
-    assert "of the user's own" in failure
+    assert "raised by the user's function" in failure
     # Twice, with an adopt=True that was not removed.
     assert pipeline.run(pipeline.sink(adopt=True)) is None
     pipeline.add(numbered(3))

@@ -151,7 +151,7 @@ def test_damage_that_a_restart_must_know_about_is_kept_for_the_ledger() -> None:
     assert calls.take_damage() == Damage(lost=4)
     calls = RunCalls()
     calls.begin(Call(4, ROWS))
-    calls.fail(Call(4, ROWS), SinkFenced("somebody else has it"))
+    calls.fail(Call(4, ROWS), SinkFenced("another query has it"))
     with pytest.raises(SinkRefused):
         calls.begin(Call(5, ROWS))
     assert calls.take_damage() is None

@@ -1,4 +1,4 @@
-"""What would break the guarantee is refused before the first batch. Fake sessions, no Java."""
+"""Whatever would break the guarantee is refused before the first batch. Fakes, no Java."""
 
 from __future__ import annotations
 
@@ -159,8 +159,8 @@ class FakeStore(LedgerStore):
 
 
 PLACE = TopicPartition("fencepost-ledger", 0)
-UNSETTLED = LedgerEntry("somebody who has not ended its transaction", 0)
-OFFSETS_UNSETTLED = LedgerEntry("somebody of an older version", 0)
+UNSETTLED = LedgerEntry("a query with an open transaction", 0)
+OFFSETS_UNSETTLED = LedgerEntry("a query of an older version", 0)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ OFFSETS_UNSETTLED = LedgerEntry("somebody of an older version", 0)
             4,
             "in the topics is 8, which is newer",
         ),
-        # The other query is in the middle of a batch: refused whichever way that ends.
+        # The other query is in the middle of a batch: refused whatever its outcome.
         (
             FakeStore(LedgerEntry("p", 3), UNSETTLED, undecided=(LedgerEntry("p", 4),)),
             0,

@@ -97,7 +97,7 @@ def test_adopt_overrides_a_missing_ledger_and_another_query_but_not_a_contradict
     assert decide(view("q", 5), Batch("q", 2, "f"), ADOPT).verdict is Verdict.REFUSE
 
 
-# What was skipped, lost, or written in part.
+# Skipped, lost and incomplete batches.
 
 MAY_SKIP = Overrides(may_skip=True)
 

@@ -154,16 +154,16 @@ def test_offsets_of_a_recreated_topic_are_not_committed(
     home: LedgerCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On the new topic, `startingOffsets=committed` would skip records."""
-    home.cluster.create_topics([NewTopic("anew-1", 1, 1)])
-    planned = ends_in(home, "anew-1", 7)
-    recreate(home, "anew-1")
-    view = enter(home, "anew-1", 0, ends=planned)
-    assert committed(home, "anew-1") == {SOURCE: CommittedOffset(42)}
+    home.cluster.create_topics([NewTopic("recreated-1", 1, 1)])
+    planned = ends_in(home, "recreated-1", 7)
+    recreate(home, "recreated-1")
+    view = enter(home, "recreated-1", 0, ends=planned)
+    assert committed(home, "recreated-1") == {SOURCE: CommittedOffset(42)}
     assert "deleted and created again" in caplog.text
     assert view.entry is not None
-    assert view.entry.topic_ids["anew-1"] in planned, "the entry names the topic that was read"
-    enter(home, "anew-1", 1, ends=ends_in(home, "anew-1", 3))
-    assert committed(home, "anew-1")[TopicPartition("anew-1", 0)] == CommittedOffset(3)
+    assert view.entry.topic_ids["recreated-1"] in planned, "the entry names the topic that was read"
+    enter(home, "recreated-1", 1, ends=ends_in(home, "recreated-1", 3))
+    assert committed(home, "recreated-1")[TopicPartition("recreated-1", 0)] == CommittedOffset(3)
 
 
 def test_a_source_without_topic_ids_is_compared_with_the_previous_entry(
@@ -519,7 +519,7 @@ def test_a_ledger_topic_deleted_while_the_query_is_stopped_leaves_no_entry() -> 
         assert view == LedgerView()
 
 
-# The legacy place.
+# The legacy ledger.
 
 
 def put_former(home: LedgerCluster, name: str, *places: TopicPartition) -> None:
@@ -632,10 +632,10 @@ def test_a_query_continues_where_the_entry_ends_not_where_the_group_offsets_are(
 def test_a_recreated_topic_is_not_continued(home: LedgerCluster) -> None:
     home.cluster.create_topics([NewTopic("again", 1, 1)])
     place = TopicPartition("again", 0)
-    enter(home, "anew", 0, query_id="p", ends='{"again": {"0": 3}}')
+    enter(home, "recreated", 0, query_id="p", ends='{"again": {"0": 3}}')
     home.cluster.delete_topics(["again"])
     home.cluster.create_topics([NewTopic("again", 1, 1)])
-    store = home.store("anew")
+    store = home.store("recreated")
     decision = store.decide(store.peek("q", stable=True), Batch("q", 0, "", {place: 3}), OURS)
     assert decision.verdict is Verdict.REFUSE
     assert "was deleted and created again" in decision.reason

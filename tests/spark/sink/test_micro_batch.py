@@ -1,4 +1,4 @@
-"""Finds the run and the query that call the sink."""
+"""Finding the run and the query that call the sink."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Goal: a session that cannot keep the guarantee is refused, and loses nothing.
 
 Method: real sessions with each setting that breaks it, one after the other. Then the same queries
-are started from their checkpoints in a session as it should be.
+are restarted from their checkpoints in a correct session.
 """
 
 from __future__ import annotations

@@ -351,7 +351,7 @@ def test_rows_for_the_ledger_topic_are_refused_and_never_visible(
 def test_a_legacy_ledger_is_continued_and_hidden_from_older_versions(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
-    """Replaces the ledger record of batch 0 by a legacy entry."""
+    """Replaces the ledger record of batch 0 with a legacy entry."""
     pipeline.add(numbered(0))
     assert pipeline.run() is None
     view = read_ledger_view(cluster, pipeline.transactional_id)

@@ -128,7 +128,7 @@ def test_take_over_requires_the_owners_id_and_its_end_offsets(
     owner = read_ledger_view(copy.cluster, copy.target).entry
     assert owner is not None
     copy.lose_checkpoint()
-    failure = copy.run(starting_offsets(owner), take_over="somebody else")
+    failure = copy.run(starting_offsets(owner), take_over="another query")
     assert failure is not None
     assert f"the transactional_id belongs to query {owner.query_id}" in failure
     copy.lose_checkpoint()

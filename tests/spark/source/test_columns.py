@@ -82,7 +82,7 @@ class Lane:
 @pytest.fixture(scope="module")
 def lane(cluster: Cluster, bootstrap: str) -> Lane:
     topic = f"columns-{os.getpid()}"
-    # The times are of any year, and a broker deletes what is older than a week.
+    # Timestamps are from any year, and a broker deletes records older than a week.
     cluster.create_topics([NewTopic(topic, 1, 1, configs={"retention.ms": "-1"})])
     return Lane(cluster, bootstrap, TopicPartition(topic, 0))
 
@@ -105,7 +105,7 @@ def test_records_written_by_confluent_kafka_are_read(
             lane.place.topic, value, key, partition=0, timestamp=time_ms, headers=headers
         )
     assert producer.flush(SECONDS) == 0
-    assert told(lane.rows(start, lane.end())) == [
+    assert fields_of(lane.rows(start, lane.end())) == [
         (key, value, time_ms, headers or None) for key, value, time_ms, headers in sent
     ]
 
@@ -132,12 +132,12 @@ def test_records_written_by_kafka_python_are_read(lane: Lane, codec: str, sent: 
         )
     producer.flush(SECONDS)
     producer.close()
-    assert told(lane.rows(start, lane.end())) == [
+    assert fields_of(lane.rows(start, lane.end())) == [
         (key, value, time_ms, headers or None) for key, value, time_ms, headers in sent
     ]
 
 
-def told(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def fields_of(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [
         (
             row["key"],
@@ -262,7 +262,7 @@ def test_records_written_by_the_sink_are_read_by_other_clients_and_by_the_source
     expected = [(k, v, None if is_compiled or not h else list(h)) for k, v, h in sent]
     assert reader.read(start, len(sent)) == expected
     rows = lane.rows(start, start + len(sent))
-    assert [(key, value, headers) for key, value, _, headers in told(rows)] == expected
+    assert [(key, value, headers) for key, value, _, headers in fields_of(rows)] == expected
 
 
 # Two paths, one result.

@@ -1,8 +1,8 @@
 """Goal: no hostile bytes crash the reader or become a wrong row, compiled or not.
 
-Method: batches whose outside is valid (so that they are opened) and whose inside is false: lengths,
-counts, deltas, endless varints, compression. The plain reader, in which Python checks every index,
-is the reference: the compiled one must give the same rows, or refuse what it refuses.
+Method: batches with a valid header (so that they are opened) and false contents: lengths, counts,
+deltas, endless varints, compression. The plain reader, in which Python checks every index, is the
+reference: the compiled one must return the same rows or refuse the same batches.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def sealed(
     base_timestamp: int = 0,
     base_offset: int = 0,
 ) -> SealedBatch:
-    """A batch with these bytes inside and a right size and CRC, whatever else it claims."""
+    """A batch with these contents and a correct size and CRC, whatever else it claims."""
     data = bytearray(build_batch([Record()], timestamp_ms=0)[:HEADER_BYTES]) + payload
     struct.pack_into(">q", data, 0, base_offset)
     struct.pack_into(">i", data, 8, len(data) - 12)
@@ -254,7 +254,7 @@ def test_bytes_from_a_broker_are_refused_unless_their_crc_is_right(data: st.Data
         batches = list(visible_batches(whole_batches(sent), ()))
     except BatchError:
         return
-    # Base offset and leader epoch are not under the CRC, and a length that grew cuts the rest off;
-    # no value changes.
+    # The CRC does not cover base offset and leader epoch, and a larger length truncates the rest; no
+    # value changes.
     values = [value for batch in batches for value in compiled(batch).column("value").to_pylist()]
     assert values == [b"v" * 20, b"v" * 20, b"w"][: len(values)]

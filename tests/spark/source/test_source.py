@@ -178,7 +178,7 @@ class SourceCopyQuery:
             .trigger(availableNow=True)
             .start()
         )
-        # The reason is asked for below.
+        # The reason is read below.
         with contextlib.suppress(Exception):
             query.awaitTermination(120)
         failure = query.exception()

@@ -32,14 +32,14 @@ WORDS = re.sub(r"[*`\s]+", " ", PAGE)
 RAISED = {"Decision", "TimeoutError", "report_loss"} | {
     name for name, _ in inspect.getmembers(failures, inspect.isclass)
 }
-"""What carries a sentence for people. ConfigError is left out: it names the option, and the options
-are listed."""
+"""Calls with a message for users. ConfigError is left out: it names the option, and all options are
+listed."""
 
 HOLE = "\0"
 
 
 def sentences() -> Iterator[tuple[str, str]]:
-    """Every message with which the Spark room refuses something, with holes for its values."""
+    """Every message with which the Spark package refuses something, with gaps for its values."""
     for path in sorted((ROOT / "src" / "fencepost" / "spark").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -71,7 +71,7 @@ def test_every_error_message_is_in_the_table_of_remedies() -> None:
     found = [(name, words) for name, text in sentences() if (words := beginning(text))]
     assert len(found) > 30
     missing = [(name, words) for name, words in found if words not in WORDS]
-    assert missing == [], "tell in docs/spark.md what to do about these"
+    assert missing == [], "describe in docs/spark.md what to do about these"
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -130,9 +130,9 @@ def test_the_readme_examples_work_as_described(
             writer.write_records(TopicPartition("settlements", 1), rows)
             writer.flush()
         code = on_spark.replace("127.0.0.1:9092", own_broker.bootstrap_servers)
-        # Spark's own process was started elsewhere, so that our folder is not its.
+        # The JVM was started in another folder.
         code = code.replace("checkpoints/refunds", str(tmp_path / "checkpoints"))
-        for _ in ("once", "and again: nothing new"):
+        for _ in ("once", "again, with nothing new"):
             run_example(code, "README.md")
             assert read_values(cluster, "refunds-emitted") == ["approved"]
         offsets = cluster.offset_fetch("fencepost-refunds")

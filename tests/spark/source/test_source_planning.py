@@ -162,7 +162,7 @@ def test_a_recreated_topic_is_data_loss_even_if_it_is_longer_than_the_old_one(
         OffsetRange(A1, 0, 29, world.topic_ids["a"]),
     ]
     assert "deleted and created again: a; going on" in caplog.text
-    # What a lenient query has planned is a loss for one that is not.
+    # What a lenient query has planned is data loss for a strict one.
     with pytest.raises(DataLost, match="deleted and created again: a"):
         reader().partitions(end, later)
 
@@ -309,11 +309,10 @@ def test_a_batch_waits_for_min_offsets_but_no_longer_than_the_delay(
     source = reader(minOffsetsPerTrigger="20", maxTriggerDelay="30s", **more)
     assert isinstance(source.getDefaultReadLimit(), ReadMaxRows if more else ReadMinRows)
     known = {"a": {"0": 100, "1": 45}}
-    assert grown(source, known), "the first batch waits for nobody, as in Spark"
+    assert grown(source, known), "the first batch does not wait, as in Spark"
     world.seconds += 29
     assert not grown(source, known)
-    # Seven offsets each of three: a limit of 20 gives no more than 18, and there are enough all the
-    # same.
+    # Three partitions with seven offsets each: a limit of 20 gives only 18, which are still enough.
     world.ends = {A0: 107, A1: 52, TopicPartition("a", 2): 7}
     assert grown(source, known)
     world.ends = {A0: 100, A1: 46}
@@ -331,10 +330,10 @@ def test_available_now_reads_the_rest_even_below_min_offsets(world: PlanningClus
     assert grown(source, known)
 
 
-# Standing still.
+# Stalled partitions.
 
 
-class Told:
+class FakeStandstill:
     """A `Standstill` with a fake clock and a fake explanation."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
@@ -342,7 +341,7 @@ class Told:
         self.seconds = 0.0
         self.watch = Standstill(read_source_options(options, streaming=True), lambda: self.seconds)
         self.asked: list[PartitionOffsets] = []
-        self.answer: str | None = "somebody pins it"
+        self.answer: str | None = "a transaction blocks it"
         monkeypatch.setattr(standstill, "explain", self._explain)
 
     def _explain(self, positions: object, end: PartitionOffsets) -> str | None:
@@ -357,41 +356,41 @@ class Told:
 def test_a_stalled_partition_is_noticed_while_others_advance(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = Told(monkeypatch)
-    assert told.look(0, 5, 1) is None
-    assert told.look(PATIENCE_SECONDS - 1, 5, 2) is None
-    assert told.look(1, 5, 3) == "somebody pins it"
-    assert told.asked == [{A0: 5}]
-    assert "somebody pins it" in caplog.text
+    stalled = FakeStandstill(monkeypatch)
+    assert stalled.look(0, 5, 1) is None
+    assert stalled.look(PATIENCE_SECONDS - 1, 5, 2) is None
+    assert stalled.look(1, 5, 3) == "a transaction blocks it"
+    assert stalled.asked == [{A0: 5}]
+    assert "a transaction blocks it" in caplog.text
 
 
 def test_the_same_warning_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Told(monkeypatch)
-    told.look(0, 5, 1)
-    assert told.look(PATIENCE_SECONDS, 5, 1) is not None
-    assert told.look(PATIENCE_SECONDS, 5, 1) is None
-    assert told.look(REPEAT_SECONDS, 5, 1) is not None
+    stalled = FakeStandstill(monkeypatch)
+    stalled.look(0, 5, 1)
+    assert stalled.look(PATIENCE_SECONDS, 5, 1) is not None
+    assert stalled.look(PATIENCE_SECONDS, 5, 1) is None
+    assert stalled.look(REPEAT_SECONDS, 5, 1) is not None
 
 
 def test_an_idle_topic_is_checked_at_intervals(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = Told(monkeypatch)
-    told.answer = None
+    stalled = FakeStandstill(monkeypatch)
+    stalled.answer = None
     for _ in range(40):
-        assert told.look(1, 5, 1) is None
-    assert len(told.asked) == 3
+        assert stalled.look(1, 5, 1) is None
+    assert len(stalled.asked) == 3
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
 
 
 def test_the_only_check_of_a_run_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Told(monkeypatch)
-    assert told.look(0, 5, 1, is_only_look=True) == "somebody pins it"
-    assert told.asked == [{A0: 5, A1: 1}]
+    stalled = FakeStandstill(monkeypatch)
+    assert stalled.look(0, 5, 1, is_only_look=True) == "a transaction blocks it"
+    assert stalled.asked == [{A0: 5, A1: 1}]
 
 
 def test_a_read_uncommitted_query_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Told(monkeypatch, **{"kafka.isolation.level": "read_uncommitted"})
-    told.look(0, 5, 1)
-    assert told.look(PATIENCE_SECONDS, 5, 1) is None
-    assert told.asked == []
+    stalled = FakeStandstill(monkeypatch, **{"kafka.isolation.level": "read_uncommitted"})
+    stalled.look(0, 5, 1)
+    assert stalled.look(PATIENCE_SECONDS, 5, 1) is None
+    assert stalled.asked == []

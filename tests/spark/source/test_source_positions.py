@@ -44,7 +44,7 @@ class ThreeTopicCluster:
     def list_offsets(
         self, times: Mapping[TopicPartition, int], isolation: str | None = None
     ) -> Any:
-        """Every partition holds offsets 10 to 20, of the times 1010 to 1020, and an open transaction up to 25."""
+        """Every partition has offsets 10 to 20 at times 1010 to 1020, then 5 of an open transaction."""
         fixed = {-2: 10, -1: 25 if isolation == "read_uncommitted" else 20}
 
         def at(time: int) -> int:
@@ -218,7 +218,7 @@ def test_committed_starts_at_the_groups_offsets_or_at_the_beginning_without_one(
 def test_a_legacy_ledger_entry_is_not_used_as_a_start_offset(
     cluster: ThreeTopicCluster, old: CommittedOffset
 ) -> None:
-    """Where its topic was also a source, partition 0 would have begun at the number of a batch."""
+    """If its topic was also a source, partition 0 would start at the number of a batch."""
     cluster.committed = {A0: old, A1: CommittedOffset(17)}
     asked = asking(startingOffsets="committed", kafka_group_id="fencepost-refunds")
     assert start_of(asked) == {A0: 10, A1: 17}

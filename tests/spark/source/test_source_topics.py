@@ -66,7 +66,7 @@ def delete(cluster: Cluster, *topics: str) -> None:
 
 
 class Engine:
-    """One query: its checkpoint, and the reader of the present run."""
+    """One query: its checkpoint, and the reader of the current run."""
 
     def __init__(self, broker: Broker, topics: str = "a,b", how: str = "subscribe") -> None:
         self._options = {
@@ -82,14 +82,14 @@ class Engine:
         self.reader: StreamReader | None = None
 
     def name(self, topics: str) -> None:
-        """Other topics from the next restart on."""
+        """Subscribes to other topics from the next restart on."""
         self._options[self._how] = topics
 
     def restart(self, **options: str) -> None:
         self.reader = StreamReader(read_source_options(self._options | options, streaming=True))
 
     def plan(self) -> bool:
-        """Writes the offsets of the next batch to the checkpoint; False where there is nothing new."""
+        """Writes the offsets of the next batch to the checkpoint; False if there is nothing new."""
         assert self.reader is not None
         known = json.loads(self.offsets[-1]) if self.offsets else self.reader.initialOffset()
         end = json.dumps(self.reader.latestOffset(known, self.reader.getDefaultReadLimit()))
@@ -99,7 +99,7 @@ class Engine:
         return True
 
     def run_planned(self, between: Callable[[], None] = lambda: None) -> list[str]:
-        """The rows of the last batch in the checkpoint; `between` happens after planning, before reading."""
+        """The rows of the last batch in the checkpoint; `between` runs after planning."""
         assert self.reader is not None
         start = (
             json.loads(self.offsets[-2]) if len(self.offsets) > 1 else self.reader.initialOffset()
@@ -341,7 +341,7 @@ def test_topics_may_be_deleted_and_recreated_with_assign_and_subscribe_pattern(
     create(cluster, "b")
     write(cluster, "b", "new1", "new2", "new3")
     assert engine.batch() == ["new1", "new2", "new3"]
-    # Gone, seen to be gone, and back.
+    # Deleted, noticed as missing, and created again.
     delete(cluster, "b")
     write(cluster, "a", "a1")
     assert engine.batch() == ["a1"]
@@ -384,7 +384,7 @@ def test_with_fail_on_data_loss_the_checkpoint_is_kept_for_every_kind_of_subscri
 def test_a_topic_that_is_subscribed_again_continues_where_it_was_left(
     broker: Broker, engine: Engine, cluster: Cluster, how: str, both: str, one: str
 ) -> None:
-    """Or that a broker did not have for a while: for a pattern that is the same."""
+    """Or one that a broker briefly did not know: to a pattern the two look alike."""
     engine = began(Engine(broker, both, how))
     engine.name(one)
     engine.restart(**LENIENT)
@@ -432,7 +432,7 @@ def test_available_now_continues_without_a_topic_that_is_recreated_during_the_ru
     assert {*first, *rest} <= {"a1", "a2", "b1"}
     engine.restart(**LENIENT)
     assert engine.batch() == [f"new{n}" for n in range(5)]
-    assert len(engine.rows) == len(set(engine.rows)), "nothing came twice"
+    assert len(engine.rows) == len(set(engine.rows)), "a record was read twice"
 
 
 def batch_values(

@@ -1,4 +1,4 @@
-"""The memory that a worker lends to a peer: what the peer sees, what is refused, who gets it next."""
+"""The memory that a worker lends to a peer: what the peer sees, what is refused, what is reused."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_lent_memory_is_released_when_the_peer_returns_it(
 ) -> None:
     lender, peer = ends
     lender.send(0)
-    assert lender.done == [0], "sent, because nobody has accepted the memory yet"
+    assert lender.done == [0], "sent, because the peer has not accepted the memory yet"
     peer.sendall(ACCEPTED)
     lender.until_accepted()
     lender.send(100)

@@ -231,7 +231,7 @@ def test_the_driver_writes_a_few_rows_itself(
     assert sorted(found) == sorted(row["key"] for row in rows)
 
 
-class PlayedRecord:
+class FakeLedgerRecord:
     """The ledger's part, as the writer of rows sees it."""
 
     def __init__(self, identity: ProducerIdentity, place: TopicPartition) -> None:
@@ -259,7 +259,7 @@ def test_the_ledger_record_is_sent_with_the_rows_and_not_counted_as_a_row(
 ) -> None:
     topic, ledger = new_topic(PARTITIONS), new_topic(1)
     identity = cluster.init_producer_id(topic)
-    attached = PlayedRecord(identity, TopicPartition(ledger, 0))
+    attached = FakeLedgerRecord(identity, TopicPartition(ledger, 0))
     plan = packing_plan(cluster, topic)
     cluster_of(plan.options).metadata([topic, ledger])
     reports = write_collected(plan, identity, rows_of(0, 30).to_pylist(), attached)
@@ -274,8 +274,8 @@ def test_without_rows_or_on_another_broker_the_ledger_record_is_sent_later(
 ) -> None:
     topic = new_topic(PARTITIONS)
     identity = cluster.init_producer_id(topic)
-    for rows, place in ((0, TopicPartition(topic, 0)), (3, TopicPartition("nobody-leads-it", 0))):
-        attached = PlayedRecord(identity, place)
+    for rows, place in ((0, TopicPartition(topic, 0)), (3, TopicPartition("without-a-leader", 0))):
+        attached = FakeLedgerRecord(identity, place)
         reports = write_collected(
             packing_plan(cluster, topic), identity, rows_of(0, rows).to_pylist(), attached
         )
@@ -286,10 +286,10 @@ def test_without_rows_or_on_another_broker_the_ledger_record_is_sent_later(
 def test_the_ledgers_response_is_read_even_if_a_row_is_refused(
     cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
-    """A commit without a reader of its answer would block the abort."""
+    """A commit whose response is not read would block the abort."""
     topic = new_topic(PARTITIONS)
     identity = cluster.init_producer_id(topic)
-    attached = PlayedRecord(identity, TopicPartition(topic, 0))
+    attached = FakeLedgerRecord(identity, TopicPartition(topic, 0))
     rows = [{"value": b"v", "partition": PARTITIONS}]
     with pytest.raises(RowRefused):
         list(write_collected(packing_plan(cluster, topic), identity, rows, attached))

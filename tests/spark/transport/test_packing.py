@@ -34,7 +34,12 @@ from fencepost.spark.failures import CountsDisagree, RowRefused  # noqa: E402
 from fencepost.spark.transport import packing  # noqa: E402
 from fencepost.spark.transport.accounts import settle_accounts  # noqa: E402
 from fencepost.spark.transport.delivery import stamp_producer  # noqa: E402
-from fencepost.spark.transport.packing import PackedBatch, Packer, PackingPlan, slot_of  # noqa: E402
+from fencepost.spark.transport.packing import (  # noqa: E402
+    PackedBatch,
+    Packer,
+    PackingPlan,
+    slot_of,
+)
 from fencepost.spark.transport.packing_by_column import ColumnPacker  # noqa: E402
 from fencepost.spark.transport.placement import RUN_BYTES, Placement  # noqa: E402
 from fencepost.spark.transport.shuffled import pack, split_batch  # noqa: E402
@@ -374,8 +379,7 @@ def test_accounts_that_do_not_add_up_are_refused(reports: list[dict[str, Any]]) 
 def _tasks_until_compiled(value_bytes: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many such tasks a new worker packs record by record; 1,000 if it never stops."""
     monkeypatch.setattr(packing, "_plain_work", packing.PlainWork())
-    # Any module that is not loaded stands for the one that a new worker has not
-    # loaded.
+    # Stands for the module that a new worker has not loaded; any unused one will do.
     monkeypatch.setattr(fast, "_MODULE", "colorsys")
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     batch = pa.RecordBatch.from_pydict({"value": pa.array([bytes(value_bytes)] * rows)})

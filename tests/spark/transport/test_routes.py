@@ -1,4 +1,4 @@
-"""The three routes of rows to their writer: which one a batch takes, and that each writes it once."""
+"""The three routes of rows to their writer: which one a batch takes, and that each is correct."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_after_a_small_batch_the_driver_writes_small_ones_itself_with_their_ledg
     pipeline.add(numbered(0), numbered(1), numbered(2))
     assert pipeline.run() is None
     assert routes == ["direct", "collected", "collected"]
-    assert alone == [0], "the others need no request of their own"
+    assert alone == [0], "the other records share the request of the rows"
     expected = numbered(0) + numbered(1) + numbered(2)
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
 
