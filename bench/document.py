@@ -105,11 +105,11 @@ def _targets(loads: Iterable[Json]) -> str:
     for load in loads:
         for measure in load["measures"]:
             if (wished := _wished(measure)) and measure["holds"]:
-                told = _ratio(measure) if measure["wanted ratio"] is not None else ""
+                measured = _ratio(measure) if measure["wanted ratio"] is not None else ""
                 ours = _cell(load, "fencepost", measure)
-                told = ", ".join(filter(None, [told, ours]))
+                measured = ", ".join(filter(None, [measured, ours]))
                 lines.append(
-                    f"| {load['title']} | {measure['unit']} | {wished} | {told} | "
+                    f"| {load['title']} | {measure['unit']} | {wished} | {measured} | "
                     f"{measure['holds']} |"
                 )
     return "\n".join(lines)

@@ -87,7 +87,7 @@ def show(results: Sequence[Result], sides: Sequence[Side], console: Console) -> 
     for result in results:
         if result.left_out:
             continue
-        for number, measure in enumerate(_told(result, sides)):
+        for number, measure in enumerate(_shown(result, sides)):
             table.add_row(
                 result.load.title_at(result.scale) if number == 0 else "",
                 measure.unit,
@@ -100,10 +100,10 @@ def show(results: Sequence[Result], sides: Sequence[Side], console: Console) -> 
     console.print(table)
 
 
-def _told(result: Result, sides: Sequence[Side]) -> list[Measure]:
+def _shown(result: Result, sides: Sequence[Side]) -> list[Measure]:
     """The measures that some side has, or has failed at."""
-    told = [m for m in result.load.measures if any(values_of(result, s, m) for s in sides)]
-    return told or list(result.load.measures)
+    shown = [m for m in result.load.measures if any(values_of(result, s, m) for s in sides)]
+    return shown or list(result.load.measures)
 
 
 def _ratio_text(result: Result, measure: Measure) -> str:
@@ -174,7 +174,7 @@ def busy() -> str | None:
     if load < cores / 2:
         return None
     return (
-        f"others work here too (load {load:.1f} on {cores} cores): the numbers will scatter, "
+        f"this machine is busy (load {load:.1f} on {cores} cores): the numbers will vary, "
         "and prove little"
     )
 

@@ -183,9 +183,9 @@ def number_text(value: float) -> str:
 
 
 def _in_words(x_label: str, y_label: str, lines: Sequence[Line]) -> str:
-    told = (
+    described = (
         f"{line.name}: "
         + ", ".join(f"{number_text(p.median)} at {number_text(p.x)}" for p in line.points)
         for line in lines
     )
-    return f"{y_label} against {x_label}. " + ". ".join(told) + "."
+    return f"{y_label} against {x_label}. " + ". ".join(described) + "."

@@ -23,7 +23,7 @@ class Words(NamedTuple):
     remedy: str
 
 
-_NOBODY: Final = "nobody: a passing state"
+_NO_ONE: Final = "no one: a temporary state"
 _PROGRAM: Final = "the program"
 _SETTINGS: Final = "settings"
 _OTHER: Final = "another instance"
@@ -57,14 +57,14 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         "UNKNOWN_TOPIC_OR_PARTITION": Words(
             _PROGRAM,
             "The topic or partition does not exist, or was just deleted.",
-            "Create the topic, or correct its name. Clients retry for a while, in case that it "
+            "Create the topic, or correct its name. Clients retry for a while, in case it "
             "is being created.",
         ),
         "LEADER_NOT_AVAILABLE": Words(
-            _NOBODY, "The partition has no leader at the moment.", _RETRIED
+            _NO_ONE, "The partition has no leader at the moment.", _RETRIED
         ),
         "NOT_LEADER_OR_FOLLOWER": Words(
-            _NOBODY,
+            _NO_ONE,
             "The partition is led elsewhere, or is loading.",
             "Nothing: clients refresh metadata.",
         ),
@@ -80,15 +80,15 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             "Store less there.",
         ),
         "COORDINATOR_LOAD_IN_PROGRESS": Words(
-            _NOBODY, "The coordinator is reading its log after a start.", _RETRIED
+            _NO_ONE, "The coordinator is reading its log after a start.", _RETRIED
         ),
         "COORDINATOR_NOT_AVAILABLE": Words(
-            _NOBODY,
+            _NO_ONE,
             "The coordinator's topic is being created, or its record could not be written.",
             "Nothing: clients retry. If it stays, look at the broker's log and the disk.",
         ),
         "NOT_COORDINATOR": Words(
-            _NOBODY,
+            _NO_ONE,
             "Another broker coordinates this id or group now.",
             "Nothing: clients look the coordinator up again.",
         ),
@@ -98,7 +98,7 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             "Letters, digits, `.`, `_` and `-`, at most 249. Leave internal topics alone.",
         ),
         "NOT_ENOUGH_REPLICAS": Words(
-            _NOBODY,
+            _NO_ONE,
             "On fencepost: the coordinator could not verify the first write of a transaction at "
             "this moment.",
             _RETRIED,
@@ -106,7 +106,7 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         "INVALID_REQUIRED_ACKS": Words(_SETTINGS, "`acks` is not 0, 1 or all.", "Use `acks=all`."),
         "ILLEGAL_GENERATION": Words(
             _MEMBER,
-            "The member speaks for a generation that is over: the group has rebalanced.",
+            "The member sent an old generation: the group has rebalanced.",
             "Abort the transaction, rejoin (the client does), and process from the committed "
             "offsets.",
         ),
@@ -172,7 +172,7 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             "Correct it.",
         ),
         "NOT_CONTROLLER": Words(
-            _NOBODY, "Another broker is the controller.", "Nothing: clients ask that one."
+            _NO_ONE, "Another broker is the controller.", "Nothing: clients ask that one."
         ),
         "INVALID_REQUEST": Words(
             _PROGRAM,
@@ -219,7 +219,7 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             "Lower the former or raise the latter.",
         ),
         "CONCURRENT_TRANSACTIONS": Words(
-            _NOBODY,
+            _NO_ONE,
             "The last transaction of the id is still writing its markers, or is being aborted "
             "for a new owner.",
             "Nothing: clients back off and retry. If it stays for minutes: `fencepost txn "
@@ -228,7 +228,7 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         "TRANSACTION_COORDINATOR_FENCED": Words(
             "an operator",
             "A marker came from an older coordinator than one that the partition knows.",
-            "Between brokers nothing is to be done. From `kafka-transactions abort`: the "
+            "Between brokers: nothing. From `kafka-transactions abort`: the "
             "coordinator epoch was wrong.",
         ),
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": Words(
@@ -237,7 +237,7 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             "Grant WRITE and DESCRIBE on the id.",
         ),
         "SECURITY_DISABLED": Words(
-            "nobody", "There is no authorizer, so there are no ACLs to list or change.", "Nothing."
+            "no one", "There is no authorizer, so there are no ACLs to list or change.", "Nothing."
         ),
         "OPERATION_NOT_ATTEMPTED": Words(
             "the other partitions of the request",
@@ -258,18 +258,18 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             _PROGRAM, "No such group, or its offsets have expired.", "Check the name."
         ),
         "FETCH_SESSION_ID_NOT_FOUND": Words(
-            _NOBODY, "fencepost keeps no fetch sessions.", "Nothing: clients fetch without."
+            _NO_ONE, "fencepost keeps no fetch sessions.", "Nothing: clients fetch without."
         ),
         "TOPIC_DELETION_DISABLED": Words(
             _SETTINGS, "`delete.topic.enable` is false.", "Set it to true."
         ),
         "FENCED_LEADER_EPOCH": Words(
-            _NOBODY,
+            _NO_ONE,
             "The client's metadata is older than the broker's.",
             "Nothing: clients refresh metadata.",
         ),
         "UNKNOWN_LEADER_EPOCH": Words(
-            _NOBODY, "The client's metadata is newer than the broker's.", _RETRIED
+            _NO_ONE, "The client's metadata is newer than the broker's.", _RETRIED
         ),
         "UNSUPPORTED_COMPRESSION_TYPE": Words(
             _CLIENT,
@@ -277,7 +277,7 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             "Another codec, or a newer client.",
         ),
         "MEMBER_ID_REQUIRED": Words(
-            _NOBODY, "A new member gets its id first, and joins with it.", "Nothing: clients do so."
+            _NO_ONE, "A new member gets its id first, and joins with it.", "Nothing: clients do so."
         ),
         "GROUP_MAX_SIZE_REACHED": Words(
             _SETTINGS, "The group has `group.max.size` members.", "Raise it, or use more groups."
@@ -288,7 +288,7 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             "One live consumer per instance id. Close this one.",
         ),
         "ELECTION_NOT_NEEDED": Words(
-            "nobody", "The leader is the preferred one already.", "Nothing."
+            "no one", "The leader is the preferred one already.", "Nothing."
         ),
         "GROUP_SUBSCRIBED_TO_TOPIC": Words(
             _PROGRAM,

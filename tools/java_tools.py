@@ -116,7 +116,7 @@ class JavaTools:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
-                preexec_fn=die_with_the_parent,  # noqa: PLW1509 - nothing in it but one system call.
+                preexec_fn=die_with_the_parent,  # noqa: PLW1509 - only one system call.
             )
         return self._machine
 

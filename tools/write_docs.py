@@ -88,8 +88,8 @@ def apis() -> Iterator[str]:
     for key, module in sorted(HANDLERS.items()):
         api = API[key]
         header = _header(importlib.import_module(f"fencepost.broker.handlers.{module}").__doc__)
-        told = " | ".join(header.get(word, "") for word in ("Behaviour", "Versions", "Errors"))
-        yield f"| {int(key)} | {api.name} | {api.min_version}-{api.max_version} | {told} |"
+        shown = " | ".join(header.get(word, "") for word in ("Behaviour", "Versions", "Errors"))
+        yield f"| {int(key)} | {api.name} | {api.min_version}-{api.max_version} | {shown} |"
 
 
 def _header(docstring: str | None) -> dict[str, str]:
@@ -99,9 +99,9 @@ def _header(docstring: str | None) -> dict[str, str]:
     for line in (docstring or "").splitlines()[1:]:
         started = re.match(r"(Behaviour|Versions|Errors):\s*(.*)", line)
         word = started[1] if started else word
-        told = (started[2] if started else line).strip().replace("|", "\\|")
+        text = (started[2] if started else line).strip().replace("|", "\\|")
         if word:
-            parts[word] = f"{parts.get(word, '')} {told}".strip()
+            parts[word] = f"{parts.get(word, '')} {text}".strip()
     return parts
 
 

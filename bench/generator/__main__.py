@@ -45,7 +45,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--warmup-seconds", type=float, default=0.0, help="not counted")
     add("--max-bytes", type=int, help="of values; the run ends early when they are written")
     add("--room-bytes", type=int, default=0, help="memory to have at hand, see bench/even.py")
-    add("--broker-pid", type=int, default=0, help="to tell what the broker's process costs, too")
+    add("--broker-pid", type=int, default=0, help="to report the processor time of the broker too")
     add("--count", type=int, default=0, help="of ids or open transactions")
     add("--isolation", default="read_uncommitted", choices=("read_uncommitted", "read_committed"))
     add("--json", action="store_true", help="one line of JSON instead of text")

@@ -23,7 +23,7 @@ NOBODY: Final = Identity(-1, -1)
 
 def run(job: Job) -> Figures:
     """Prepares the topic and the producers, and runs the job."""
-    assert job.partitions % job.spread == 0, "requests must go round the topic without a rest"
+    assert job.partitions % job.spread == 0, "the spread must divide the number of partitions"
     # First, so that a broker that is down is noticed at once.
     connections = [Connection(job.address) for _ in range(job.producers)]
     with connect(job.bootstrap) as cluster:

@@ -183,8 +183,8 @@ class Talk:
         (result,) = self.call(ApiKey.ADD_PARTITIONS_TO_TXN, 3, request).results_by_transaction
         _check(
             each.partition_error_code
-            for told in result.topic_results
-            for each in told.results_by_partition
+            for topic in result.topic_results
+            for each in topic.results_by_partition
         )
 
     def poll(self, topic: str, *, min_bytes: int, max_bytes: int, partitions: int = 1) -> None:
@@ -409,8 +409,8 @@ def _commit_offsets(stage: Stage) -> Act:
     request = OffsetCommitRequest(group_id="offsets", topics=[topic])
 
     def act() -> None:
-        (told,) = stage.talk.call(ApiKey.OFFSET_COMMIT, 8, request).topics
-        _check(each.error_code for each in told.partitions)
+        (topic,) = stage.talk.call(ApiKey.OFFSET_COMMIT, 8, request).topics
+        _check(each.error_code for each in topic.partitions)
 
     return act
 
@@ -434,8 +434,8 @@ def _commit_offsets_in_transaction(stage: Stage) -> Act:
     )
 
     def act() -> None:
-        (told,) = stage.talk.call(ApiKey.TXN_OFFSET_COMMIT, 5, request).topics
-        _check(each.error_code for each in told.partitions)
+        (topic,) = stage.talk.call(ApiKey.TXN_OFFSET_COMMIT, 5, request).topics
+        _check(each.error_code for each in topic.partitions)
         _check(iter([stage.talk.call(ApiKey.END_TXN, 5, end).error_code]))
 
     return act

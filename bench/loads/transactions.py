@@ -50,8 +50,11 @@ def _session(shape: Shape) -> Session:
                 with ThreadPoolExecutor(shape.producers) as pool:
                     list(pool.map(lambda one: one.init_transactions(), producers))
                     started = time.perf_counter()
-                    each = lambda one: _commit_many(one, f"{TOPIC}-{number}", transactions, shape)  # noqa: E731
-                    commits = [ms for many in pool.map(each, producers) for ms in many]
+                    timed = pool.map(
+                        lambda one: _commit_many(one, f"{TOPIC}-{number}", transactions, shape),
+                        producers,
+                    )
+                    commits = [ms for many in timed for ms in many]
                     seconds = time.perf_counter() - started
                 client.delete_topic(broker, f"{TOPIC}-{number}")
                 return _values(commits, seconds, shape)

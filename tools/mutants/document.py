@@ -14,9 +14,9 @@ INTRODUCTION: Final = """# Planted bugs
 
 `make mutants` plants each of these bugs in a copy of the source, one at a time, and runs the tests
 named in `tools/mutants/list.toml`. Every bug must be caught; the tool fails if one survives. It is
-a step of continuous integration (`.ci/run`), after `make test`. `make mutants ONLY=ledger` runs those
-whose name or file contains the word. If you change a line in which a bug is planted, update its
-entry in the list.
+a step of continuous integration (`.ci/run`), after `make test`. `make mutants ONLY=ledger` runs
+those whose name or file contains the word. If you change a line in which a bug is planted, update
+its entry in the list.
 
 On 2026-11-16 a run of 137 of them took 3.3 minutes on two cores, with other tests running.
 `make mutants DOCS=1` writes this page.
