@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = re.compile(r'```python title="([\w.]+)"\n(.*?)```', re.DOTALL)
 
 SHORTER = {"time.sleep(0.2)": "time.sleep(0.02)"}
-"""Pauses for a reader, which a test does not need. The ten seconds at the end of the input stay, and
-so does the session timeout: a shorter one would expire before the client's next heartbeat."""
+"""Pauses for a reader, which a test does not need. The ten seconds at the end of the input stay,
+and so does the session timeout: a shorter one would expire before the client's next heartbeat."""
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def cluster(apache_kafka: Side) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def topics(cluster: Cluster, apache_kafka: Side) -> str:
-    """Two topics with every kind of row; returns the first: three partitions, the last one empty."""
+    """Two topics with every kind of row; the first has three partitions, the last one empty."""
     cluster.create_topics(
         [
             NewTopic(SETTLED, 3, configs=FOREVER),

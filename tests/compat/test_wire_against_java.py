@@ -1,8 +1,8 @@
 """Our codecs against Kafka's own generated message classes.
 
-Method: we encode seeded messages of every API and version; Kafka's classes decode them, convert them
-to JSON and encode them again. The JSON must have our values, and the bytes must be ours, or others
-that we decode to the same message.
+Method: we encode seeded messages of every API and version; Kafka's classes decode them, convert
+them to JSON and encode them again. The JSON must have our values, and the bytes must be ours, or
+others that we decode to the same message.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ def kill_worker(marker: str, *_: Any) -> None:
 
 
 def kill_executor(marker: str, *_: Any) -> None:
-    """Kills the executor: the Java process above the Python daemon above us. We outlive it briefly."""
+    """Kills the executor, the Java process above the Python daemon; we outlive it briefly."""
     os.kill(parent_of(os.getppid()), signal.SIGKILL)
 
 

@@ -2,7 +2,7 @@
 
 Every procedure uses one of these three calls, so retries are written once:
 
-    call_one       one request to one place (any broker, a coordinator, the controller, a given broker)
+    call_one       one request to one place (any broker, a coordinator, the controller, one broker)
     call_leaders   one item per partition, sent to its leader; each partition is judged separately
     call_all_brokers  the same request to every broker of the cluster
 

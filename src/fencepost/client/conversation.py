@@ -1,10 +1,12 @@
 """The protocol of one connection, without I/O: the order of messages, and matching answers.
 
-    GREETING   ApiVersions was sent. A broker that does not support our version answers 35 in the format of
-               version 0, with the versions it supports (KIP-511); then ApiVersions is sent again in one of those.
+    GREETING   ApiVersions was sent. A broker that does not support our version answers 35 in the
+               format of version 0, with the versions it supports (KIP-511); then ApiVersions is
+               sent again in one of those.
     LOGIN      SaslHandshake and SaslAuthenticate were sent. Skipped if no login is configured.
-    OPEN       requests may be sent. Answers arrive in the order of the requests, and each must carry the
-               correlation id of the oldest unanswered one. Anything else closes the connection.
+    OPEN       requests may be sent. Answers arrive in the order of the requests, and each must
+               carry the correlation id of the oldest unanswered one. Anything else closes the
+               connection.
 
 The shell moves the bytes: it sends what `greet`, `send` and `receive` return, and passes every
 frame to `receive`. An answer is a pair (ticket, Reply); the ticket is the request's correlation id.

@@ -6,7 +6,7 @@ the transaction may or may not have been committed, and only the cluster can tel
 """
 
 # ruff: noqa: N818
-# The names say what happened, as Kafka's own do (ProducerFenced); "Error" would only make them longer.
+# The names say what happened, as Kafka's own do (ProducerFenced); "Error" would add nothing.
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Refused(ClientError):
 
 
 class ProducerFenced(Refused):
-    """Another producer with the same transactional id has taken over, or the transaction timed out."""
+    """Another producer with the same transactional id took over, or the transaction timed out."""
 
 
 class OutOfOrderSequence(Refused):

@@ -4,10 +4,10 @@ Theory of operation. A producer is a transactional id, a producer id and an epoc
 protocols. The cluster's finalised `transaction.version` chooses one; the broker recognises it by
 the request versions alone:
 
-    TV1  the producer adds partitions and groups before it writes (AddPartitionsToTxn, AddOffsetsToTxn),
-         and keeps its epoch across transactions
-    TV2  the first write adds its partition (Produce 12, TxnOffsetCommit 5), and every EndTxn (5) returns
-         a new epoch, so a late request cannot reach the next transaction (KIP-890)
+    TV1  the producer adds partitions and groups before it writes (AddPartitionsToTxn,
+         AddOffsetsToTxn), and keeps its epoch across transactions
+    TV2  the first write adds its partition (Produce 12, TxnOffsetCommit 5), and every EndTxn (5)
+         returns a new epoch, so a late request cannot reach the next transaction (KIP-890)
 
 The identity includes the protocol, so Spark's driver and executors use the same one.
 

@@ -5,7 +5,7 @@ by number. Keys that begin with "@" are ours, because no topic can have such a n
 
     "@start": {...}, "@initial": true      in the first batch only, see `source/stream_reader.py`
     "@id:TOPIC:ID": {}                     the id of a topic, to notice one that was created again
-    "@gone:TOPIC:ID:0=42,1=7": {}          offsets of partitions that are missing now; ID may be empty
+    "@gone:TOPIC:ID:0=42,1=7": {}          offsets of partitions that are missing; ID may be empty
 
 The last two carry everything in the key and an empty object as the value. Spark's own source reads
 the JSON as a map from topics to partitions, and drops these as topics without partitions. So both
@@ -72,7 +72,7 @@ class SourceOffsets:
 
 
 def parse_offsets(layout: Any) -> SourceOffsets:
-    """Reads what `SourceOffsets.layout` or Spark's own source wrote; ValueError for anything else."""
+    """Parses the JSON of `SourceOffsets.layout` or of Spark's own source; ValueError otherwise."""
     offsets = from_layout(layout)
     topic_ids: dict[str, bytes] = {}
     gone: PartitionOffsets = {}
@@ -122,7 +122,7 @@ def from_layout(layout: Any) -> PartitionOffsets:
 
 
 def parse_all(jsons: Iterable[str]) -> SourceOffsets | None:
-    """All sources of a query together; None if one is not Kafka's, or two read the same partition."""
+    """All sources of a query together; None if one is not Kafka's, or two share a partition."""
     found = SourceOffsets({})
     for text in jsons:
         try:
@@ -144,7 +144,7 @@ def parse_sources(jsons: Iterable[str]) -> PartitionOffsets | None:
 
 
 def parse_starts(jsons: Iterable[str]) -> PartitionOffsets | None:
-    """The start of a query's first batch, from its end offsets; None unless all sources are ours."""
+    """The start of a query's first batch, from its end offsets; None if a source is not ours."""
     try:
         starts = [json.dumps(json.loads(text)[START]) for text in jsons]
     except (ValueError, KeyError, TypeError):

@@ -129,7 +129,7 @@ def moment(time_ms: int) -> Any:
 
 
 def whole_batches(data: Buffer) -> Iterator[SealedBatch]:
-    """The batches of a fetched field; an incomplete one at the end, as Kafka may send, is skipped."""
+    """The batches of a fetched field; an incomplete one at the end, as Kafka sends, is skipped."""
     position = 0
     view = memoryview(data)
     while position < len(view):

@@ -142,7 +142,7 @@ class Talk:
     def note_bytes(
         self, step: str, frame: bytes, *, start: int = 4, end: int | None = None, on: str = "first"
     ) -> None:
-        """Sends any bytes; records part of the reply after its correlation id, or the disconnect."""
+        """Sends any bytes; records part of the reply after its correlation id, or a disconnect."""
         client = self._connection(on)
         client.send_bytes(frame)
         try:
@@ -260,7 +260,7 @@ def compare_transcripts(theirs: Sequence[Step], ours: Sequence[Step]) -> list[st
     problems = []
     if [step.name for step in theirs] != [step.name for step in ours]:
         problems.append(
-            f"the scripts took different steps: {[s.name for s in theirs]}, {[s.name for s in ours]}"
+            f"the steps differ: {[step.name for step in theirs]}, {[step.name for step in ours]}"
         )
     for kafka, fencepost in zip(theirs, ours, strict=False):
         found = list(differences(kafka.reply, fencepost.reply))

@@ -524,7 +524,7 @@ def test_log_dirs_are_described(twins: Twins) -> None:
         talk.ask("a record", produce("l-a", batch(b"x")))
 
         def see(reply: Any) -> Any:
-            """Without the path of the folder, and the free bytes of the disk, which change meanwhile."""
+            """Without the path of the folder and the free space, which changes meanwhile."""
             for result in reply.results:
                 result.log_dir = ""
                 result.usable_bytes = 0

@@ -225,7 +225,7 @@ EARLIER_INIT = "InitProducerId with an earlier epoch while a transaction is open
 
 
 def difference(state: str, protocol: Protocol, probe: Probe) -> str | None:
-    """The row for requests of an earlier owner that Kafka accepts, or answers with the new epoch."""
+    """The row for requests of an earlier owner that Kafka accepts or answers with the new epoch."""
     if protocol is TV1 and state in ("complete_commit", "complete_abort"):
         is_end = not probe.name.startswith("init")
         return EARLIER_END if is_end and probe.name.endswith("as an epoch before, v5") else None

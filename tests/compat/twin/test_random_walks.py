@@ -161,7 +161,7 @@ class Walk:
         producer.take(self._talk.ask(self._name(word), end(who, commit=commit), version))
 
     def _mark(self, producer: Producer) -> None:
-        """An administrator ends the transaction, at an epoch that does not lock out the coordinator."""
+        """An administrator ends the transaction, at an epoch that keeps the coordinator working."""
         who = producer.at(epoch=max(0, producer.epoch - self._rng.choice((0, 1))))
         version, commit = self._rng.choice((1, 2)), self._rng.random() < 0.5
         ask = marker(who, {self._topic: [self._index()]}, commit=commit)

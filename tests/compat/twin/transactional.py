@@ -52,7 +52,7 @@ class Producer:
     sequences: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def at(self, *, producer_id: int | None = None, epoch: int | None = None) -> Producer:
-        """The same producer with another identity: stale, from the future, or another producer's."""
+        """The same producer with another identity: stale, future, or that of another producer."""
         return Producer(
             self.transactional_id,
             self.producer_id if producer_id is None else producer_id,

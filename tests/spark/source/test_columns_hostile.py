@@ -254,7 +254,7 @@ def test_bytes_from_a_broker_are_refused_unless_their_crc_is_right(data: st.Data
         batches = list(visible_batches(whole_batches(sent), ()))
     except BatchError:
         return
-    # The CRC does not cover base offset and leader epoch, and a larger length truncates the rest; no
-    # value changes.
+    # The CRC does not cover base offset and leader epoch, and a larger length truncates the rest;
+    # no value changes.
     values = [value for batch in batches for value in compiled(batch).column("value").to_pylist()]
     assert values == [b"v" * 20, b"v" * 20, b"w"][: len(values)]

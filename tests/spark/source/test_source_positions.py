@@ -44,7 +44,7 @@ class ThreeTopicCluster:
     def list_offsets(
         self, times: Mapping[TopicPartition, int], isolation: str | None = None
     ) -> Any:
-        """Every partition has offsets 10 to 20 at times 1010 to 1020, then 5 of an open transaction."""
+        """Offsets 10 to 20 at times 1010 to 1020, then an open transaction up to 25."""
         fixed = {-2: 10, -1: 25 if isolation == "read_uncommitted" else 20}
 
         def at(time: int) -> int:

@@ -109,7 +109,7 @@ class Positions:
         known: Collection[str] = (),
         known_missing: Collection[str] = (),
     ) -> tuple[Subscribed, T]:
-        """What exists, and the result of `ask` for it; repeated if a topic was deleted meanwhile."""
+        """What exists, and the result of `ask` for it; retried if a topic was deleted meanwhile."""
         found = self.subscribed(known, known_missing)
         while True:
             try:

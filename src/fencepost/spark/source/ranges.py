@@ -29,7 +29,7 @@ class OffsetRange:
 def limit_offsets(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
 ) -> PartitionOffsets:
-    """At most about `limit` offsets, in proportion to what each partition has, at least one each."""
+    """At most about `limit` offsets, in proportion to each partition's backlog, at least one."""
     sizes = {tp: end[tp] - start.get(tp, 0) for tp in end}
     total = sum(size for size in sizes.values() if size > 0)
     if total <= limit:

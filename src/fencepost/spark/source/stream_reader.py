@@ -90,7 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Makes the first end that is found the end of the run: later records are for the next one."""
+        """Makes the first end that is found the end of the run; the next run reads the rest."""
         self._is_available_now = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -117,7 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._latest is None else dict(to_layout(self._latest.offsets))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Does nothing: Spark has its checkpoint, and the sink commits offsets in its transaction."""
+        """Does nothing: Spark has its checkpoint, and the sink commits offsets transactionally."""
 
     def _find_end(self, known: SourceOffsets) -> SourceOffsets:
         """The end of every partition, or of the run; retried if it went backwards (KAFKA-7703)."""
@@ -170,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return begin | {tp: end.offsets[tp] for tp in new}
 
     def _waits_for_more(self, known: SourceOffsets, end: SourceOffsets, limit: ReadLimit) -> bool:
-        """minOffsetsPerTrigger: wait until there are enough, but not longer than maxTriggerDelay."""
+        """minOffsetsPerTrigger: wait until there are enough, at most for maxTriggerDelay."""
         least = self._options.min_offsets
         # ReadAllAvailable means everything, and a run that ends must not leave records behind.
         if least is None or self._is_available_now or isinstance(limit, ReadAllAvailable):

@@ -50,7 +50,7 @@ def sum_accounts(accounts: Iterable[Account]) -> Account:
 
 
 def settle_accounts(reports: Iterable[Mapping[str, Any]]) -> Account:
-    """Adds up the reports of all tasks; CountsDisagree unless rows, batches and acknowledgements match."""
+    """Adds up all reports; CountsDisagree unless rows, batches and acknowledgements match."""
     partitions: dict[TopicPartition, PartitionReport] = {}
     packed: dict[TopicPartition, int] = {}
     maps: set[int] = set()

@@ -149,7 +149,7 @@ def write_collected(
     rows: list[dict[str, Any]],
     attached: AttachedRecord | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Writes these rows as a single task would, with the attached record if it can share a request."""
+    """Writes these rows as a single task would, and the attached record with them if possible."""
     packer = Packer(plan, 0)
     with cluster_of(plan.options).writer(identity) as writer:
         delivery = Delivery(writer)

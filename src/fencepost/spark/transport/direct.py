@@ -1,7 +1,7 @@
 """The direct route, from task to task without Spark's shuffle: one stage packs, exchanges, writes.
 
     rows -> pack -> own partition?  yes -> deliver
-                                    no  -> over a socket, or lent, to the task that writes it -> deliver
+                                    no  -> socket or shared memory -> its writer task -> deliver
 
 All tasks must run at once, as a barrier stage. So the rows must have no more partitions than there
 are slots. Compared with the shuffle this saves a stage, and two of the three times that every byte

@@ -8,7 +8,7 @@ carries frames:
     content
 
     BATCH   the content is a batch
-    ARENA   the content is the handle of the sender's arena (`arena.py`), which the receiver may accept
+    ARENA   the content is the handle of the sender's arena (`arena.py`); the receiver may accept it
     LENT    the batch is in that arena; there is no content
     END     the last frame
 

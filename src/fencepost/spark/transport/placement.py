@@ -1,4 +1,4 @@
-"""The partition of a row, chosen as Kafka's producer does: the partition column, or murmur2 of the key.
+"""The partition of a row, as in Kafka's producer: the partition column, or murmur2 of the key.
 
 Rows without a key stay together in runs, as in Kafka's producer, and the runs rotate over the
 partitions. A small batch should not touch every partition, because each one costs a marker at the
