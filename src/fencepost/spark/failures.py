@@ -32,7 +32,7 @@ class RowRefused(FencepostError):
 
 
 class BatchTooLarge(FencepostError):
-    """A topic refused a batch for its size: the attempt is aborted, then retried with smaller ones."""
+    """A topic refused a batch for its size: it is retried with smaller ones."""
 
     def __init__(self, topic: str, records: int, size_bytes: int) -> None:
         super().__init__(
