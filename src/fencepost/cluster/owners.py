@@ -1,4 +1,4 @@
-"""Which broker processes are alive, by the kernel's word: one locked byte each in the file `owners`.
+"""Which broker processes are alive, by one locked byte each in the file `owners`.
 
 A broker locks the byte at its id for as long as it lives; the kernel unlocks it when the process is
 gone, however it ended. Before a broker opens a log that another broker has written, it makes sure
@@ -26,7 +26,7 @@ OWNERS: Final = "owners"
 
 _IS_BSD: Final = sys.platform == "darwin"
 _FLOCK: Final = struct.Struct("qqihh" if _IS_BSD else "hhqqixxxx")
-"""struct flock. Linux: type, whence, start, length, pid. macOS: start, length, pid, type, whence."""
+"""struct flock: type, whence, start, length, pid; on macOS start, length, pid, type, whence."""
 
 
 class Owners:

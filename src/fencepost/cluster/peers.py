@@ -4,9 +4,9 @@ The messages are Kafka's own (WriteTxnMarkers, AddPartitionsToTxn), with their h
 each of the other brokers. Both ends of a link send requests and answer those of the other.
 
 A request is sent once and never repeated by this module. It is answered with a form, or with None
-when the link ends, which happens only when the peer's process is dead; whether the request had an effect
-is then in the peer's log, and the next leader knows. Requests do not wait for each other: each is
-served when it arrives and answered when it is ready, so two brokers can ask each other at
+when the link ends, which happens only when the peer's process is dead. Whether the request had an
+effect is then in the peer's log, and the next leader knows. Requests do not wait for each other:
+each is served when it arrives and answered when it is ready, so two brokers can ask each other at
 the same time.
 """
 

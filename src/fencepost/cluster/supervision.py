@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 The parent reports what happens (a process started, answered, ended) and what time it is. Each
-method returns the actions that follow, and the parent carries them out. So these rules can be tested
-without processes and without waiting.
+method returns the actions that follow, and the parent carries them out. So these rules can be
+tested without processes and without waiting.
 
     state     the process                                 leads partitions
     STARTING  runs, and loads what it will lead           those that it led before
@@ -165,7 +165,7 @@ class Supervision:
         return actions
 
     def stop(self, broker_id: int, now_ms: int, *, patience_ms: int) -> list[Action]:
-        """Asks one broker to stop; it is killed if it takes longer, and started again after that."""
+        """Asks one broker to stop; it is killed if it takes longer, and then started again."""
         return self._stop(self.processes[broker_id], now_ms, patience_ms)
 
     def kill(self, broker_id: int, now_ms: int, *, hold: bool) -> list[Action]:
