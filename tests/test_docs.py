@@ -56,7 +56,7 @@ def test_a_valid_link_is_accepted() -> None:
 
 def test_a_file_that_does_not_exist_is_found() -> None:
     page = ROOT / "docs" / "start.md"
-    (found,) = check_docs.missing_files(page, "`log/segment.py` and `log/no_such_module.py`")
+    (found,) = check_docs.missing_files(page, "`log/log.py` and `log/no_such_module.py`")
     assert "log/no_such_module.py" in found
 
 

@@ -17,7 +17,7 @@ from fencepost import Broker
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.connection import Connection
 from fencepost.log.log import Log
-from fencepost.log.segment import Segment
+from fencepost.log.segment.segment import Segment
 from fencepost.partition.partition import Partition
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_partitions import (

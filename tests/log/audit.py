@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost.base.seams import Disk
 from fencepost.log.names import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name, offsets_with
-from fencepost.log.segment import SMALL_LOG_BYTES
+from fencepost.log.segment.segment import SMALL_LOG_BYTES
 from fencepost.records.batch import SealedBatch, seal_check, split_batches
 from fencepost.records.index import decode_aborted_txns, decode_offset_index, decode_time_index
 from fencepost.records.opened import open_batch

@@ -13,7 +13,7 @@ from fencepost.log import Log, LogConfig
 from fencepost.log.cleaning import LastRecord
 from fencepost.log.compaction import Compacted, compaction
 from fencepost.log.durability import PendingSync
-from fencepost.log.segment import Segment
+from fencepost.log.segment.segment import Segment
 from fencepost.records.batch import SealedBatch, read_header, split_batches
 from fencepost.records.builder import build_batch, build_pairs
 from fencepost.records.control import Marker, build_marker

@@ -48,7 +48,7 @@ from fencepost.broker.transactions.markers import MarkerWriter
 from fencepost.broker.transactions.reconciliation import load_coordinators
 from fencepost.log.config import LogConfig
 from fencepost.log.log import Log
-from fencepost.log.open_segments import OpenSegments
+from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.partition.partition import Partition
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from fencepost.log.config import LogConfig
 from fencepost.log.log import Log
-from fencepost.log.open_segments import OpenSegments
-from fencepost.log.segment import LogSlice
+from fencepost.log.segment.open_segments import OpenSegments
+from fencepost.log.segment.segment import LogSlice
 
 __all__ = ["Log", "LogConfig", "LogSlice", "OpenSegments"]

@@ -43,8 +43,8 @@ from fencepost.log.durability import PendingSync
 from fencepost.log.log import Log
 from fencepost.log.names import CLEANED, INDEX, LOG, SEGMENT_SUFFIXES, SWAP, TIME_INDEX, TXN_INDEX
 from fencepost.log.retention import newest_time
-from fencepost.log.segment import Segment
-from fencepost.log.survey import MAX_RELATIVE_OFFSET, Survey, survey_more
+from fencepost.log.segment.segment import Segment
+from fencepost.log.segment.survey import MAX_RELATIVE_OFFSET, Survey, survey_more
 from fencepost.records.batch import CRC_START, HEADER_BYTES, BatchError, SealedBatch, read_header
 from fencepost.records.index import encode_aborted_txn
 from fencepost.records.opened import iterate_records

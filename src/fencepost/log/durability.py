@@ -11,7 +11,7 @@ from __future__ import annotations
 from fencepost.base.failures import StorageError, SyncError
 from fencepost.base.seams import Disk
 from fencepost.log.names import SEGMENT_SUFFIXES
-from fencepost.log.segment import Segment
+from fencepost.log.segment.segment import Segment
 
 
 class PendingSync:

@@ -15,11 +15,11 @@ from fencepost.log.config import LogConfig
 from fencepost.log.durability import PendingSync, Unsynced
 from fencepost.log.epochs import LeaderEpochs
 from fencepost.log.names import LOG
-from fencepost.log.open_segments import OpenSegments
 from fencepost.log.recovery import finish_swap, open_segments_of
 from fencepost.log.retention import expired_segments
-from fencepost.log.segment import SMALL_LOG_BYTES, LogSlice, Segment
-from fencepost.log.survey import MAX_RELATIVE_OFFSET
+from fencepost.log.segment.open_segments import OpenSegments
+from fencepost.log.segment.segment import SMALL_LOG_BYTES, LogSlice, Segment
+from fencepost.log.segment.survey import MAX_RELATIVE_OFFSET
 from fencepost.log.times import TimestampOffset, find_newest, find_timestamp
 from fencepost.records.batch import SealedBatch
 from fencepost.records.entry import Entry, entries_of

@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 from fencepost.base.failures import CorruptError, SyncError
 from fencepost.base.seams import Disk
 from fencepost.log.config import LogConfig
-from fencepost.log.damage import Damage, Expected
 from fencepost.log.names import (
     CLEANED,
     DELETED,
@@ -34,9 +33,10 @@ from fencepost.log.names import (
     offset_of,
     offsets_with,
 )
-from fencepost.log.open_segments import OpenSegments
-from fencepost.log.segment import Segment
-from fencepost.log.survey import EVERYTHING, MAX_RELATIVE_OFFSET, survey
+from fencepost.log.segment.damage import Damage, Expected
+from fencepost.log.segment.open_segments import OpenSegments
+from fencepost.log.segment.segment import Segment
+from fencepost.log.segment.survey import EVERYTHING, MAX_RELATIVE_OFFSET, survey
 from fencepost.records.batch import HEADER_BYTES, read_header
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.log.config import DELETE
-from fencepost.log.segment import Segment
+from fencepost.log.segment.segment import Segment
 
 if TYPE_CHECKING:
     from fencepost.log.log import Log

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.log.retention import newest_time
-from fencepost.log.segment import Segment
+from fencepost.log.segment.segment import Segment
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch
 from fencepost.records.compression import decompress
 from fencepost.records.opened import open_batch

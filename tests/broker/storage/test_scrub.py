@@ -13,8 +13,8 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.system import SystemDisk
 from fencepost.broker.storage.scrub import START_DELAY_MS, SegmentRead
-from fencepost.log.open_segments import OpenSegments
-from fencepost.log.segment import Segment
+from fencepost.log.segment.open_segments import OpenSegments
+from fencepost.log.segment.segment import Segment
 from tests.broker.conftest import Complaints
 from tests.broker.node_stage import FOLDER, Stage
 from tests.broker.requests import batch_of, create_topic, fetch, produce

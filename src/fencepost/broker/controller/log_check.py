@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.failures import CorruptError, WireError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
 from fencepost.broker.storage.layout import PARTITION_METADATA
-from fencepost.log.damage import Expected
 from fencepost.log.names import LOG, file_name, offsets_with
-from fencepost.log.survey import EXAMINED_INDEX_INTERVAL_BYTES, MAX_RELATIVE_OFFSET, survey
+from fencepost.log.segment.damage import Expected
+from fencepost.log.segment.survey import EXAMINED_INDEX_INTERVAL_BYTES, MAX_RELATIVE_OFFSET, survey
 from fencepost.records.batch import BatchError
 from fencepost.records.metadata_checkpoint import checkpoint_offset, decode_checkpoint
 

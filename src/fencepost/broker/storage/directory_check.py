@@ -29,8 +29,8 @@ from fencepost.log.names import (
     file_name,
     offsets_with,
 )
-from fencepost.log.segment_index import SegmentIndex
-from fencepost.log.survey import Survey, examine
+from fencepost.log.segment.index import SegmentIndex
+from fencepost.log.segment.survey import Survey, examine
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch, read_header
 from fencepost.records.checkpoint import (
     decode_epochs,

@@ -29,10 +29,10 @@ from fencepost.base.ids import (
     TopicPartition,
 )
 from fencepost.broker.storage.layout import PARTITION_METADATA, Layout
-from fencepost.log.damage import Damage
 from fencepost.log.names import INDEX, LOG, TIME_INDEX, file_name, offsets_with
 from fencepost.log.recovery import tidy_folder
-from fencepost.log.survey import SCAN_BYTES, examine
+from fencepost.log.segment.damage import Damage
+from fencepost.log.segment.survey import SCAN_BYTES, examine
 from fencepost.records.batch import (
     CRC_START,
     HEADER_BYTES,

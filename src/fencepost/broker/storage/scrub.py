@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from fencepost.log.names import LOG
-from fencepost.log.survey import examine
+from fencepost.log.segment.survey import examine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from fencepost.base.seams import Disk, File
     from fencepost.broker.node import Node
     from fencepost.broker.runtime import TimerHandle
-    from fencepost.log.segment import Segment
-    from fencepost.log.survey import Survey
+    from fencepost.log.segment.segment import Segment
+    from fencepost.log.segment.survey import Survey
     from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from crc32c import crc32c
 
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.base.seams import Buffer, Readable
-from fencepost.log.damage import Damage, Expected, judge, moved_batch
-from fencepost.log.segment_index import SegmentIndex
+from fencepost.log.segment.damage import Damage, Expected, judge, moved_batch
+from fencepost.log.segment.index import SegmentIndex
 from fencepost.records.batch import (
     CRC_START,
     HEADER_BYTES,

@@ -24,12 +24,12 @@ from typing import Final, NamedTuple
 from fencepost.base.failures import CorruptError, DamagedError, StorageError
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.base.seams import Buffer, Disk, File
-from fencepost.log.aborted import AbortedIndex
-from fencepost.log.damage import Damage
 from fencepost.log.names import INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_name
-from fencepost.log.open_segments import OpenSegments
-from fencepost.log.segment_index import SegmentIndex
-from fencepost.log.survey import (
+from fencepost.log.segment.aborted import AbortedIndex
+from fencepost.log.segment.damage import Damage
+from fencepost.log.segment.index import SegmentIndex
+from fencepost.log.segment.open_segments import OpenSegments
+from fencepost.log.segment.survey import (
     EXAMINED_INDEX_INTERVAL_BYTES,
     SCAN_BYTES,
     Survey,
