@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fencepost.base.failures import CorruptError
 from fencepost.base.seams import Disk
 from fencepost.log import Log, LogConfig
 from fencepost.records.batch import HEADER_BYTES, split_batches
@@ -254,6 +255,22 @@ def test_orphaned_and_temporary_files_are_removed(disk: UnsyncedDisk) -> None:
     log = open_log(disk, clean=True)
     assert not set(litter) & set(disk.list_dir(FOLDER))
     assert bases(log) == [0]
+
+
+def test_a_prepared_swap_with_a_damaged_header_is_a_storage_error_and_removes_nothing(
+    disk: UnsyncedDisk,
+) -> None:
+    log = open_log(disk, LogConfig(segment_bytes=100))
+    for _ in range(3):
+        append(log)
+    log.close(clean=True)
+    swapped = bytearray(disk.read_file(f"{FOLDER}/{0:020d}.log"))
+    swapped[16] ^= 0x40
+    disk.write_file(f"{FOLDER}/{0:020d}.log.swap", bytes(swapped), sync=True)
+    before = disk.list_dir(FOLDER)
+    with pytest.raises(CorruptError):
+        open_log(disk, clean=True)
+    assert disk.list_dir(FOLDER) == before
 
 
 def test_other_files_in_the_folder_are_kept(disk: UnsyncedDisk) -> None:

@@ -392,6 +392,33 @@ def test_case_67_a_damaged_snapshot_is_ignored_and_an_older_one_is_used(
     assert again.base_offset == 4
 
 
+@pytest.mark.parametrize("position", [65, 69], ids=["the length of its key", "its type"])
+def test_a_damaged_marker_is_skipped_and_never_ends_its_transaction_the_other_way(
+    new_world: NewWorld, position: int
+) -> None:
+    """It is below the recovery point: recovery reads it because the snapshots are damaged too."""
+    world = new_world(segment_bytes=200)
+    write(world.partition, txn_batch(0, b"committed"))
+    data_bytes = world.partition.log.size_bytes
+    end(world.partition, commit=True)
+    for _ in range(3):
+        write(world.partition, client_batch(b"v" * 50))
+    segment = world.partition.log.segments[0]
+    assert segment.size_bytes > data_bytes
+    assert not segment.is_active
+    path = segment.path(".log")
+    world.partition.close(clean=True)
+    data = bytearray(world.disk.read_file(path))
+    data[data_bytes + position] ^= 1
+    world.disk.write_file(path, bytes(data), sync=True)
+    for offset in world.partition.log.list_snapshots():
+        world.disk.write_file(f"/data/t-0/{offset:020d}.snapshot", b"broken", sync=True)
+    reopened = world._open(clean=True)
+    assert reopened.log.aborted_between(0, 9) == []
+    assert reopened.in_txn(PID, 0)
+    assert [damage.first_offset for damage in reopened.log.segments[0].damage] == [1]
+
+
 def test_on_a_full_disk_an_append_fails_and_no_offset_is_used_twice(new_world: NewWorld) -> None:
     world = new_world()
     partition = world.partition

@@ -45,7 +45,7 @@ from fencepost.log.names import CLEANED, INDEX, LOG, SEGMENT_SUFFIXES, SWAP, TIM
 from fencepost.log.retention import newest_time
 from fencepost.log.segment.segment import Segment
 from fencepost.log.segment.survey import MAX_RELATIVE_OFFSET, Survey, survey_more
-from fencepost.records.batch import CRC_START, HEADER_BYTES, BatchError, SealedBatch, read_header
+from fencepost.records.batch import CRC_START, BatchError, SealedBatch
 from fencepost.records.index import encode_aborted_txn
 from fencepost.records.opened import iterate_records
 
@@ -131,19 +131,13 @@ def plan_round(log: Log, upper_offset: int, now_ms: int) -> Plan:
         end,
         sum(segment.size_bytes for segment in cleanable),
         clean_bytes,
-        any(0 < _first_time(segment) < overdue_ms for segment in dirty),
+        any(s.size_bytes and 0 < s.first_time() < overdue_ms for s in dirty),
     )
 
 
 def _is_too_young(log: Log, segment: Segment, now_ms: int) -> bool:
     lag_ms = log.config.min_compaction_lag_ms
     return lag_ms > 0 and newest_time(segment) > now_ms - lag_ms
-
-
-def _first_time(segment: Segment) -> int:
-    if segment.size_bytes == 0:
-        return -1
-    return read_header(segment.file().read(0, HEADER_BYTES)).max_timestamp
 
 
 def _run(

@@ -37,7 +37,7 @@ from fencepost.log.segment.damage import Damage, Expected
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.log.segment.segment import Segment
 from fencepost.log.segment.survey import EVERYTHING, MAX_RELATIVE_OFFSET, survey
-from fencepost.records.batch import HEADER_BYTES, read_header
+from fencepost.records.batch import HEADER_BYTES, BatchError, read_header
 
 log = logging.getLogger(__name__)
 
@@ -279,14 +279,16 @@ def sync_names(disk: Disk, folder: str) -> None:
 
 
 def _end_of_file(disk: Disk, path: str, base: int) -> int:
-    """The offset after the last batch of a sound file."""
+    """The offset after the last batch of a file; CorruptError if its headers lead nowhere."""
     file = disk.open(path)
+    end_offset, position = base, 0
     try:
-        end_offset, position = base, 0
         while header := file.read(position, HEADER_BYTES):
             batch = read_header(header)
             end_offset = batch.next_offset
             position += batch.size_bytes
         return end_offset
+    except BatchError as problem:
+        raise CorruptError(f"{path}: no batch begins at byte {position}") from problem
     finally:
         file.close()

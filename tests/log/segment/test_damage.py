@@ -268,3 +268,57 @@ def test_a_log_with_a_damaged_batch_is_not_compacted(disk: UnsyncedDisk) -> None
         compact(log, upper_offset=20, now_ms=10**12, force=True)
         assert sizes(disk) == before
     assert log.segments[0].damage
+
+
+LARGE_BATCHES = 200
+"""Enough of them that a clean open trusts the index and does not read the whole segment."""
+
+
+def closed_with_a_damaged_first_header(
+    disk: UnsyncedDisk, *, sealed: bool, timestamp_ms: int = 1000, config: LogConfig | None = None
+) -> Log:
+    """A log that was closed cleanly; then the first byte of magic rots, and it is opened again."""
+    log = open_log(disk, config)
+    for _ in range(LARGE_BATCHES):
+        append(log, size=100, timestamp_ms=timestamp_ms)
+    path = log.segments[0].path(".log")
+    if sealed:
+        log.roll(0)
+        append(log)
+    log.close(clean=True)
+    flip(disk, path, 16)
+    return open_log(disk, config, clean=True)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("timestamp_ms", [1000, -1])
+def test_a_damaged_first_header_after_a_clean_close_costs_its_own_batch(
+    disk: UnsyncedDisk, sealed: bool, timestamp_ms: int
+) -> None:
+    log = closed_with_a_damaged_first_header(disk, sealed=sealed, timestamp_ms=timestamp_ms)
+    assert readable(log) == list(range(1, log.log_end_offset))
+    assert append(log).base_offset == log.log_end_offset - 1
+
+
+def test_retention_works_though_the_first_header_of_a_segment_is_damaged(
+    disk: UnsyncedDisk,
+) -> None:
+    log = closed_with_a_damaged_first_header(disk, sealed=True, timestamp_ms=-1)
+    assert log.expired(10**12, log.log_end_offset) == log.segments
+
+
+def test_compaction_is_planned_around_a_damaged_first_header(disk: UnsyncedDisk) -> None:
+    config = LogConfig(cleanup_policy=frozenset({COMPACT}))
+    log = closed_with_a_damaged_first_header(disk, sealed=True, config=config)
+    before = sizes(disk)
+    assert compact(log, upper_offset=LARGE_BATCHES, now_ms=10**12) is None
+    assert sizes(disk) == before
+
+
+def test_a_reader_that_skips_damage_skips_what_it_finds_first(disk: UnsyncedDisk) -> None:
+    log = closed_with_a_damaged_first_header(disk, sealed=True)
+    assert next(log.scan(0)).base_offset == 1
+    log = closed_with_a_damaged_first_header(UnsyncedDisk(), sealed=True)
+    found = log.offset_for_timestamp(0, log.log_end_offset)
+    assert found is not None
+    assert found.offset == 1

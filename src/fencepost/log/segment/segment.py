@@ -178,7 +178,7 @@ class Segment:
         """Makes this the active segment; its index must be complete (`load_tail` or recovery)."""
         self.index()
         if self.size_bytes and self.first_timestamp is None:
-            self.first_timestamp = read_header(self.file().read(0, HEADER_BYTES)).max_timestamp
+            self.first_timestamp = self.first_time()
         self._open_segments.forget(self)
         self.is_active = True
         if self._file is not None:
@@ -303,9 +303,20 @@ class Segment:
         return bool(base_offset + delta == index.offsets[-1] + self.base_offset)
 
     def _has_times(self) -> bool:
-        header = memoryview(self.file().read(0, HEADER_BYTES))
-        first = self._batch_at(header, 0, 0, self.size_bytes)
+        """Whether the first batch has a time; also if it cannot be read, so that it is examined."""
+        try:
+            first = read_header(self.file().read(0, HEADER_BYTES))
+        except BatchError:
+            return True
         return first.max_timestamp >= 0 and first.record_count > 0
+
+    def first_time(self) -> int:
+        """The largest timestamp of the first batch; -1 if it has none or is damaged."""
+        try:
+            return read_header(self.file().read(0, HEADER_BYTES)).max_timestamp
+        except BatchError:
+            self.examine()
+            return NO_TIMESTAMP
 
     def _rebuild_index(self) -> SegmentIndex:
         """Rebuilds the index files of a sealed segment in one pass."""
@@ -488,11 +499,17 @@ class Segment:
         return self._walk_to(offset, self.index().position_before(offset - self.base_offset))
 
     def seek(self, offset: int) -> int | None:
-        """The same for a reader that skips damage."""
-        for damage in self.damage:
-            if damage.first_offset <= offset < damage.end_offset:
-                offset = damage.end_offset
-        return self.find(offset)
+        """The same for a reader that skips damage, be it known or found by this search."""
+        while True:
+            for damage in self.damage:
+                if damage.first_offset <= offset < damage.end_offset:
+                    offset = damage.end_offset
+            known = self.damage
+            try:
+                return self.find(offset)
+            except DamagedError:
+                if self.damage == known:
+                    raise
 
     def _walk_to(self, offset: int, position: int) -> int | None:
         if self.damage:
@@ -552,8 +569,9 @@ class Segment:
     ) -> Iterator[tuple[int, SealedBatch]]:
         """Iterates over (position, batch) from `position` on; `headers_only` may omit data.
 
-        Control batches always have their data. Damage is skipped. The iteration ends early when the
-        segment is removed.
+        Control batches always have their data, and it passes its check: a marker must not end a
+        transaction the other way. Damage is skipped. The iteration ends early when the segment is
+        removed.
         """
         if self.damage:
             position = self._behind_damage(position)
@@ -561,6 +579,8 @@ class Segment:
             size = self._end_of_run(position)[0] if self.damage else self.size_bytes
             try:
                 for _, batch in self._run_of_batches(position, size, headers_only):
+                    if batch.is_control and not batch.is_sound:
+                        raise self._corrupt(position)
                     yield position, batch
                     position += batch.size_bytes
             except CorruptError:
