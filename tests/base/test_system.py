@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.base.mapping import Mapping
 from fencepost.base.system import SystemDisk, SystemFile
-from fencepost.log import Log, LogConfig
+from fencepost.log import LogConfig, open_log
 from fencepost.records.batch import split_batches
 from tests.log.batches import append
 
@@ -73,7 +73,7 @@ def test_views_of_the_same_bytes_share_a_mapping(file: SystemFile) -> None:
 
 
 def test_a_large_read_of_a_log_is_a_view_of_the_file(tmp_path: Path) -> None:
-    log = Log.open(SystemDisk(), f"{tmp_path}/t-0", LogConfig(), now_ms=0, clean=False)
+    log = open_log(SystemDisk(), f"{tmp_path}/t-0", LogConfig(), now_ms=0, clean=False)
     written = [append(log, 3, size=30_000) for _ in range(10)]
     part = log.read(2, 500_000, upper_offset=log.log_end_offset)
     found = split_batches(bytes(part.data))

@@ -9,10 +9,12 @@ from typing import Any
 
 from fencepost.base.failures import StorageError
 from fencepost.base.seams import Disk
-from fencepost.log import Log, LogConfig
+from fencepost.log import Log, LogConfig, opening
 from fencepost.log.cleaning import LastRecord
 from fencepost.log.compaction import Compacted, compaction
 from fencepost.log.durability import PendingSync
+from fencepost.log.retention import expired_segments
+from fencepost.log.roll import should_roll
 from fencepost.log.segment.segment import Segment
 from fencepost.records.batch import SealedBatch, read_header, split_batches
 from fencepost.records.builder import build_batch, build_pairs
@@ -41,7 +43,7 @@ def open_log(
     folder: str = FOLDER,
     **more: Any,
 ) -> Log:
-    return Log.open(disk, folder, config or LogConfig(), now_ms=0, clean=clean, **more)
+    return opening.open_log(disk, folder, config or LogConfig(), now_ms=0, clean=clean, **more)
 
 
 def sealed(
@@ -60,7 +62,7 @@ def append(
 
 
 def put(log: Log, batch: SealedBatch, now_ms: int = 0) -> SealedBatch:
-    if log.should_roll(batch, now_ms):
+    if should_roll(log.active, log.config, batch, now_ms):
         log.roll(now_ms)
     log.append(batch)
     return batch
@@ -139,7 +141,7 @@ def apply_pair(table: Table, pair: Pair) -> None:
 
 def retain(log: Log, now_ms: int, upper_offset: int) -> list[Segment]:
     """Removes what is past its retention, as the partition does; returns it."""
-    expired = log.expired(now_ms, upper_offset)
+    expired = expired_segments(log, now_ms, upper_offset)
     if len(expired) == len(log.segments):
         log.roll(now_ms)
     return log.remove_oldest(len(expired))

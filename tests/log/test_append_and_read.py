@@ -148,9 +148,7 @@ def test_random_reads_agree_with_a_list_however_few_segments_are_open(
 ) -> None:
     config = LogConfig(segment_bytes=3000, index_interval_bytes=150)
     shared = OpenSegments(limit)
-    log = Log.open(
-        SystemDisk(), f"{tmp_path}/t-0", config, now_ms=0, clean=False, open_segments=shared
-    )
+    log = open_log(SystemDisk(), config, folder=f"{tmp_path}/t-0", open_segments=shared)
     chance = random.Random(limit)
     model = [append(log, chance.randrange(1, 6), size=chance.randrange(200)) for _ in range(300)]
     for _ in range(500):

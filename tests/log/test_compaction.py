@@ -433,16 +433,11 @@ def test_a_disk_failure_at_any_call_loses_only_the_round(disk: UnsyncedDisk) -> 
             pass
         else:
             break
-        try:
-            assert fold(log) == before
-            append_pairs(log, (b"new", b"1"))
-        except StorageError:
-            pass  # The swap was prepared and not finished: the log must be opened again.
+        assert fold(log) == before
+        append_pairs(log, (b"new", b"1"))
         broken.kill()
         again = open_log(broken, log.config)
-        table = fold(again)
-        table.pop(b"new", None)
-        assert table == before
+        assert fold(again) == {**before, b"new": b"1"}
     assert number > 30
 
 

@@ -27,7 +27,7 @@ def a_log(disk: UnsyncedDisk, *starts: tuple[int, int]) -> Log:
 
 def test_the_end_of_an_epoch_is_the_start_of_the_next(disk: UnsyncedDisk) -> None:
     log = a_log(disk, (2, 0), (4, 3), (7, 8))
-    ends = {epoch: log.end_offset_for_epoch(epoch) for epoch in range(-1, 9)}
+    ends = {epoch: log.epochs.end_offset_for(epoch, log.log_end_offset) for epoch in range(-1, 9)}
     assert ends == {
         -1: (-1, -1),
         0: (0, 0),
@@ -43,7 +43,7 @@ def test_the_end_of_an_epoch_is_the_start_of_the_next(disk: UnsyncedDisk) -> Non
 
 
 def test_a_log_without_epochs_has_no_end_offset_for_any_epoch(disk: UnsyncedDisk) -> None:
-    assert open_log(disk).end_offset_for_epoch(0) == (-1, -1)
+    assert open_log(disk).epochs.end_offset_for(0, 0) == (-1, -1)
 
 
 def test_the_file_has_kafkas_format(disk: UnsyncedDisk) -> None:

@@ -144,11 +144,11 @@ def test_writing_snapshots_and_epochs_raises_if_the_disk_fails(disk: UnsyncedDis
     log = open_log(disk)
     disk.fill(0)
     with pytest.raises(StorageError):
-        log.write_snapshot(0, b"data")
+        log.snapshots.write(0, b"data")
     with pytest.raises(StorageError):
         log.assign_epoch(3, 0)
     assert log.epochs.latest == -1
-    assert log.latest_snapshot(10) is None
+    assert log.snapshots.latest(10) is None
 
 
 def test_a_folder_that_cannot_be_read_is_a_storage_error(disk: UnsyncedDisk) -> None:

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fencepost.base.failures import StorageError
 from fencepost.log import LogConfig, OpenSegments
+from fencepost.log.times import find_timestamp
 from fencepost.records.batch import split_batches
 from fencepost.simulation.disk import UnsyncedDisk
 from tests.log.audit import audit
@@ -101,7 +102,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(timestamp=st.integers(0, 1000))
     def search(self, timestamp: int) -> None:
         hits = [b for b in self.written if b.timestamp >= timestamp and b.next_offset > self.start]
-        found = self.log.offset_for_timestamp(timestamp, self.end)
+        found = find_timestamp(self.log, timestamp, self.end)
         expected = max(hits[0].base_offset, self.start) if hits else None
         assert (found.offset if found else None) == expected
 

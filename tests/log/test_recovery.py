@@ -7,6 +7,7 @@ import pytest
 from fencepost.base.failures import CorruptError
 from fencepost.base.seams import Disk
 from fencepost.log import Log, LogConfig
+from fencepost.log.times import find_timestamp
 from fencepost.records.batch import HEADER_BYTES, split_batches
 from fencepost.records.index import AbortedTxn
 from fencepost.simulation.disk import UnsyncedDisk, UnsyncedFile
@@ -175,7 +176,7 @@ def test_sealed_indexes_that_do_not_match_their_log_are_rebuilt(
         disk.write_file(path, damage, sync=False)
         log = open_log(disk, config, clean=True)
         assert bases(log) == list(range(100))
-        found = log.offset_for_timestamp(20, 100)
+        found = find_timestamp(log, 20, 100)
         assert found is not None
         assert found.offset == 20
         log.close(clean=True)
@@ -289,13 +290,13 @@ def test_recovery_drops_aborted_transactions_and_snapshots_above_the_recovery_po
     base = log.segments[-1].base_offset
     log.append_aborted(AbortedTxn(1, 0, 2, 3))
     for offset in (0, base, 10):
-        log.write_snapshot(offset, b"%d" % offset)
+        log.snapshots.write(offset, b"%d" % offset)
     log.append_aborted(AbortedTxn(1, 4, 9, 10))
     log.close(clean=False)
     log = open_log(disk, SMALL, recovery_point=base + 1)
     assert log.recovered_from == base
     assert log.aborted_between(0, 100) == [AbortedTxn(1, 0, 2, 3)]
-    assert log.list_snapshots() == [0, base]
+    assert log.snapshots.offsets() == [0, base]
     log.close(clean=True)
 
 
@@ -342,12 +343,12 @@ def test_a_clean_open_keeps_aborted_transactions_and_snapshots(disk: UnsyncedDis
     log = open_log(disk)
     append(log, 5)
     log.append_aborted(AbortedTxn(1, 0, 4, 5))
-    log.write_snapshot(5, b"five")
-    log.write_snapshot(6, b"beyond the end")
+    log.snapshots.write(5, b"five")
+    log.snapshots.write(6, b"beyond the end")
     log.close(clean=True)
     log = open_log(disk, clean=True)
     assert log.aborted_between(0, 100) == [AbortedTxn(1, 0, 4, 5)]
-    assert log.latest_snapshot(100) == (5, b"five")
+    assert log.snapshots.latest(100) == (5, b"five")
 
 
 def test_gaps_between_offsets_are_not_damage(disk: UnsyncedDisk) -> None:

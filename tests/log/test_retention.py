@@ -140,10 +140,10 @@ def test_retention_removes_segments_below_the_start_even_without_a_delete_policy
 def test_old_snapshots_are_removed_with_their_segments(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 0, 0, 0, 0)
     for offset in range(5):
-        log.write_snapshot(offset, b"x")
+        log.snapshots.write(offset, b"x")
     log.delete_before(3)
-    assert log.list_snapshots() == [3, 4]
-    log.delete_snapshot(4)
-    assert log.list_snapshots() == [3]
-    log.delete_snapshot(3)
-    assert log.latest_snapshot(9) is None
+    assert log.snapshots.offsets() == [3, 4]
+    log.snapshots.delete(4)
+    assert log.snapshots.offsets() == [3]
+    log.snapshots.delete(3)
+    assert log.snapshots.latest(9) is None

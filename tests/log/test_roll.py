@@ -6,12 +6,18 @@ import pytest
 
 from fencepost.base.failures import StorageError
 from fencepost.base.seams import Disk
-from fencepost.log import LogConfig
+from fencepost.log import Log, LogConfig
+from fencepost.log.roll import should_roll
+from fencepost.records.batch import SealedBatch
 from fencepost.simulation.disk import UnsyncedDisk
 from tests.log.audit import audit
 from tests.log.batches import FOLDER, all_batches, append, open_log, sealed
 
 PAIR = (b"key", b"value")
+
+
+def rolls(log: Log, batch: SealedBatch, now_ms: int) -> bool:
+    return should_roll(log.active, log.config, batch, now_ms)
 
 
 @pytest.fixture
@@ -21,7 +27,7 @@ def disk() -> UnsyncedDisk:
 
 def test_an_empty_segment_is_never_rolled(disk: Disk) -> None:
     log = open_log(disk, LogConfig(segment_bytes=10))
-    assert not log.should_roll(sealed(log, [PAIR]), 10**15)
+    assert not rolls(log, sealed(log, [PAIR]), 10**15)
     log.roll(0)
     assert len(log.segments) == 1
 
@@ -30,39 +36,39 @@ def test_a_segment_is_rolled_before_a_batch_that_would_exceed_its_size(disk: Dis
     size = sealed(open_log(disk), [PAIR]).size_bytes
     log = open_log(disk, LogConfig(segment_bytes=2 * size))
     log.append(sealed(log, [PAIR]))
-    assert not log.should_roll(sealed(log, [PAIR]), 0)
+    assert not rolls(log, sealed(log, [PAIR]), 0)
     log.append(sealed(log, [PAIR]))
-    assert log.should_roll(sealed(log, [PAIR]), 0)
+    assert rolls(log, sealed(log, [PAIR]), 0)
 
 
 def test_a_segment_is_rolled_when_a_record_is_too_much_newer_than_its_first(disk: Disk) -> None:
     log = open_log(disk, LogConfig(segment_ms=100))
     log.append(sealed(log, [PAIR], timestamp_ms=1000))
     log.append(sealed(log, [PAIR], timestamp_ms=1090))
-    assert not log.should_roll(sealed(log, [PAIR], timestamp_ms=1100), 10**15)
-    assert log.should_roll(sealed(log, [PAIR], timestamp_ms=1101), 0)
+    assert not rolls(log, sealed(log, [PAIR], timestamp_ms=1100), 10**15)
+    assert rolls(log, sealed(log, [PAIR], timestamp_ms=1101), 0)
 
 
 def test_without_timestamps_the_clock_decides(disk: Disk) -> None:
     log = open_log(disk, LogConfig(segment_ms=100))
     log.append(sealed(log, [PAIR], timestamp_ms=-1))
-    assert not log.should_roll(sealed(log, [PAIR], timestamp_ms=-1), 100)
-    assert log.should_roll(sealed(log, [PAIR], timestamp_ms=-1), 101)
+    assert not rolls(log, sealed(log, [PAIR], timestamp_ms=-1), 100)
+    assert rolls(log, sealed(log, [PAIR], timestamp_ms=-1), 101)
 
 
 def test_jitter_rolls_a_segment_earlier(disk: Disk) -> None:
     log = open_log(disk, LogConfig(segment_ms=100, segment_jitter_ms=30))
     log.append(sealed(log, [PAIR], timestamp_ms=1000))
-    assert log.should_roll(sealed(log, [PAIR], timestamp_ms=1071), 0)
+    assert rolls(log, sealed(log, [PAIR], timestamp_ms=1071), 0)
 
 
 def test_a_segment_is_rolled_when_its_index_is_full(disk: Disk) -> None:
     log = open_log(disk, LogConfig(index_interval_bytes=1, segment_index_bytes=8 * 6))
     for _ in range(6):
         log.append(sealed(log, [PAIR], timestamp_ms=5))
-    assert not log.should_roll(sealed(log, [PAIR]), 0)
+    assert not rolls(log, sealed(log, [PAIR]), 0)
     log.append(sealed(log, [PAIR], timestamp_ms=5))
-    assert log.should_roll(sealed(log, [PAIR]), 0)
+    assert rolls(log, sealed(log, [PAIR]), 0)
 
 
 def test_a_segment_is_rolled_when_an_offset_is_too_far_from_its_base(disk: Disk) -> None:
@@ -71,8 +77,8 @@ def test_a_segment_is_rolled_when_an_offset_is_too_far_from_its_base(disk: Disk)
     batch.last_offset_delta = 2**31 - 2
     log.append(batch)
     assert log.log_end_offset == 2**31 - 1
-    assert not log.should_roll(sealed(log, [PAIR]), 0)
-    assert log.should_roll(sealed(log, [PAIR, PAIR]), 0)
+    assert not rolls(log, sealed(log, [PAIR]), 0)
+    assert rolls(log, sealed(log, [PAIR, PAIR]), 0)
 
 
 def test_the_name_of_a_segment_is_its_first_offset(disk: Disk) -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from fencepost.log import Log, LogConfig
-from fencepost.log.times import TimestampOffset
+from fencepost.log.times import TimestampOffset, find_newest, find_timestamp
 from fencepost.records.batch import read_header
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
@@ -24,14 +24,14 @@ def log() -> Log:
 
 def found(log: Log, timestamp_ms: int, upper_offset: int | None = None) -> int | None:
     upper = log.log_end_offset if upper_offset is None else upper_offset
-    result = log.offset_for_timestamp(timestamp_ms, upper)
+    result = find_timestamp(log, timestamp_ms, upper)
     return None if result is None else result.offset
 
 
 def test_the_first_record_at_or_after_a_timestamp_is_found(log: Log) -> None:
     append_times(log, 100, 300, 200)
     append_times(log, 400)
-    assert log.offset_for_timestamp(150, 4) == TimestampOffset(300, 1, 0)
+    assert find_timestamp(log, 150, 4) == TimestampOffset(300, 1, 0)
     assert [found(log, t) for t in (0, 100, 101, 300, 301, 400, 401)] == [0, 0, 1, 1, 3, 3, None]
 
 
@@ -51,7 +51,7 @@ def test_nothing_below_the_start_of_the_log_is_found(log: Log) -> None:
 
 def test_an_empty_log_has_no_timestamps(log: Log) -> None:
     assert found(log, 0) is None
-    assert log.max_timestamp_offset() is None
+    assert find_newest(log) is None
 
 
 def test_the_newest_record_is_the_first_with_the_largest_timestamp(log: Log) -> None:
@@ -59,12 +59,12 @@ def test_the_newest_record_is_the_first_with_the_largest_timestamp(log: Log) -> 
     append_times(log, 500)
     for _ in range(30):
         append(log, timestamp_ms=300)
-    assert log.max_timestamp_offset() == TimestampOffset(900, 1, 0)
+    assert find_newest(log) == TimestampOffset(900, 1, 0)
 
 
 def test_records_without_timestamps_are_not_found(log: Log) -> None:
     append_times(log, -1, -1)
-    assert log.max_timestamp_offset() is None
+    assert find_newest(log) is None
     assert found(log, 0) is None
 
 
@@ -84,7 +84,7 @@ def test_searches_agree_with_a_list_across_many_segments_and_a_restart(clean: bo
     for timestamp in [*range(0, 10_000, 97), *times]:
         expected = next((n for n, time in enumerate(times) if time >= timestamp), None)
         assert found(log, timestamp) == expected
-    newest = log.max_timestamp_offset()
+    newest = find_newest(log)
     assert newest is not None
     assert (newest.timestamp_ms, newest.offset) == (max(times), times.index(max(times)))
 
@@ -96,6 +96,6 @@ def test_a_batch_that_cannot_be_opened_is_found_by_its_header(log: Log) -> None:
     batch.stamp_append_time(700)
     log.append(batch)
     assert found(log, 600) == 0
-    newest = log.max_timestamp_offset()
+    newest = find_newest(log)
     assert newest is not None
     assert newest.offset == 0

@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.base.ids import TopicPartition
 from fencepost.log.config import LogConfig
-from fencepost.log.log import Log
+from fencepost.log.opening import open_log
 from fencepost.partition.partition import Partition
 from fencepost.simulation.disk import UnsyncedDisk
 
@@ -26,7 +26,7 @@ class PartitionStage:
         self.partition = self._open(clean=True)
 
     def _open(self, *, clean: bool, recovery_point: int = 0) -> Partition:
-        log = Log.open(
+        log = open_log(
             self.disk,
             FOLDER,
             self.config,

@@ -377,13 +377,13 @@ def test_case_67_a_damaged_snapshot_is_ignored_and_an_older_one_is_used(
         write(partition, txn_batch(sequence, b"v" * 50))
     assert partition.delete_before(1) is ErrorCode.NONE
     assert retain(partition, NOW) == 1
-    offsets = partition.log.list_snapshots()
+    offsets = partition.log.snapshots.offsets()
     partition.close(clean=True)
-    newest = f"/data/t-0/{max(partition.log.list_snapshots()):020d}.snapshot"
+    newest = f"/data/t-0/{max(partition.log.snapshots.offsets()):020d}.snapshot"
     world.disk.write_file(newest, damage(world.disk.read_file(newest)), sync=True)
     reopened = world.partition = world._open(clean=True)
-    assert reopened.log.list_snapshots(), "an older snapshot is left"
-    assert set(reopened.log.list_snapshots()) <= set(offsets)
+    assert reopened.log.snapshots.offsets(), "an older snapshot is left"
+    assert set(reopened.log.snapshots.offsets()) <= set(offsets)
     assert reopened.in_txn(PID, 0)
     assert reopened.last_stable_offset == 1
     fenced = refused(reopened, client_batch(b"v", producer_id=99, epoch=2, sequence=1))
@@ -411,7 +411,7 @@ def test_a_damaged_marker_is_skipped_and_never_ends_its_transaction_the_other_wa
     data = bytearray(world.disk.read_file(path))
     data[data_bytes + position] ^= 1
     world.disk.write_file(path, bytes(data), sync=True)
-    for offset in world.partition.log.list_snapshots():
+    for offset in world.partition.log.snapshots.offsets():
         world.disk.write_file(f"/data/t-0/{offset:020d}.snapshot", b"broken", sync=True)
     reopened = world._open(clean=True)
     assert reopened.log.aborted_between(0, 9) == []
@@ -495,8 +495,8 @@ def test_retention_continues_with_lost_and_damaged_snapshots(new_world: NewWorld
     partition = world.partition
     for sequence in range(6):
         write(partition, client_batch(b"v" * 50, producer_id=PID, epoch=0, sequence=sequence))
-    *damaged, lost, _ = partition.log.list_snapshots()
-    partition.log.delete_snapshot(lost)
+    *damaged, lost, _ = partition.log.snapshots.offsets()
+    partition.log.snapshots.delete(lost)
     for offset in damaged:
         world.disk.write_file(f"/data/t-0/{offset:020d}.snapshot", b"broken", sync=True)
     assert partition.delete_before(lost) is ErrorCode.NONE

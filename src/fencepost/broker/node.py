@@ -48,6 +48,7 @@ from fencepost.broker.transactions.markers import MarkerWriter
 from fencepost.broker.transactions.reconciliation import load_coordinators
 from fencepost.log.config import LogConfig
 from fencepost.log.log import Log
+from fencepost.log.opening import open_log, unborn_log
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.partition.partition import Partition
 
@@ -296,7 +297,7 @@ class Node:
         if not fsync and self.layout.is_new(name):
             # In fsync mode the folder is created and synced now, so that the first write need not
             # wait for it.
-            return Log.unborn(
+            return unborn_log(
                 self.disk,
                 self.layout.folder_of(name),
                 config,
@@ -304,7 +305,7 @@ class Node:
                 make_folder=lambda: self._make_folder(name, topic_id),
                 open_segments=self._open_segments,
             )
-        opened = Log.open(
+        opened = open_log(
             self.disk,
             self.layout.claim(name, topic_id, sync=fsync),
             config,

@@ -11,11 +11,11 @@ the keys in a damaged batch are unknown.
 The swap survives a crash at any point:
 
     1. write .log.cleaned, .index.cleaned, .timeindex.cleaned, .txnindex.cleaned; sync them
-    2. rename each to .swap, the log last; sync the folder. From here on the new segment counts.
+    2. rename each to .swap, the log last; sync the folder. With .log.swap the new segment counts.
     3. remove the replaced segments, rename each .swap to its final name, the log last
 
-A crash before the end of step 2 leaves the old segments and temporary files. A crash after it
-leaves a `.log.swap`; the next open finishes the swap (`recovery.finish_swap`).
+A crash before `.log.swap` exists leaves the old segments and temporary files, which the next open
+removes. From then on the next open finishes the swap (`swap.py`).
 
 `compaction` is a generator that yields after some milliseconds of work, so that the broker can
 serve its clients. It yields None, or a sync that must run before it continues. A change of the log
@@ -41,8 +41,10 @@ from fencepost.log.cleaning import (
 )
 from fencepost.log.durability import PendingSync
 from fencepost.log.log import Log
-from fencepost.log.names import CLEANED, INDEX, LOG, SEGMENT_SUFFIXES, SWAP, TIME_INDEX, TXN_INDEX
-from fencepost.log.retention import newest_time
+from fencepost.log.names import CLEANED, LOG, SEGMENT_SUFFIXES, SWAP, TXN_INDEX
+from fencepost.log.segment.batches import batches_of
+from fencepost.log.segment.index_files import write_index
+from fencepost.log.segment.reading import seek_position
 from fencepost.log.segment.segment import Segment
 from fencepost.log.segment.survey import MAX_RELATIVE_OFFSET, Survey, survey_more
 from fencepost.records.batch import CRC_START, BatchError, SealedBatch
@@ -137,7 +139,7 @@ def plan_round(log: Log, upper_offset: int, now_ms: int) -> Plan:
 
 def _is_too_young(log: Log, segment: Segment, now_ms: int) -> bool:
     lag_ms = log.config.min_compaction_lag_ms
-    return lag_ms > 0 and newest_time(segment) > now_ms - lag_ms
+    return lag_ms > 0 and segment.newest_time() > now_ms - lag_ms
 
 
 def _run(
@@ -175,9 +177,9 @@ def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[PendingSync 
             return
         _check_still_there(segment)
         transactions.expect(log.aborted_between(segment.base_offset, segment.next_offset))
-        start = segment.seek(plan.first_dirty_offset) or 0
+        start = seek_position(segment, plan.first_dirty_offset) or 0
         cost = 0
-        for _, batch in segment.batches(start):
+        for batch in batches_of(segment, start):
             if batch.is_control:
                 transactions.is_marker_idle(batch)
             elif not transactions.is_aborted(batch):
@@ -263,7 +265,7 @@ def _clean_group(
 
 
 def _check_in_place(log: Log, group: list[Segment]) -> None:
-    if log.is_closed or group[0].is_gone or not log.holds(group):
+    if log.is_closed or group[0].is_gone or not log.segment_list.holds(group):
         raise _Interrupted
 
 
@@ -309,10 +311,9 @@ def _write_cleaned(
     finally:
         file.close()
     found.index.add_time(found.max_timestamp, found.max_timestamp_offset - target.base_offset)
-    offset_index, time_index = found.index.encode()
+    write_index(log.disk, target.path(""), found.index, CLEANED)
     aborted = b"".join(map(encode_aborted_txn, cleaner.transactions.retained))
-    for suffix, data in ((INDEX, offset_index), (TIME_INDEX, time_index), (TXN_INDEX, aborted)):
-        log.disk.write_file(target.path(suffix + CLEANED), data, sync=False)
+    log.disk.write_file(target.path(TXN_INDEX + CLEANED), aborted, sync=False)
     yield from _sync(log, paths=[target.path(suffix + CLEANED) for suffix in SEGMENT_SUFFIXES])
     return found
 
@@ -324,7 +325,7 @@ def _clean_segment(
     cleaner.transactions.expect(log.aborted_between(segment.base_offset, segment.next_offset))
     pending: list[Buffer] = []
     cost = 0
-    for _, batch in segment.batches():
+    for batch in batches_of(segment):
         if crc32c(memoryview(batch.data)[CRC_START:]) != batch.crc:
             # Rewritten it would have a valid CRC and wrong records.
             segment.examine()

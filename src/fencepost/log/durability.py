@@ -1,17 +1,20 @@
-"""A sync as a value that another thread may run.
+"""Syncs: what of a log is on the disk, and a sync as a value that another thread may run.
 
-`Log.prepare_sync` lists the files that must reach the disk. `PendingSync.run` waits for the disk
-and touches nothing else. `Log.complete_sync` moves the recovery point. Files are opened again by
-name, so a segment may be sealed, compacted or deleted meanwhile: a deleted file needs no sync, and
-a compacted one was synced before its swap.
+`Durability` keeps track of what must reach the disk. Its `prepare_sync` lists the files,
+`PendingSync.run` waits for the disk and touches nothing else, and `complete` moves the recovery
+point. Files are opened again by name, so a segment may be sealed, compacted or deleted meanwhile: a
+deleted file needs no sync, and a compacted one was synced before its swap.
 """
 
 from __future__ import annotations
 
+import contextlib
+
 from fencepost.base.failures import StorageError, SyncError
 from fencepost.base.seams import Disk
-from fencepost.log.names import SEGMENT_SUFFIXES
+from fencepost.log.names import LOG, SEGMENT_SUFFIXES
 from fencepost.log.segment.segment import Segment
+from fencepost.log.segment_list import SegmentList
 
 
 class PendingSync:
@@ -69,27 +72,45 @@ def _not_confirmed(path: str, problem: OSError) -> SyncError:
     return SyncError(f"the disk did not confirm a sync of {path}: {problem}")
 
 
-class Unsynced:
-    """The files of a log's folder that were not synced, besides the active segment's data.
+class Durability:
+    """What of a log is on the disk: its recovery point, and the files that no sync has covered.
 
-    Every change has a number, and a sync covers only changes before it: a file may be written again
-    during its sync.
+    Every change of a file has a number, and a sync covers only changes before it: a file may be
+    written again during its sync. The data of the active segment has no number: everything from the
+    recovery point on needs a sync.
     """
 
     __slots__ = (
         "_disk",
         "_folder",
+        "_lost_end",
         "_names_noted",
         "_names_synced",
         "_number",
         "_paths",
         "_segment_noted",
+        "_segments",
         "_synced",
+        "recovery_point",
     )
 
-    def __init__(self, disk: Disk, folder: str, *, is_known_durable: bool) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        segments: SegmentList,
+        *,
+        recovery_point: int,
+        is_known_durable: bool,
+    ) -> None:
         self._disk = disk
         self._folder = folder
+        self._segments = segments
+        end_offset = segments.active.next_offset
+        self.recovery_point = min(recovery_point, end_offset)
+        """Everything below it was synced."""
+        self._lost_end = recovery_point if recovery_point > end_offset else 0
+        """The recovery point at the start, if the log ended below it."""
         self._paths: dict[str, int] = {}
         self._number = 1
         self._names_noted = 1
@@ -104,28 +125,72 @@ class Unsynced:
 
     @property
     def is_pending(self) -> bool:
-        """Whether there are changes that no sync has covered."""
-        return bool(self._paths) or self._names_synced < self._names_noted
+        """Whether a sync would have anything to do."""
+        return (
+            self._segments.active.next_offset > self.recovery_point
+            or bool(self._paths)
+            or self._names_synced < self._names_noted
+        )
 
-    def add(self, path: str) -> None:
+    @property
+    def saved_recovery_point(self) -> int:
+        """The recovery point for the checkpoint file.
+
+        The indexes of a segment that was sealed after the sync are not synced, even if the segment
+        ends at the recovery point. So a point inside the active segment is written down as one
+        less, which is never the end of that segment.
+        """
+        active = self._segments.active
+        if active.next_offset < self._lost_end:
+            return self._lost_end  # The next start must report the loss too.
+        if self.recovery_point == active.base_offset and not self.has_segments:
+            return self.recovery_point
+        return max(0, self.recovery_point - 1)
+
+    # --- changes -------------------------------------------------------------------------------
+
+    def note_file(self, path: str) -> None:
         """Notes that a file was written."""
         self._number += 1
         self._paths[path] = self._number
 
-    def add_segment(self, segment: Segment) -> None:
+    def note_new_file(self, path: str) -> None:
+        """Notes that a file was created, or replaced as a whole."""
+        self.note_file(path)
+        self.note_names()
+
+    def note_segment(self, segment: Segment) -> None:
         """Notes all files of a segment; a missing one is skipped by the sync."""
         for suffix in SEGMENT_SUFFIXES:
-            self.add(segment.path(suffix))
-        self.names_changed()
+            self.note_file(segment.path(suffix))
+        self.note_names()
         self._segment_noted = self._number
 
-    def names_changed(self) -> None:
+    def note_names(self) -> None:
         """Notes that a file was created, renamed or removed."""
         self._number += 1
         self._names_noted = self._number
 
-    def prepare(self, end_offset: int, more: list[str]) -> PendingSync:
-        """Prepares a sync of all noted changes and of `more`."""
+    # --- syncs ---------------------------------------------------------------------------------
+
+    def prepare_sync(self) -> PendingSync:
+        """The sync that makes everything appended so far durable."""
+        active = self._segments.active
+        if active.next_offset > self.recovery_point:
+            return self._prepare(active.next_offset, [active.path(LOG)])
+        return self._prepare(active.next_offset, [])
+
+    def prepare_flush(self) -> PendingSync:
+        """The sync that makes the sealed segments durable, without the active one."""
+        return self._prepare(self._segments.active.base_offset, [])
+
+    def _prepare(self, end_offset: int, more: list[str]) -> PendingSync:
+        aborted = self._segments.active.aborted
+        if aborted.is_behind:
+            # If this fails, recovery rebuilds the index from the active segment.
+            with contextlib.suppress(OSError, StorageError):
+                aborted.write_behind()
+                self.note_new_file(aborted.path)
         folders: list[str] = []
         if self._names_synced < self._names_noted:
             folders.append(self._folder)
@@ -141,7 +206,8 @@ class Unsynced:
         )
 
     def complete(self, pending: PendingSync) -> None:
-        """Forgets the changes that a sync has covered."""
+        """Moves the recovery point after a sync, and forgets the changes that it has covered."""
+        self.recovery_point = max(self.recovery_point, pending.end_offset)
         self._synced = max(self._synced, pending.number)
         self._names_synced = max(self._names_synced, pending.number)
         self._paths = {p: number for p, number in self._paths.items() if number > pending.number}

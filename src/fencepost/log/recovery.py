@@ -1,13 +1,17 @@
-"""Opens the folder of a log, after a clean close or a crash.
+"""Finds the segments of a folder, after a clean close or a crash.
 
 1. Leftovers of a compaction: `.cleaned` files are unfinished and removed. A `.log.swap` means that
-   its segment is complete and durable, so the swap is finished (see `compaction.py`).
+   its segment is complete and durable, so the swap is finished (`swap.py`).
 2. After a crash every segment from the one with the recovery point on is scanned: header, CRC,
    increasing offsets. A torn tail ends the log and is cut off; damage is kept (`damage.py`). The
-   same pass rebuilds the indexes.
+   same pass rebuilds the offset and time indexes, and empties the transaction indexes, which the
+   partition rebuilds. After a clean close only the tail of the last segment is read; if no batch is
+   there, that segment is scanned.
 
 Segments below the recovery point are neither scanned nor removed. Segments below the log start
-offset stay too: retention removes them once their producers are saved.
+offset stay too: retention removes them once their producers are saved. There is one exception: if
+the whole log ends below its start, all of it was deleted by DeleteRecords, and it begins again at
+the start.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from bisect import bisect_right
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from fencepost.base.failures import CorruptError, SyncError
+from fencepost.base.failures import CorruptError
 from fencepost.base.seams import Disk
 from fencepost.log.config import LogConfig
 from fencepost.log.names import (
@@ -25,7 +29,6 @@ from fencepost.log.names import (
     DELETED,
     INDEX,
     LOG,
-    SEGMENT_SUFFIXES,
     SWAP,
     TIME_INDEX,
     TXN_INDEX,
@@ -37,15 +40,15 @@ from fencepost.log.segment.damage import Damage, Expected
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.log.segment.segment import Segment
 from fencepost.log.segment.survey import EVERYTHING, MAX_RELATIVE_OFFSET, survey
-from fencepost.records.batch import HEADER_BYTES, BatchError, read_header
+from fencepost.log.swap import finish_found_swap
 
 log = logging.getLogger(__name__)
 
 TEMPORARY: Final = ".tmp"
 
 
-class Opened(NamedTuple):
-    """The result of opening a folder."""
+class Found(NamedTuple):
+    """The segments of a folder."""
 
     segments: list[Segment]
     """The last one is active."""
@@ -55,7 +58,7 @@ class Opened(NamedTuple):
     """The leader epochs that the scan found, each with its first offset."""
 
 
-def open_segments_of(
+def recover_segments(
     disk: Disk,
     folder: str,
     config: LogConfig,
@@ -65,8 +68,8 @@ def open_segments_of(
     recovery_point: int | None,
     log_start_offset: int,
     lost_power: bool,
-) -> Opened:
-    """Opens a folder; without a recovery point the log was closed cleanly."""
+) -> Found:
+    """Opens the segments of a folder; without a recovery point they were closed cleanly."""
     disk.make_dir(folder)
     segments = find_segments(disk, folder, open_segments)
     recovered_from = None
@@ -86,7 +89,7 @@ def open_segments_of(
         segments[0].create()
     segments[-1].created_ms = now_ms
     segments[-1].activate()
-    return Opened(segments, recovered_from, epochs)
+    return Found(segments, recovered_from, epochs)
 
 
 def _first_suspect(segments: list[Segment], recovery_point: int | None) -> int:
@@ -126,7 +129,7 @@ class Recovery:
                 _drop_from(segments, index + 1)
                 break
             if following is not None:
-                segments[index].write_indexes()
+                segments[index].write_index()
         return self._epochs
 
     def _goes_on(self, before: Segment, segment: Segment) -> bool:
@@ -218,11 +221,6 @@ def _segment_at(disk: Disk, folder: str, base: int, open_segments: OpenSegments)
     return Segment(disk, folder, base, open_segments, size_bytes=size_bytes)
 
 
-def _remove_segment(disk: Disk, folder: str, base: int) -> None:
-    for suffix in reversed(SEGMENT_SUFFIXES):
-        disk.remove(f"{folder}/{file_name(base, suffix)}")
-
-
 def _remove_orphans(disk: Disk, folder: str, names: list[str], bases: set[int]) -> None:
     """Removes indexes without a log: a deletion was interrupted."""
     for name in names:
@@ -241,54 +239,4 @@ def tidy_folder(disk: Disk, folder: str) -> None:
         if name.endswith(SWAP) and offset_of(name) not in promised:
             disk.remove(f"{folder}/{name}")
     for base in promised:
-        finish_swap(disk, folder, base)
-
-
-def finish_swap(disk: Disk, folder: str, base: int, end_offset: int | None = None) -> None:
-    """Replaces segments by their compacted segment; may be repeated at any point.
-
-    A caller that passes `end_offset` saves the reading, and syncs the names later itself.
-
-    All four files exist with `.swap` before the first is renamed, so a missing one was renamed by
-    an earlier attempt. The log is renamed last: as long as `.log.swap` exists, the swap is
-    repeated.
-    """
-    path = f"{folder}/{file_name(base, '')}"
-    is_recovery = end_offset is None
-    if disk.exists(path + LOG + SWAP):
-        if end_offset is None:
-            end_offset = _end_of_file(disk, path + LOG + SWAP, base)
-        for other in offsets_with(disk.list_dir(folder), LOG):
-            if base < other < end_offset:
-                _remove_segment(disk, folder, other)
-        for suffix in SEGMENT_SUFFIXES:
-            if disk.exists(path + suffix + SWAP):
-                disk.rename(path + suffix + SWAP, path + suffix)
-    if is_recovery:
-        sync_names(disk, folder)
-    if disk.exists(path + TXN_INDEX) and not disk.read_file(path + TXN_INDEX):
-        disk.remove(path + TXN_INDEX)
-
-
-def sync_names(disk: Disk, folder: str) -> None:
-    """Makes renames durable; SyncError if the disk does not confirm."""
-    try:
-        disk.sync_dir(folder)
-    except OSError as problem:
-        raise SyncError(f"the disk did not confirm a sync of {folder}: {problem}") from problem
-
-
-def _end_of_file(disk: Disk, path: str, base: int) -> int:
-    """The offset after the last batch of a file; CorruptError if its headers lead nowhere."""
-    file = disk.open(path)
-    end_offset, position = base, 0
-    try:
-        while header := file.read(position, HEADER_BYTES):
-            batch = read_header(header)
-            end_offset = batch.next_offset
-            position += batch.size_bytes
-        return end_offset
-    except BatchError as problem:
-        raise CorruptError(f"{path}: no batch begins at byte {position}") from problem
-    finally:
-        file.close()
+        finish_found_swap(disk, folder, base)

@@ -1,8 +1,8 @@
-"""Selects the segments that retention removes, by Kafka's rules.
+"""Which segments retention removes, by Kafka's rules, and the removal of the oldest segments.
 
 Segments are removed from the oldest on, and only below the high watermark. The active segment is
-removed only if all of it is too old; a new segment replaces it first, so that the log end offset is
-kept.
+selected only together with all others: it is too old, or `retention.bytes` is 0. The caller rolls
+first, so that the log end offset is kept.
 """
 
 from __future__ import annotations
@@ -10,16 +10,21 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from fencepost.base.failures import StorageError
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.log.config import DELETE
+from fencepost.log.durability import Durability
+from fencepost.log.epochs import LeaderEpochs
 from fencepost.log.segment.segment import Segment
+from fencepost.log.segment_list import SegmentList
+from fencepost.log.snapshots import SnapshotFiles
 
 if TYPE_CHECKING:
     from fencepost.log.log import Log
 
 
 def expired_segments(log: Log, now_ms: int, upper_offset: int) -> list[Segment]:
-    """The oldest segments that are past the log's retention, in order."""
+    """The oldest segments that are past the log's retention and below `upper_offset`, in order."""
     count = _below_start(log)
     if DELETE in log.config.cleanup_policy:
         count = max(count, _too_old(log, now_ms), _too_many(log))
@@ -43,7 +48,7 @@ def _too_old(log: Log, now_ms: int) -> int:
         return 0
     count = 0
     for index, segment in enumerate(log.segments):
-        newest = newest_time(segment)
+        newest = segment.newest_time()
         if newest == NO_TIMESTAMP:
             continue
         if now_ms - newest <= log.config.retention_ms:
@@ -66,8 +71,41 @@ def _too_many(log: Log) -> int:
     return count
 
 
-def newest_time(segment: Segment) -> int:
-    """The largest timestamp of a segment; -1 without any."""
-    if segment.max_timestamp == NO_TIMESTAMP and segment.size_bytes:
-        segment.index()  # Sets it from the last entry of the time index.
-    return segment.max_timestamp
+class Removal:
+    """Deletes the files of segments that have left the log, and what belongs to them.
+
+    If the disk fails, the next removal tries again.
+    """
+
+    __slots__ = ("_durability", "_epochs", "_folder", "_pending", "_segments", "_snapshots")
+
+    def __init__(
+        self,
+        folder: str,
+        segments: SegmentList,
+        epochs: LeaderEpochs,
+        snapshots: SnapshotFiles,
+        durability: Durability,
+    ) -> None:
+        self._folder = folder
+        self._segments = segments
+        self._epochs = epochs
+        self._snapshots = snapshots
+        self._durability = durability
+        self._pending: list[Segment] = []
+
+    def run(self, removed: list[Segment], log_start_offset: int) -> None:
+        """Deletes these segments, and those that the disk could not delete before."""
+        self._pending += removed
+        if not self._pending:
+            return
+        self._durability.note_names()
+        try:
+            while self._pending:
+                self._pending[0].delete()
+                del self._pending[0]
+            if self._epochs.cut_start(log_start_offset):
+                self._durability.note_new_file(self._epochs.path)
+            self._snapshots.delete_before(self._segments.base_offset)
+        except OSError as problem:
+            raise StorageError(f"{self._folder}: a segment stays: {problem}") from problem

@@ -1,6 +1,7 @@
 """Finds offsets by timestamp, for ListOffsets.
 
-The time index gives the start, the headers give the batch, and only that batch is opened.
+The time index gives the start. From there on only batches are opened whose header has a large enough
+time. Damage is skipped.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from fencepost.base.ids import NO_TIMESTAMP
-from fencepost.log.retention import newest_time
+from fencepost.log.segment.batches import batches_of
+from fencepost.log.segment.reading import seek_position
 from fencepost.log.segment.segment import Segment
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch
 from fencepost.records.compression import decompress
@@ -33,7 +35,7 @@ def find_timestamp(log: Log, timestamp_ms: int, upper_offset: int) -> TimestampO
     for segment in log.segments:
         if segment.base_offset >= upper_offset:
             return None
-        if newest_time(segment) < timestamp_ms:
+        if segment.newest_time() < timestamp_ms:
             continue
         found = _find_in_segment(segment, timestamp_ms, log.log_start_offset)
         if found is not None:
@@ -43,10 +45,10 @@ def find_timestamp(log: Log, timestamp_ms: int, upper_offset: int) -> TimestampO
 
 def _find_in_segment(segment: Segment, timestamp_ms: int, start: int) -> TimestampOffset | None:
     offset = segment.index().offset_before_time(timestamp_ms) + segment.base_offset
-    position = segment.seek(max(start, offset))
+    position = seek_position(segment, max(start, offset))
     if position is None:
         return None
-    for _, batch in segment.batches(position):
+    for batch in batches_of(segment, position):
         if batch.max_timestamp >= timestamp_ms:
             found = _find_in_batch(batch, timestamp_ms, start)
             if found is not None:
@@ -70,14 +72,14 @@ def find_newest(log: Log) -> TimestampOffset | None:
     """Finds the first record with the largest timestamp of the log; None without timestamps."""
     best: Segment | None = None
     for segment in log.segments:
-        if best is None or newest_time(segment) > newest_time(best):
+        if best is None or segment.newest_time() > best.newest_time():
             best = segment
-    if best is None or newest_time(best) == NO_TIMESTAMP:
+    if best is None or best.newest_time() == NO_TIMESTAMP:
         return None
-    position = best.seek(best.max_timestamp_offset)
+    position = seek_position(best, best.max_timestamp_offset)
     if position is None:
         return None
-    _, batch = next(best.batches(position))
+    batch = next(batches_of(best, position))
     found = _find_in_batch(batch, batch.max_timestamp, batch.base_offset)
     if found is not None:
         return found

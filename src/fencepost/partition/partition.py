@@ -26,6 +26,8 @@ from fencepost.log.cleaning import LastRecord
 from fencepost.log.config import LogConfig
 from fencepost.log.durability import PendingSync
 from fencepost.log.log import Log
+from fencepost.log.retention import expired_segments
+from fencepost.log.roll import should_roll
 from fencepost.partition.admission import check_admission
 from fencepost.partition.open_txns import OpenTxns
 from fencepost.partition.opening import Opening, must_open
@@ -110,7 +112,8 @@ class Partition:
         self._on_moved: Callable[[Partition], None] | None = None
         self._on_sealed: Callable[[Partition], None] | None = None
         self._snapshots = ProducerSnapshots(log)
-        self._recover()
+        if not log.is_unborn:
+            self._recover()
 
     def __repr__(self) -> str:
         return (
@@ -315,7 +318,7 @@ class Partition:
         if log.epochs.latest != self.leader_epoch:
             # With the first batch of an epoch, as in Kafka: an empty partition needs no file.
             log.assign_epoch(self.leader_epoch, log.log_end_offset)
-        if log.should_roll(batch, now_ms):
+        if should_roll(log.active, log.config, batch, now_ms):
             self._roll(now_ms)
         log.append(batch)
         if batch.producer_id >= 0:
@@ -378,7 +381,7 @@ class Partition:
         start, open_txns = self._snapshots.restore(self.producers, recovered_from)
         for first_offset, producer_id in open_txns:
             self._begin(first_offset, producer_id)
-        saved = set(log.list_snapshots())
+        saved = set(log.snapshots.offsets())
         unsaved = [s.base_offset for s in log.segments if s.base_offset > start]
         for batch in log.scan(start, headers_only=True):
             if batch.producer_id < 0 or batch.base_offset < start:
@@ -417,7 +420,7 @@ class Partition:
         """The largest epoch not above `epoch` and its end offset; (-1, -1) when unknown."""
         if epoch == self.leader_epoch:  # It may have no batch in the log yet.
             return epoch, self.log.log_end_offset
-        return self.log.end_offset_for_epoch(epoch)
+        return self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
 
     def entries(self, from_offset: int = 0) -> Iterator[Entry]:
         """Every record and marker from an offset on, opened; skips damage."""
@@ -461,7 +464,7 @@ class Partition:
         anything is removed.
         """
         log = self.log
-        count = len(log.expired(now_ms, self.high_watermark))
+        count = len(expired_segments(log, now_ms, self.high_watermark))
         if count == len(log.segments):
             self._roll(now_ms)
         begin = log.segments[count].base_offset
@@ -505,7 +508,7 @@ class Partition:
             return False
         if not self._is_read_again():
             self._snapshots.save_end(self.producers)
-        log.write_indexes()
+        log.write_index()
         return log.is_unsynced
 
     def _is_read_again(self) -> bool:

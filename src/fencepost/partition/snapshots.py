@@ -45,7 +45,7 @@ class ProducerSnapshots:
     def save_pending(self) -> None:
         """Writes the snapshots that the disk has refused so far."""
         for offset in list(self._unsaved):
-            self._log.write_snapshot(offset, self._unsaved[offset])
+            self._log.snapshots.write(offset, self._unsaved[offset])
             del self._unsaved[offset]
             self.saved_at = offset
 
@@ -54,7 +54,7 @@ class ProducerSnapshots:
         self.save_pending()
         end_offset = self._log.log_end_offset
         if end_offset != self.saved_at:
-            self._log.write_snapshot(end_offset, encode_snapshot(producers.snapshot()))
+            self._log.snapshots.write(end_offset, encode_snapshot(producers.snapshot()))
             self.saved_at = end_offset
 
     def save_bases(
@@ -69,9 +69,9 @@ class ProducerSnapshots:
     def save_start(self, offset: int, producers: Producers) -> None:
         """Makes sure of a snapshot at the base where the log will begin after retention."""
         self.save_pending()
-        if offset not in self._log.list_snapshots():
+        if offset not in self._log.snapshots.offsets():
             at_offset = self._producers_at(offset, producers)
-            self._log.write_snapshot(offset, encode_snapshot(at_offset.snapshot()))
+            self._log.snapshots.write(offset, encode_snapshot(at_offset.snapshot()))
 
     def restore(self, producers: Producers, at_or_before: int) -> tuple[int, list[tuple[int, int]]]:
         """Loads the newest readable snapshot.
@@ -81,12 +81,12 @@ class ProducerSnapshots:
         """
         log = self._log
         first = log.segments[0].base_offset
-        while found := log.latest_snapshot(at_or_before):
+        while found := log.snapshots.latest(at_or_before):
             offset, data = found
             try:
                 entries = decode_snapshot(data)
             except ValueError:
-                log.delete_snapshot(offset)
+                log.snapshots.delete(offset)
                 continue
             open_txns = producers.restore(entries)
             if offset < first:
@@ -101,11 +101,11 @@ class ProducerSnapshots:
 
     def prune(self) -> None:
         """Keeps the snapshots at segment bases, where recovery may start, and the newest."""
-        offsets = self._log.list_snapshots()
+        offsets = self._log.snapshots.offsets()
         bases = {segment.base_offset for segment in self._log.segments}
         for offset in offsets[:-1]:
             if offset not in bases:
-                self._log.delete_snapshot(offset)
+                self._log.snapshots.delete(offset)
 
     def _producers_at(self, offset: int, current: Producers) -> Producers:
         """Rebuilds the producers as of an offset whose snapshot was lost."""
@@ -114,12 +114,12 @@ class ProducerSnapshots:
             return current
         start = log.segments[0].base_offset
         producers = Producers()
-        found = log.latest_snapshot(offset)
+        found = log.snapshots.latest(offset)
         while found is not None:
             try:
                 producers.restore(decode_snapshot(found[1]))
             except ValueError:  # Damaged: an older one needs more batches and gives the same.
-                found = log.latest_snapshot(found[0] - 1)
+                found = log.snapshots.latest(found[0] - 1)
                 continue
             start = max(start, found[0])
             break

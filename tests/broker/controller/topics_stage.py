@@ -16,7 +16,7 @@ from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.storage.layout import Layout
 from fencepost.broker.waiting import Parked
 from fencepost.log.config import LogConfig
-from fencepost.log.log import Log
+from fencepost.log.opening import open_log
 from fencepost.partition.partition import Partition
 from fencepost.simulation.disk import UnsyncedDisk
 from fencepost.wire.apis import API
@@ -192,7 +192,7 @@ class StubNode:
     ) -> Partition:
         if self.refuse_to_open:
             raise StorageError("no room")
-        opened = Log.open(
+        opened = open_log(
             self.disk,
             self.layout.claim(name, topic_id),
             config,

@@ -19,6 +19,9 @@ from fencepost.base.failures import ConfigError, StorageError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.storage.directory_check import DirectoryCheck
 from fencepost.broker.storage.repair import Repair, Repaired
+from fencepost.log import scan
+from fencepost.log.segment.reading import seek_position
+from fencepost.log.segment.segment import Segment
 from fencepost.records.batch import HEADER_BYTES, split_batches
 from fencepost.records.coordinator_checkpoint import FILE_NAME
 from fencepost.simulation.disk import PowerLost
@@ -304,19 +307,16 @@ def test_a_transaction_with_offsets_of_a_damaged_partition_waits_for_it() -> Non
 def test_failing_reads_delay_the_load_of_a_coordinator_and_lose_nothing(
     topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fencepost.log.log import Log
-
     stage = committed()
     stage.stop()
-    real = Log._scan_segment
     broken = [True]
 
-    def scan(self: Log, *given: Any, **named: Any) -> Any:
-        if broken[0] and self.folder == topic:
-            raise StorageError(f"{topic}: reading failed: {OSError(errno.EIO, 'EIO')}")
-        return real(self, *given, **named)
+    def seek(segment: Segment, offset: int) -> int | None:
+        if broken[0] and segment.folder == topic:
+            raise OSError(errno.EIO, "EIO")
+        return seek_position(segment, offset)
 
-    monkeypatch.setattr(Log, "_scan_segment", scan)
+    monkeypatch.setattr(scan, "seek_position", seek)
     again = stage.again()
     again.settle()
     told = (initialise(again, "a"), offset_of_group(again)[0])

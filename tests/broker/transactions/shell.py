@@ -16,7 +16,7 @@ from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import MarkerWriter
 from fencepost.coordinator.txn.events import AddPartitions, EndTxn, InitProducerId, Reply
 from fencepost.log.config import LogConfig
-from fencepost.log.log import Log
+from fencepost.log.opening import open_log
 from fencepost.partition.partition import Partition
 from fencepost.simulation.disk import UnsyncedDisk
 
@@ -153,7 +153,7 @@ class ShellNode:
     # -- for tests ---------------------------------------------------------------------------------
 
     def open(self, name: TopicPartition, *, leader_epoch: int = 0) -> Partition:
-        log = Log.open(
+        log = open_log(
             self.disk, f"/{name}", LogConfig(), now_ms=self.now_ms, clean=False, log_start_offset=0
         )
         if self.fsync:

@@ -14,6 +14,8 @@ import pytest
 from fencepost.base.failures import DamagedError
 from fencepost.log import Log, LogConfig
 from fencepost.log.config import COMPACT
+from fencepost.log.retention import expired_segments
+from fencepost.log.times import find_timestamp
 from fencepost.records.batch import BatchError, split_batches
 from fencepost.simulation.disk import UnsyncedDisk
 from tests.log.batches import FOLDER, append, append_pairs, compact, open_log
@@ -304,7 +306,7 @@ def test_retention_works_though_the_first_header_of_a_segment_is_damaged(
     disk: UnsyncedDisk,
 ) -> None:
     log = closed_with_a_damaged_first_header(disk, sealed=True, timestamp_ms=-1)
-    assert log.expired(10**12, log.log_end_offset) == log.segments
+    assert expired_segments(log, 10**12, log.log_end_offset) == log.segments
 
 
 def test_compaction_is_planned_around_a_damaged_first_header(disk: UnsyncedDisk) -> None:
@@ -319,6 +321,6 @@ def test_a_reader_that_skips_damage_skips_what_it_finds_first(disk: UnsyncedDisk
     log = closed_with_a_damaged_first_header(disk, sealed=True)
     assert next(log.scan(0)).base_offset == 1
     log = closed_with_a_damaged_first_header(UnsyncedDisk(), sealed=True)
-    found = log.offset_for_timestamp(0, log.log_end_offset)
+    found = find_timestamp(log, 0, log.log_end_offset)
     assert found is not None
     assert found.offset == 1

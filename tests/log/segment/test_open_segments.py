@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.base.system import SystemDisk, SystemFile
-from fencepost.log import Log, LogConfig, OpenSegments
+from fencepost.log import Log, LogConfig, OpenSegments, open_log
 from fencepost.log.config import COMPACT
 from tests.log.audit import audit
 from tests.log.batches import all_batches, append, append_pairs, compact, fold
@@ -42,7 +42,7 @@ class OpenFileCountingDisk(SystemDisk):
 
 
 def a_log(disk: SystemDisk, folder: str, shared: OpenSegments, *, clean: bool = False) -> Log:
-    return Log.open(disk, folder, SMALL, now_ms=0, clean=clean, open_segments=shared)
+    return open_log(disk, folder, SMALL, now_ms=0, clean=clean, open_segments=shared)
 
 
 def test_only_active_segments_and_a_few_others_stay_open(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.broker.context import Context
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
-from fencepost.log.times import TimestampOffset
+from fencepost.log.times import TimestampOffset, find_newest, find_timestamp
 from fencepost.partition.partition import Partition
 from fencepost.wire.apis import NEVER
 from fencepost.wire.forms.list_offsets import (
@@ -137,10 +137,10 @@ def _find(partition: Partition, timestamp: int, upper: int) -> TimestampOffset:
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOWHERE
     if timestamp == MAX_TIMESTAMP:
-        newest = of_partition.max_timestamp_offset()
+        newest = find_newest(of_partition)
         return newest if newest is not None and newest.offset < upper else NOWHERE
     assert timestamp >= 0, "the special times are all above"
-    return of_partition.offset_for_timestamp(timestamp, upper) or NOWHERE
+    return find_timestamp(of_partition, timestamp, upper) or NOWHERE
 
 
 def _failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:

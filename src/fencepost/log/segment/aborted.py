@@ -1,9 +1,11 @@
 """The `.txnindex` of one segment: the aborted transactions whose marker is in it.
 
 The first entry creates the file. If the disk fails, an entry is kept in memory and written with the
-next one, or before the segment is sealed or synced. Recovery rebuilds the index of a segment that
-was not sealed. Entries are in the order of their markers. A reader of a range can stop at an entry
-whose last stable offset is past the range: no later marker ends a transaction below it.
+next one, or before the segment is sealed or synced. After a crash, recovery empties the indexes of
+the segments that it scans, and the partition fills them again from the batches.
+
+Entries are in the order of their markers. A reader of a range can stop at an entry whose last
+stable offset is past the range: no later marker ends a transaction below it.
 """
 
 from __future__ import annotations
@@ -96,13 +98,13 @@ class AbortedIndex:
         self._entries = []
 
     def reset(self) -> None:
-        """Removes the file and all entries; recovery rebuilds them."""
+        """Removes the file and all entries."""
         self._disk.remove(self.path)
         self._entries = []
         self._added = []
         self._written = 0
 
     def release(self) -> None:
-        """Frees the memory; the next use reads the file again."""
+        """Frees the memory, unless the file lacks entries; the next use reads the file again."""
         if not self.is_behind:
             self._entries = None

@@ -22,6 +22,7 @@ batch before it is the damaged one.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -53,6 +54,22 @@ class Damage(NamedTuple):
             f"offsets {self.first_offset} to {self.end_offset - 1} "
             f"(bytes {self.position} to {self.end - 1}) fail their check"
         )
+
+
+def run_at(damage: Sequence[Damage], position: int) -> Damage | None:
+    """The run that includes a position."""
+    for run in damage:
+        if run.position <= position < run.end:
+            return run
+    return None
+
+
+def run_with(damage: Sequence[Damage], offset: int) -> Damage | None:
+    """The run that includes an offset."""
+    for run in damage:
+        if run.first_offset <= offset < run.end_offset:
+            return run
+    return None
 
 
 class Expected(NamedTuple):

@@ -1,8 +1,8 @@
 """The offset and time index of one segment, in memory.
 
-The columns of the active segment grow with each append, and are written when the segment is sealed
-or the log is closed. Those of a sealed segment are read on demand. After a crash the recovery scan
-rebuilds the index of the segment that was not sealed.
+Batches get an entry at intervals (`index.interval.bytes`). The columns of the active segment grow
+with its appends. Those of a sealed segment are read from its files on demand (`index_files.py`).
+After a crash, recovery rebuilds the indexes of all segments that it scans.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ class SegmentIndex:
         return self.positions[entry - 1] if entry else 0
 
     def boundary(self, upper_offset: int, start: int, limit: int) -> int:
-        """The last indexed position in [start, limit] that `upper_offset` is not before."""
+        """The last indexed position up to `limit` whose batch ends below `upper_offset`.
+
+        At least `start`.
+        """
         entry = min(bisect_left(self.offsets, upper_offset), bisect_right(self.positions, limit))
         return max(start, self.positions[entry - 1]) if entry else start
 

@@ -1,87 +1,56 @@
-"""One segment: a run of batches in one `.log` file, and the indexes beside it.
+"""A segment: its states, its append, its file, its index and its damage.
 
-The active segment, the last of a log, is the only one that grows; its index is in memory. A segment
-opens its file for a read or a write, and `OpenSegments` closes it when too many are open. The first
-batch creates the file of an empty active segment.
+A segment is *active* while it is the last of its log and grows; then it is *sealed*. Its reads are
+in `reading.py` and `batches.py`.
 
-Positions are byte offsets in the file. Bytes after `size_bytes`, left by a failed append, are never
-read.
-
-Damage is a run of bytes that cannot be read (`damage.py`). Recovery, an examination or a walk over
-the batches finds it. Readers of its offsets get a DamagedError; other readers skip it.
-
-A hint keeps the position where a read ended, so that the next read of the same reader needs no
-search.
+- The file is opened for a read or a write, and `OpenSegments` closes it when too many are open. The
+  file of a new active segment is created at once; that of a log whose folder does not exist yet,
+  with the first batch. Bytes after `size_bytes`, left by a failed append, are never read.
+- The index of an active segment is in memory, and grows with each append. That of a sealed one is
+  loaded on demand.
+- Damage is a run of bytes that cannot be read (`damage.py`). Recovery or an examination finds it;
+  readers and the scrub cause examinations.
 """
 
 from __future__ import annotations
 
 import logging
-import struct
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from fencepost.base.failures import CorruptError, DamagedError, StorageError
 from fencepost.base.ids import NO_TIMESTAMP
-from fencepost.base.seams import Buffer, Disk, File
-from fencepost.log.names import INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_name
+from fencepost.base.seams import Disk, File
+from fencepost.log.names import LOG, SEGMENT_SUFFIXES, TXN_INDEX, file_name
 from fencepost.log.segment.aborted import AbortedIndex
+from fencepost.log.segment.batches import sound_run
 from fencepost.log.segment.damage import Damage
 from fencepost.log.segment.index import SegmentIndex
+from fencepost.log.segment.index_files import IndexFiles, is_plausible
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.log.segment.survey import (
     EXAMINED_INDEX_INTERVAL_BYTES,
-    SCAN_BYTES,
     Survey,
     examine,
     survey,
 )
-from fencepost.records.batch import (
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    MAGIC,
-    BatchError,
-    SealedBatch,
-    read_header,
-)
+from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch, read_header
 
 log = logging.getLogger(__name__)
-
-_WALK_BYTES: Final = 8 * 1024
-_VIEW_BYTES: Final = 64 * 1024
-"""From this size on, a view of the page cache is cheaper than a copy."""
-_MAX_HINTS: Final = 32
 
 SMALL_LOG_BYTES: Final = 16 * 1024
 """A log of this size is closed without index files: reading it is faster than creating them, and a
 broker may have to close tens of thousands of logs."""
 
-_STEP: Final = struct.Struct(">qi11xi")
-"""The fields of a header that a walk over batches needs: base offset, length, last offset delta."""
-_MAGIC_AT: Final = 16
-_step = _STEP.unpack_from
-_STEP_BYTES: Final = _STEP.size
-_MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
-
-
-class LogSlice(NamedTuple):
-    """Whole batches, as they are on the disk."""
-
-    data: Buffer
-    """The first batch may begin before the requested offset."""
-    next_offset: int
-    """The offset after the last batch."""
-
 
 class Segment:
-    """See the module's docstring; offsets here are absolute."""
+    """See the module's docstring. Offsets are absolute; positions are bytes in the file."""
 
     __slots__ = (
         "_bytes_since_index",
         "_disk",
         "_file",
-        "_hints",
         "_index",
+        "_index_files",
         "_open_segments",
         "aborted",
         "base_offset",
@@ -89,6 +58,7 @@ class Segment:
         "damage",
         "first_timestamp",
         "folder",
+        "hints",
         "is_active",
         "is_gone",
         "max_timestamp",
@@ -112,7 +82,7 @@ class Segment:
         self._open_segments = open_segments
         self._file: File | None = None
         self._index: SegmentIndex | None = None
-        self._hints: dict[int, int] = {}
+        self._index_files = IndexFiles(disk, folder, base_offset)
         self._bytes_since_index = 0
         self.folder = folder
         self.base_offset = base_offset
@@ -120,8 +90,11 @@ class Segment:
         self.next_offset = base_offset
         self.size_bytes = size_bytes
         self.created_ms = created_ms
+        self.hints: dict[int, int] = {}
+        """Where reads ended: offset and position (`reading.py`)."""
         self.is_active = False
         self.is_gone = False
+        """Whether the log is closed, or the segment was removed or replaced."""
         self.was_used = False
         """Whether the file was used since `OpenSegments` last checked it."""
         self.damage: tuple[Damage, ...] = ()
@@ -204,17 +177,6 @@ class Segment:
         self.is_active = False
         self._open_segments.use(self)
 
-    def write_indexes(self) -> None:
-        """Writes the complete `.index` and `.timeindex`, without a sync.
-
-        The last time entry is the segment's largest timestamp.
-        """
-        index = self.index()
-        index.add_time(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-        offset_index, time_index = index.encode()
-        self._disk.write_file(self.path(INDEX), offset_index, sync=False)
-        self._disk.write_file(self.path(TIME_INDEX), time_index, sync=False)
-
     def release_file(self) -> None:
         """Closes the file; the next use opens it again."""
         if self._file is not None:
@@ -222,11 +184,11 @@ class Segment:
             self._file = None
 
     def release(self) -> None:
-        """Closes the file and drops the index; the next use loads both again."""
+        """Closes the file and drops the indexes; the next use loads them again."""
         self.release_file()
         self._index = None
         self.aborted.release()
-        self._hints.clear()
+        self.hints.clear()
 
     def close(self) -> None:
         """Closes the segment for ever: the log is closed, or the segment deleted or replaced."""
@@ -244,10 +206,10 @@ class Segment:
         for suffix in reversed(SEGMENT_SUFFIXES):
             self._disk.remove(self.path(suffix))
 
-    # --- file and index, opened on demand ------------------------------------------------------
+    # --- the file ------------------------------------------------------------------------------
 
     def file(self) -> File:
-        """The open `.log` file."""
+        """The open `.log` file; do not keep it over a wait."""
         if not self.is_active:
             if self.is_gone:
                 raise StorageError(f"{self.path(LOG)} was deleted, or its log is closed")
@@ -265,50 +227,48 @@ class Segment:
                 raise
         return self._file
 
+    # --- the index -----------------------------------------------------------------------------
+
     def index(self) -> SegmentIndex:
         """The index; read from its files, or rebuilt if they are missing or wrong."""
         if self._index is None:
             self._open_segments.use(self)
-            if self.size_bytes == 0:
-                self._index = SegmentIndex()
-            else:
-                self._index = self._read_index() or self._rebuild_index()
+            self._index = self._load_index()
             newest, offset = self._index.newest()
             if newest > self.max_timestamp:
                 self.max_timestamp = newest
                 self.max_timestamp_offset = offset + self.base_offset
         return self._index
 
-    def _read_index(self) -> SegmentIndex | None:
-        try:
-            index = SegmentIndex.decode(
-                self._disk.read_file(self.path(INDEX)),
-                self._disk.read_file(self.path(TIME_INDEX)),
-                self.size_bytes,
-            )
-        except (FileNotFoundError, ValueError):
-            return None
-        return index if self._is_index_plausible(index) else None
+    def _load_index(self) -> SegmentIndex:
+        if self.size_bytes == 0:
+            return SegmentIndex()
+        index = self._index_files.read(self.size_bytes)
+        if index is None or not is_plausible(index, self.file(), self.base_offset):
+            index = self._examine()
+            if self.size_bytes > SMALL_LOG_BYTES:
+                self._index_files.write(index, self.next_offset)
+        return index
 
-    def _is_index_plausible(self, index: SegmentIndex) -> bool:
-        """Whether the last entry points at a batch with its offset; a stale index does not."""
-        if self.size_bytes and not index.times and self._has_times():
-            return False
-        if not index.offsets:
-            return True
-        header = self.file().read(index.positions[-1], _STEP_BYTES)
-        if len(header) < _STEP_BYTES:
-            return False
-        base_offset, _, delta = _step(header)
-        return bool(base_offset + delta == index.offsets[-1] + self.base_offset)
+    @property
+    def has_index_files(self) -> bool:
+        """Whether the index files include the last batch."""
+        return self._index_files.end_offset == self.next_offset
 
-    def _has_times(self) -> bool:
-        """Whether the first batch has a time; also if it cannot be read, so that it is examined."""
-        try:
-            first = read_header(self.file().read(0, HEADER_BYTES))
-        except BatchError:
-            return True
-        return first.max_timestamp >= 0 and first.record_count > 0
+    def write_index(self) -> None:
+        """Writes the complete index, without a sync.
+
+        The last time entry is the segment's largest timestamp.
+        """
+        index = self.index()
+        index.add_time(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        self._index_files.write(index, self.next_offset)
+
+    def newest_time(self) -> int:
+        """The largest timestamp; -1 without any."""
+        if self.max_timestamp == NO_TIMESTAMP and self.size_bytes:
+            self.index()  # Sets it from the last entry of the time index.
+        return self.max_timestamp
 
     def first_time(self) -> int:
         """The largest timestamp of the first batch; -1 if it has none or is damaged."""
@@ -318,17 +278,59 @@ class Segment:
             self.examine()
             return NO_TIMESTAMP
 
-    def _rebuild_index(self) -> SegmentIndex:
-        """Rebuilds the index files of a sealed segment in one pass."""
-        index = self._examine()
-        if self.size_bytes > SMALL_LOG_BYTES:
-            offset_index, time_index = index.encode()
-            self._disk.write_file(self.path(INDEX), offset_index, sync=False)
-            self._disk.write_file(self.path(TIME_INDEX), time_index, sync=False)
-        return index
+    def adopt(self, found: Survey) -> None:
+        """Adopts the result of a survey of the whole file."""
+        self.note_damage(found.damage)
+        self._index = found.index
+        self._bytes_since_index = found.since_index
+        self.size_bytes = found.size_bytes
+        self.next_offset = found.next_offset
+        self.first_timestamp = found.first_timestamp
+        self.max_timestamp = found.max_timestamp
+        self.max_timestamp_offset = found.max_timestamp_offset
+
+    def load_tail(self) -> None:
+        """Finds the next offset and the largest time of a segment that was closed cleanly.
+
+        Reads the headers after the last index entry; of a small segment, which may have no index
+        files, all batches.
+        """
+        if not self._survey_small():
+            self._read_tail()
+        self._index_files.end_offset = self.next_offset
+
+    def _survey_small(self) -> bool:
+        if self.size_bytes > SMALL_LOG_BYTES or self._index is not None or self.damage:
+            return False
+        found = survey(
+            self.file(), self.size_bytes, self.base_offset, EXAMINED_INDEX_INTERVAL_BYTES
+        )
+        if found.size_bytes < self.size_bytes:
+            return False
+        self.adopt(found)
+        return True
+
+    def _read_tail(self) -> None:
+        index = self.index()
+        self.max_timestamp, relative = index.newest()
+        self.max_timestamp_offset = relative + self.base_offset
+        self.next_offset = self.base_offset
+        self.first_timestamp = None
+        start = index.positions[-1] if index.positions else 0
+        self._bytes_since_index = self.size_bytes - start
+        for batch in sound_run(self, start, self.size_bytes, headers_only=True):
+            self.next_offset = batch.next_offset
+            if batch.record_count and batch.max_timestamp > self.max_timestamp:
+                self.max_timestamp = batch.max_timestamp
+                self.max_timestamp_offset = batch.last_offset
+
+    # --- damage --------------------------------------------------------------------------------
+
+    def examine(self) -> None:
+        """Reads the whole segment, notes damage, and builds the index again without it."""
+        self._index = self._examine()
 
     def _examine(self) -> SegmentIndex:
-        """Reads the whole segment, notes damage, and builds an index that skips it."""
         # While the log is being opened, the end of the segment is not known.
         end_offset = self.next_offset if self.next_offset > self.base_offset else None
         found = examine(self.file(), self.size_bytes, self.base_offset, end_offset)
@@ -336,9 +338,13 @@ class Segment:
         found.index.add_time(found.max_timestamp, found.max_timestamp_offset - self.base_offset)
         return found.index
 
-    def examine(self) -> None:
-        """Reads the whole segment and notes damage."""
-        self._index = self._examine()
+    def take_survey(self, found: Survey) -> None:
+        """Adopts the result of a background examination; the segment may have grown since."""
+        self.note_damage(found.damage)
+        if not self.is_active and found.next_offset == self.next_offset:
+            found.index.add_time(found.max_timestamp, found.max_timestamp_offset - self.base_offset)
+            self._index = found.index
+            self._open_segments.use(self)
 
     def note_damage(self, found: list[Damage]) -> None:
         """Replaces the known damage, and logs each new run once."""
@@ -355,15 +361,7 @@ class Segment:
                     damage.end_offset,
                 )
         self.damage = tuple(found)
-        self._hints.clear()
-
-    def take_survey(self, found: Survey) -> None:
-        """Adopts the result of a background examination; the segment may have grown since."""
-        self.note_damage(found.damage)
-        if not self.is_active and found.next_offset == self.next_offset:
-            found.index.add_time(found.max_timestamp, found.max_timestamp_offset - self.base_offset)
-            self._index = found.index
-            self._open_segments.use(self)
+        self.hints.clear()
 
     def refuse_damage(self, from_offset: int) -> None:
         """Raises DamagedError if damage is known at or after an offset."""
@@ -371,268 +369,13 @@ class Segment:
             if damage.end_offset > from_offset:
                 raise DamagedError(f"{self.path(LOG)}: {damage}")
 
-    def adopt(self, found: Survey) -> None:
-        """Adopts the result of a survey of the whole file."""
-        self.note_damage(found.damage)
-        self._index = found.index
-        self._bytes_since_index = found.since_index
-        self.size_bytes = found.size_bytes
-        self.next_offset = found.next_offset
-        self.first_timestamp = found.first_timestamp
-        self.max_timestamp = found.max_timestamp
-        self.max_timestamp_offset = found.max_timestamp_offset
-
-    def load_tail(self) -> None:
-        """Reads the headers after the last index entry, for next offset and largest time."""
-        if self.size_bytes <= SMALL_LOG_BYTES and self._index is None and not self.damage:
-            found = survey(
-                self.file(), self.size_bytes, self.base_offset, EXAMINED_INDEX_INTERVAL_BYTES
-            )
-            if found.size_bytes == self.size_bytes:
-                self.adopt(found)
-                return
-        index = self.index()
-        self.max_timestamp, relative = index.newest()
-        self.max_timestamp_offset = relative + self.base_offset
-        self.next_offset = self.base_offset
-        self.first_timestamp = None
-        start = index.positions[-1] if index.positions else 0
-        self._bytes_since_index = self.size_bytes - start
-        for _, batch in self._run_of_batches(start, self.size_bytes, headers_only=True):
-            self.next_offset = batch.next_offset
-            if batch.record_count and batch.max_timestamp > self.max_timestamp:
-                self.max_timestamp = batch.max_timestamp
-                self.max_timestamp_offset = batch.last_offset
-
-    # --- reading -------------------------------------------------------------------------------
-
-    def read(
-        self, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool
-    ) -> LogSlice | None:
-        """Reads batches from the one with `offset` on; None when the segment ends before it."""
-        start = self.find(offset)
-        size, end_offset = self.size_bytes, self.next_offset
-        if start is None or start >= size:
-            return None
-        if self.damage:
-            size, end_offset = self._end_of_run(start)
-        if upper_offset >= end_offset and size - start <= max_bytes:
-            end, next_offset = size, end_offset
-        else:
-            end, next_offset = self._walk_on(start, offset, start + max_bytes, upper_offset, size)
-            if end == start:
-                end, next_offset = self._first_alone(start, upper_offset, at_least_one)
-            if end == start:
-                return LogSlice(b"", offset)
-        self._remember(next_offset, end)
-        count = end - start
-        read = self.file().view if count >= _VIEW_BYTES else self.file().read
-        return LogSlice(read(start, count), next_offset)
-
-    def _end_of_run(self, start: int) -> tuple[int, int]:
+    def end_of_run(self, start: int) -> tuple[int, int]:
         """Position and offset where damage or the end of the segment follows `start`."""
         for damage in self.damage:
             if damage.position > start:
                 return damage.position, damage.first_offset
         return self.size_bytes, self.next_offset
 
-    def _walk_on(
-        self, start: int, offset: int, limit: int, upper_offset: int, size: int
-    ) -> tuple[int, int]:
-        """Position and offset of the end of the batches that fit.
-
-        Reads only headers, from the last index entry before that end on.
-        """
-        end = self.index().boundary(upper_offset - self.base_offset, start, min(limit, size))
-        next_offset = offset
-        while end < size:
-            chunk = self.file().read(end, min(_WALK_BYTES, size - end))
-            place = 0
-            while place + _STEP_BYTES <= len(chunk):
-                base_offset, length, delta = _step(chunk, place)
-                after = place + length + LOG_OVERHEAD_BYTES
-                if base_offset + delta >= upper_offset or end + after > limit:
-                    return end + place, max(offset, base_offset)
-                if length < _MIN_LENGTH:
-                    return self._stop_at_damage(start, end + place)
-                place, next_offset = after, base_offset + delta + 1
-            if place == 0:
-                return self._stop_at_damage(start, end)
-            end += place
-        return end, next_offset
-
-    def _stop_at_damage(self, start: int, position: int) -> tuple[int, int]:
-        """Ends a walk that found no batch at `position` at the first damage after `start`."""
-        self.examine()
-        for damage in self.damage:
-            if damage.position <= start < damage.end:
-                raise DamagedError(f"{self.path(LOG)}: {damage}")
-        end, next_offset = self._end_of_run(start)
-        if end > position:
-            raise self._corrupt(position)
-        return end, next_offset
-
-    def _first_alone(self, start: int, upper_offset: int, at_least_one: bool) -> tuple[int, int]:
-        """The end of the first batch although it is too large, so that the reader proceeds."""
-        base_offset, length, delta = _step(self.file().read(start, _STEP_BYTES))
-        if length < _MIN_LENGTH or start + length + LOG_OVERHEAD_BYTES > self.size_bytes:
-            return self._stop_at_damage(start, start)
-        if not at_least_one or base_offset + delta >= upper_offset:
-            return start, base_offset
-        return start + length + LOG_OVERHEAD_BYTES, base_offset + delta + 1
-
-    def _remember(self, next_offset: int, position: int) -> None:
-        if self.damage:
-            return  # Damage may begin at this position.
-        hints = self._hints
-        if next_offset not in hints and len(hints) >= _MAX_HINTS:
-            del hints[next(iter(hints))]
-        hints[next_offset] = position
-
-    def find(self, offset: int) -> int | None:
-        """The position of the first batch that reaches `offset`; None when there is none."""
-        position = self._hints.get(offset)
-        if position is not None:
-            return position
-        if offset >= self.next_offset:
-            return None
-        return self._walk_to(offset, self.index().position_before(offset - self.base_offset))
-
-    def seek(self, offset: int) -> int | None:
-        """The same for a reader that skips damage, be it known or found by this search."""
-        while True:
-            for damage in self.damage:
-                if damage.first_offset <= offset < damage.end_offset:
-                    offset = damage.end_offset
-            known = self.damage
-            try:
-                return self.find(offset)
-            except DamagedError:
-                if self.damage == known:
-                    raise
-
-    def _walk_to(self, offset: int, position: int) -> int | None:
-        if self.damage:
-            return self._walk_around(offset, position)
-        file = self.file()
-        size = self.size_bytes
-        while position < size:
-            chunk = file.read(position, min(_WALK_BYTES, size - position))
-            if len(chunk) < _STEP_BYTES:
-                return self._find_again(offset)
-            start = 0
-            while start + _STEP_BYTES <= len(chunk):
-                base_offset, length, delta = _step(chunk, start)
-                if base_offset + delta >= offset:
-                    if chunk[start + _MAGIC_AT] != MAGIC or base_offset >= self.next_offset:
-                        return self._find_again(offset)
-                    return position + start
-                if length < _MIN_LENGTH:
-                    return self._find_again(offset)
-                start += length + LOG_OVERHEAD_BYTES
-            position += start
-        return None
-
-    def _find_again(self, offset: int) -> int | None:
-        """Examines the segment after a walk found no batch, and searches around the damage."""
-        self._index = index = self._examine()
-        return self._walk_around(offset, index.position_before(offset - self.base_offset))
-
-    def _walk_around(self, offset: int, position: int) -> int | None:
-        """Walks to an offset in a segment with damage, one header at a time."""
-        for damage in self.damage:
-            if damage.first_offset <= offset < damage.end_offset:
-                raise DamagedError(f"{self.path(LOG)}: {damage}")
-        while position < self.size_bytes:
-            position = self._behind_damage(position)
-            if position == self.size_bytes:
-                break
-            header = self.file().read(position, _STEP_BYTES)
-            if len(header) < _STEP_BYTES:
-                raise self._corrupt(position)
-            base_offset, length, delta = _step(header)
-            if base_offset + delta >= offset:
-                return position
-            if length < _MIN_LENGTH:
-                raise self._corrupt(position)
-            position += length + LOG_OVERHEAD_BYTES
-        return None
-
-    def _behind_damage(self, position: int) -> int:
-        for damage in self.damage:
-            if damage.position <= position < damage.end:
-                return damage.end
-        return position
-
-    def batches(
-        self, position: int = 0, *, headers_only: bool = False
-    ) -> Iterator[tuple[int, SealedBatch]]:
-        """Iterates over (position, batch) from `position` on; `headers_only` may omit data.
-
-        Control batches always have their data, and it passes its check: a marker must not end a
-        transaction the other way. Damage is skipped. The iteration ends early when the segment is
-        removed.
-        """
-        if self.damage:
-            position = self._behind_damage(position)
-        while position < self.size_bytes and not self.is_gone:
-            size = self._end_of_run(position)[0] if self.damage else self.size_bytes
-            try:
-                for _, batch in self._run_of_batches(position, size, headers_only):
-                    if batch.is_control and not batch.is_sound:
-                        raise self._corrupt(position)
-                    yield position, batch
-                    position += batch.size_bytes
-            except CorruptError:
-                self._pass_over(position)
-            if self.damage:
-                position = self._behind_damage(position)
-
-    def _pass_over(self, position: int) -> None:
-        """Examines the segment after a scan found no batch; raises if that explains nothing."""
-        if self.is_gone:
-            return
-        index = self._examine()
-        is_known = any(damage.position <= position < damage.end for damage in self.damage)
-        if not is_known and self._end_of_run(position)[0] == self.size_bytes:
-            raise self._corrupt(position)
-        self._index = index
-
-    def _run_of_batches(
-        self, position: int, size: int, headers_only: bool
-    ) -> Iterator[tuple[int, SealedBatch]]:
-        """The batches between two positions without known damage."""
-        while position < size and not self.is_gone:
-            chunk = self.file().read(position, min(SCAN_BYTES, size - position))
-            view = memoryview(chunk)
-            start = 0
-            while start + HEADER_BYTES <= len(chunk):
-                batch = self._batch_at(view, start, position, size)
-                if len(batch.data) < batch.size_bytes and (batch.is_control or not headers_only):
-                    break
-                yield position + start, batch
-                start += batch.size_bytes
-            if start == 0:
-                batch = self._whole_batch(position, size)
-                yield position, batch
-                start = batch.size_bytes
-            position += start
-
-    def _batch_at(self, view: memoryview, start: int, position: int, size: int) -> SealedBatch:
-        """The batch at a position in a chunk; it must end within the segment."""
-        try:
-            batch = read_header(view, start)
-        except BatchError as problem:
-            raise self._corrupt(position + start) from problem
-        if position + start + batch.size_bytes > size:
-            raise self._corrupt(position + start)
-        return batch
-
-    def _whole_batch(self, position: int, size: int) -> SealedBatch:
-        """Reads a batch that is larger than one chunk."""
-        header = memoryview(self.file().read(position, HEADER_BYTES))
-        batch_size = self._batch_at(header, 0, position, size).size_bytes
-        return read_header(self.file().read(position, batch_size))
-
-    def _corrupt(self, position: int) -> CorruptError:
+    def corrupt(self, position: int) -> CorruptError:
+        """The error if no batch begins at a position, and no damage explains that."""
         return CorruptError(f"{self.path(LOG)}: no batch begins at byte {position}")
