@@ -52,3 +52,16 @@ def test_no_read_passes_between_files_and_memory_that_disagree() -> None:
         disk.fail_call(1)
         with pytest.raises(StorageError, match="half in place"):
             log.read(log.log_start_offset, 1000, upper_offset=log.log_end_offset)
+
+
+def test_a_closed_log_leaves_its_swap_to_the_next_open() -> None:
+    """Its folder may belong to another log by then."""
+    for disk, log, before in half_swapped():
+        log.close(clean=False)
+        files = disk.list_dir(FOLDER)
+        with pytest.raises(StorageError):
+            log.read(log.log_start_offset, 1000, upper_offset=log.log_end_offset)
+        with pytest.raises(StorageError):
+            append_pairs(log, (b"new", b"1"))
+        assert disk.list_dir(FOLDER) == files
+        assert fold(open_log(disk, CONFIG)) == before

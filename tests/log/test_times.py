@@ -99,3 +99,19 @@ def test_a_batch_that_cannot_be_opened_is_found_by_its_header(log: Log) -> None:
     newest = find_newest(log)
     assert newest is not None
     assert newest.offset == 0
+
+
+def test_a_newest_record_that_is_damaged_is_not_found() -> None:
+    disk = UnsyncedDisk()
+    log = open_log(disk)
+    size_bytes = [append(log, timestamp_ms=time).size_bytes for time in (100, 200, 300)][-1]
+    path = log.segments[0].path(".log")
+    log.roll(0)
+    append(log, timestamp_ms=50)
+    log.close(clean=True)
+    data = bytearray(disk.read_file(path))
+    data[-size_bytes + 8] ^= 0x40  # The length of the last batch.
+    disk.write_file(path, bytes(data), sync=True)
+    log = open_log(disk, clean=True)
+    assert find_newest(log) is None
+    assert found(log, 150) == 1

@@ -374,6 +374,7 @@ class Log:
         finally:
             # Stops a round of compaction: the folder may soon belong to another log.
             self.is_closed = True
+            self._swap = None  # The next open finishes it.
             self._failure = self._failure or f"{self.folder} is closed"
             for segment in self.segments:
                 segment.close()

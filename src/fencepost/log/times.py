@@ -77,9 +77,9 @@ def find_newest(log: Log) -> TimestampOffset | None:
     if best is None or best.newest_time() == NO_TIMESTAMP:
         return None
     position = seek_position(best, best.max_timestamp_offset)
-    if position is None:
-        return None
-    batch = next(batches_of(best, position))
+    batch = None if position is None else next(batches_of(best, position), None)
+    if batch is None:
+        return None  # It is damaged, and nothing follows it.
     found = _find_in_batch(batch, batch.max_timestamp, batch.base_offset)
     if found is not None:
         return found
