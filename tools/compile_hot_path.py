@@ -54,6 +54,7 @@ HOT_PATH: Final = (
     "partition/open_txns.py",
     "partition/opening.py",
     "partition/partition.py",
+    "partition/producer_check.py",
     "partition/producers.py",
     "partition/snapshots.py",
     "partition/verification.py",

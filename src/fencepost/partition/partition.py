@@ -31,7 +31,8 @@ from fencepost.log.roll import should_roll
 from fencepost.partition.admission import check_admission
 from fencepost.partition.open_txns import OpenTxns
 from fencepost.partition.opening import Opening, must_open
-from fencepost.partition.producers import CompletedTxn, Producers, ProducerState
+from fencepost.partition.producer_check import check_producer
+from fencepost.partition.producers import CompletedTxn, Producers
 from fencepost.partition.snapshots import ProducerSnapshots
 from fencepost.partition.verification import Guard, Verification
 from fencepost.records.batch import SealedBatch
@@ -186,7 +187,7 @@ class Partition:
             state = self.producers.get(batch.producer_id)
             if state is not None and (known := state.find_duplicate(batch)):
                 return Appended(known.base_offset, known.last_offset + 1, known.timestamp_ms)
-            if refusal := self._check_producer(batch, state, guard):
+            if refusal := check_producer(self.producers, self.verification, batch, state, guard):
                 return refusal
         if opening is not None:
             if opening.refusal is not None:
@@ -201,34 +202,6 @@ class Partition:
         batch.assign(base_offset, self.leader_epoch)
         self._append(batch, now_ms)
         return Appended(base_offset, batch.next_offset, append_time_ms)
-
-    def _check_producer(
-        self, batch: SealedBatch, state: ProducerState | None, guard: Guard | None
-    ) -> Refusal | None:
-        held = self.verification.get(batch.producer_id)
-        # Before the guard: a fenced producer must get INVALID_PRODUCER_EPOCH, not INVALID_TXN_STATE
-        # (KAFKA-19690).
-        if state is not None and (fenced := state.check_epoch(batch.producer_epoch)):
-            return fenced
-        in_doubt = batch.is_transactional or held is not None
-        if in_doubt and not self.in_txn(batch.producer_id, batch.producer_epoch):
-            if batch.is_transactional and (guard is None or guard is not held):
-                return Refusal(
-                    ErrorCode.INVALID_TXN_STATE,
-                    f"The transaction of producer {batch.producer_id} ended before its first write "
-                    "to this partition could be appended.",
-                )
-            # A batch outside the transaction may not overtake its first write either. A batch of
-            # the open transaction is not compared: a guard then belongs to a later epoch.
-            if held is not None and batch.base_sequence > held.lowest_sequence:
-                return Refusal(
-                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"Sequence {batch.base_sequence} of producer {batch.producer_id} came before "
-                    f"{held.lowest_sequence}, whose transaction is still being verified.",
-                )
-        return self.producers.check_sequence(
-            batch, starts_at_zero=held is not None and held.starts_at_zero
-        )
 
     def in_txn(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether this producer has an open transaction here at this epoch."""
