@@ -40,13 +40,14 @@ class FakeEngine:
     """A session whose thread belongs to a query."""
 
     def __init__(self, query_id: str | None) -> None:
-        self.query_id = query_id
+        self.properties = {"sql.streaming.queryId": query_id}
+        """What the engine has set for its thread."""
         self.run = FakeRun("first")
         self.searches = 0
 
     def session(self) -> Any:
         context = SimpleNamespace(
-            getLocalProperty=lambda name: self.query_id,
+            getLocalProperty=lambda name: self.properties.get(name),
             _jvm=SimpleNamespace(
                 java=SimpleNamespace(util=SimpleNamespace(UUID=SimpleNamespace(fromString=str)))
             ),
@@ -86,3 +87,50 @@ def test_another_query_does_not_reuse_the_previous_run() -> None:
 def test_outside_a_streaming_query_the_call_is_refused() -> None:
     with pytest.raises(SinkRefused, match="outside of a streaming query"):
         read_micro_batch(FakeEngine(None).session(), 0)
+
+
+def test_a_thread_whose_job_group_is_the_run_belongs_to_it_without_further_questions() -> None:
+    engine = FakeEngine("q")
+    first = read_micro_batch(engine.session(), 0)
+    engine.properties = {"spark.jobGroup.id": "first"}
+    second = read_micro_batch(engine.session(), 1, first)
+    assert (second.run, second.batch_id, second.is_foreign) == (("q", "first"), 1, False)
+
+
+def test_a_function_may_set_a_job_group_of_its_own() -> None:
+    engine = FakeEngine("q")
+    first = read_micro_batch(engine.session(), 0)
+    engine.properties["spark.jobGroup.id"] = "nightly"
+    assert read_micro_batch(engine.session(), 1, first).run == ("q", "first")
+
+
+class Metrics:
+    """The metrics of a plan node, as text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def metrics(self) -> Text:
+        return Text(self._text)
+
+
+def rows_of(*leaves: str) -> tuple[int, ...]:
+    """The counts of a batch whose plan has these leaves."""
+    nodes = [Metrics(text) for text in leaves]
+    found = SimpleNamespace(size=lambda: len(nodes), apply=lambda index: nodes[index])
+    plan = SimpleNamespace(collectLeaves=lambda: found)
+    engine_plan = SimpleNamespace(executedPlan=lambda: plan)
+    context = SimpleNamespace(executionPlan=lambda: engine_plan)
+    run = SimpleNamespace(getLatestExecutionContext=lambda: context)
+    return MicroBatch("q", "run", 0, run).input_rows()
+
+
+def test_the_row_counts_of_the_sources_are_read_from_their_metrics() -> None:
+    rows = "numOutputRows -> SQLMetric(id: 12, name: Some(number of output rows), value: 40)"
+    files = "numFiles -> SQLMetric(id: 7, name: Some(number of files read), value: 3)"
+    assert rows_of(f"Map({files}, {rows})", f"Map({rows})") == (40, 40)
+    assert rows_of("Map()", f"HashMap({rows}, {files})") == (40,)
+
+
+def test_row_counts_in_an_unknown_form_are_unknown() -> None:
+    assert rows_of("Map(numOutputRows -> 40)") == ()

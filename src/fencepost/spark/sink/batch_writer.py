@@ -115,7 +115,7 @@ class BatchWriter:
 
         request = self.request
         self._step("draining")
-        counts = Counts(request.micro_batch, len(request.parts))
+        counts = Counts(request.micro_batch, self.run.jobs, len(request.parts))
         for part in request.parts:
             counts.begin_run(part.df)
             part.df.write.format("noop").mode("overwrite").save()
@@ -131,7 +131,7 @@ class BatchWriter:
         request, run, micro_batch = self.request, self.run, self.request.micro_batch
         self._step("writing")
         identity = run.producer.lend()
-        counts = Counts(micro_batch, len(request.parts), is_first=is_first)
+        counts = Counts(micro_batch, run.jobs, len(request.parts), is_first=is_first)
         entry_writer = self.ledger.entry_writer(
             identity,
             micro_batch,

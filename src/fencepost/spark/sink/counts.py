@@ -5,9 +5,10 @@ the sink resets them before each run that reads the source again. A run that doe
 leave them alone: the rows were counted when the user's function persisted, checkpointed or
 collected them, and would not be counted again.
 
-In an ordinary batch nothing was counted before, and no further check is needed. Otherwise the plan
-decides: the engine passes the batch to the user's function as an RDD, and a plan reads the source
-if that RDD is among its leaves, or in the lineage of one.
+In an ordinary batch nothing was counted before, and no further check is needed: no job of the
+application has started since the last batch (`JobCounter`), or the counts are zero. Otherwise the
+plan decides: the engine passes the batch to the user's function as an RDD, and a plan reads the
+source if that RDD is among its leaves, or in the lineage of one.
 
 A plan with a shuffle (a stateful query, for example) reads its source in the first run only; later
 runs reuse the shuffle files. The counts of sources that such a run has not read are restored
@@ -21,24 +22,59 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.spark.sink.micro_batch import MicroBatch
 
 log = logging.getLogger(__name__)
 
 
+class JobCounter:
+    """Whether any job of the application has started since the last batch of a run.
+
+    Only a job can count rows of a batch. Reading the counts takes seven JVM calls, this takes one.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._known: int | None = None
+        """The number of jobs at the end of the last batch."""
+
+    def is_unchanged(self) -> bool:
+        """False if a job has started, or if it is not known."""
+        return self._known is not None and self._known == self._started()
+
+    def remember(self) -> None:
+        """Call after the last job of a batch, before Spark begins the next batch."""
+        self._known = self._started()
+
+    @cached_property
+    def _scheduler(self) -> Any:
+        return self._session.sparkContext._jsc.sc().dagScheduler()  # type: ignore[attr-defined]  # noqa: SLF001
+
+    def _started(self) -> int | None:
+        try:
+            return int(self._scheduler.numTotalJobs())
+        except (Py4JError, AttributeError, TypeError) as problem:
+            log.debug("the number of jobs is not known: %s", problem)
+            return None
+
+
 class Counts:
     """The counts of one attempt to write one batch."""
 
-    def __init__(self, micro_batch: MicroBatch, parts: int = 1, *, is_first: bool = False) -> None:
+    def __init__(
+        self, micro_batch: MicroBatch, jobs: JobCounter, parts: int = 1, *, is_first: bool = False
+    ) -> None:
         self._micro_batch = micro_batch
+        self._jobs = jobs
         self._parts = parts
         self._is_first = is_first
         """Whether the sink has not run the plan of this batch yet."""
@@ -48,16 +84,19 @@ class Counts:
 
     def begin_run(self, df: DataFrame) -> None:
         """Call before anything runs the plan of this DataFrame."""
+        is_first, self._is_first = self._is_first, False
+        if is_first and self._jobs.is_unchanged():
+            return
         now = self._micro_batch.input_rows()
         self._remember(now)
-        is_untouched = self._is_first and bool(now) and not any(now)
-        self._is_first = False
+        is_untouched = is_first and bool(now) and not any(now)
         if not is_untouched and reads_batch(df, self._micro_batch.rdd_id()):
             self._forgotten = _filled(now, self._forgotten)
             self._micro_batch.reset_counts()
 
     def finish(self) -> None:
         """Call after all parts have run."""
+        self._jobs.remember()
         if self._parts == 1 and not any(self._forgotten):
             return
         now = self._micro_batch.input_rows()

@@ -18,6 +18,7 @@ needed, and what stays the same during a run is read once.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -47,6 +48,12 @@ _KEEPING_STATE: Final = frozenset(
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _JOB_GROUP: Final = "spark.jobGroup.id"
+
+_ROWS: Final = "numOutputRows"
+_ROWS_IN_TEXT: Final = re.compile(
+    rf"\b{_ROWS} -> SQLMetric\(id: \d+, name: [^()]*\([^()]*\), value: (\d+)\)"
+)
+"""The row count in the text of a plan node's metrics: one JVM call, where its parts take four."""
 
 _UNKNOWN: Final = (Py4JError, AttributeError, TypeError)
 """Raised by calls into an engine with other internals than the supported one."""
@@ -159,27 +166,29 @@ class MicroBatch:
     def input_rows(self) -> tuple[int, ...]:
         """The row counts of each source in this batch; empty if unknown."""
         try:
-            return tuple(int(metric.value()) for metric in self._source_metrics())
-        except _UNKNOWN as problem:
+            found = (_rows_in(str(leaf.metrics().toString())) for leaf in self._leaves())
+            return tuple(rows for rows in found if rows is not None)
+        except (*_UNKNOWN, ValueError) as problem:
             log.debug("the counts of batch %d are not known: %s", self.batch_id, problem)
             return ()
 
     def correct_input_rows(self, rows: tuple[int, ...]) -> None:
         """Sets these counts to earlier values of `input_rows`."""
         try:
-            for metric, count in zip(self._source_metrics(), rows, strict=True):
+            found = (leaf.metrics().get(_ROWS) for leaf in self._leaves())
+            metrics = [metric.get() for metric in found if metric.isDefined()]
+            for metric, count in zip(metrics, rows, strict=True):
                 metric.set(count)
         except (*_UNKNOWN, ValueError) as problem:
             log.debug("the counts of batch %d stay as they are: %s", self.batch_id, problem)
 
-    def _source_metrics(self) -> Iterator[Any]:
+    def _leaves(self) -> Iterator[Any]:
+        """The leaves of the batch's plan: its sources, and other data."""
         if self._plan is None:
             return
         leaves = self._plan.collectLeaves()
         for index in range(leaves.size()):
-            found = leaves.apply(index).metrics().get("numOutputRows")
-            if found.isDefined():
-                yield found.get()
+            yield leaves.apply(index)
 
     @contextmanager
     def in_thread(self, context: SparkContext) -> Iterator[None]:
@@ -266,6 +275,16 @@ def _keeps_state(node: Any) -> bool:
     return any(_keeps_state(child) for child in children)
 
 
+def _rows_in(metrics: str) -> int | None:
+    """The row count in the text of a map of metrics; None if it has none, ValueError if unknown."""
+    if _ROWS not in metrics:
+        return None
+    found = _ROWS_IN_TEXT.search(metrics)
+    if found is None:
+        raise ValueError(f"no row count in {metrics}")
+    return int(found[1])
+
+
 def _entries(options: Any) -> dict[str, str]:
     """A JVM map as a dict.
 
@@ -295,6 +314,9 @@ def read_micro_batch(
             "Use a classic session (SparkSession.builder.master(...), or spark-submit). Nothing "
             "was written"
         ) from None
+    # The engine's thread has the run as its job group, unless the user's function has changed it.
+    if before is not None and context.getLocalProperty(_JOB_GROUP) == before.run_id:
+        return before.next(batch_id)
     query_id = context.getLocalProperty(_QUERY_ID)
     if query_id:
         # Spark allows one active run of a query at a time.

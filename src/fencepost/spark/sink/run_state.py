@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from fencepost.spark.sink.calls import RunCalls
+    from fencepost.spark.sink.counts import JobCounter
     from fencepost.spark.sink.ledger.decision import Batch, Verdict
     from fencepost.spark.sink.ledger.entry import LedgerView
     from fencepost.spark.sink.limits import TopicLimits
@@ -45,6 +46,7 @@ class RunState:
     view: LedgerView
     limits: TopicLimits
     sources: SourceUse
+    jobs: JobCounter
     is_stateful: bool | None = None
     collectors: dict[str, RowCollector] = field(default_factory=dict)
     """The collectors of small batches, by part."""

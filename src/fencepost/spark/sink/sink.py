@@ -245,6 +245,7 @@ class TransactionalSink:
     def _start_run(self, session: SparkSession, request: WriteRequest) -> RunState:
         """Checks, fences, then reads the ledger."""
         from fencepost.spark.sink.checks import check_ledger, check_start, check_timeout
+        from fencepost.spark.sink.counts import JobCounter
         from fencepost.spark.sink.origins import use_sources
 
         client, micro_batch = self.settings.client, request.micro_batch
@@ -266,8 +267,15 @@ class TransactionalSink:
             ) from problem
         self._step("ledger read", request.batch_id)
         check_timeout(self.transactional_id, self.settings, view.entry)
-        limits = TopicLimits(self.settings)
-        return RunState(micro_batch, producer, view, limits, sources, micro_batch.is_stateful)
+        return RunState(
+            micro_batch,
+            producer,
+            view,
+            TopicLimits(self.settings),
+            sources,
+            JobCounter(session),
+            micro_batch.is_stateful,
+        )
 
     def _fenced_producer(self) -> DriverProducer:
         producer = DriverProducer(self.transactional_id, self.settings)

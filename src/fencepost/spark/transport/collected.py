@@ -13,6 +13,7 @@ them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -23,7 +24,8 @@ from fencepost.spark.transport.packing import Packer, PackingPlan
 from fencepost.spark.transport.rows import are_ready, cast_expressions
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, Row
+    from pyspark.sql.conf import RuntimeConfig
 
     from fencepost.base.ids import TopicPartition
     from fencepost.client.transactions import ProducerIdentity
@@ -40,6 +42,8 @@ LIMIT_GROWTH: Final = 10
 _DRIVER: Final = Attempt(partition_id=0, attempt_number=0, task_attempt_id=0)
 _FIRST_PARTITIONS: Final = "spark.sql.limit.initialNumPartitions"
 _ALL: Final = str(2**31 - 1)
+_PORT_AND_SECRET: Final = re.compile(r"\[(\d+), ([^,\s]+),")
+"""The start of an array with the address of Spark's socket; a Unix socket has a path there."""
 
 
 def collect_limit_after(account: Account) -> int:
@@ -59,6 +63,10 @@ class RowCollector:
         """Columns and types of the last batch: the user's function may change them."""
         self._casts: Any = None
         """The expressions that cast such columns, as a Seq of the JVM; None: nothing to cast."""
+        self._conf: RuntimeConfig | None = None
+        """The settings of the query's session, which is the same in all batches of a run."""
+        self._array_text: Any = None
+        """`java.util.Arrays.toString`, looked up once."""
         self.limit = 0
         """How many rows of the next batch the driver would collect; 0: it does not try."""
 
@@ -71,12 +79,33 @@ class RowCollector:
         java = df._jdf  # noqa: SLF001
         if self._casts is not None:
             java = java.selectExpr(self._casts)
-        rows = type(df)(java.limit(self.limit + 1), df.sparkSession)
-        with _all_partitions_at_once(df.sparkSession):
-            collected = _collect(rows)
+        if self._conf is None:
+            self._conf = df.sparkSession.conf
+        with _all_partitions_at_once(self._conf):
+            collected = self._rows(type(df)(java.limit(self.limit + 1), df.sparkSession))
         if len(collected) > self.limit:
             return None
         return [_as_bytes(row.asDict(recursive=True)) for row in collected]
+
+    def _rows(self, df: DataFrame) -> list[Row]:
+        """`df.collect()` without the call site, and with fewer JVM calls for its socket."""
+        try:
+            from pyspark.util import _load_from_socket
+        except ImportError:
+            # Another version of Spark, with other internals.
+            return df.collect()
+        from pyspark.serializers import BatchedSerializer, CPickleSerializer
+
+        serializer = BatchedSerializer(CPickleSerializer())  # type: ignore[no-untyped-call]
+        if self._array_text is None:
+            jvm: Any = df.sparkSession.sparkContext._jvm  # noqa: SLF001
+            self._array_text = jvm.java.util.Arrays.toString
+        address = df._jdf.collectToPython()  # noqa: SLF001
+        found = _PORT_AND_SECRET.match(self._array_text(address))
+        if found is not None:
+            address = (int(found[1]), found[2])
+        with _load_from_socket(address, serializer) as rows:
+            return list(rows)
 
     def _find_casts(self, df: DataFrame) -> Any:
         if are_ready(df.schema, self._topic):
@@ -86,13 +115,12 @@ class RowCollector:
 
 
 @contextmanager
-def _all_partitions_at_once(session: SparkSession) -> Iterator[None]:
+def _all_partitions_at_once(conf: RuntimeConfig) -> Iterator[None]:
     """Lets a limit run all partitions in its first job.
 
     Spark would run the first partition alone, and then the others. All of them must run: an
     operator that keeps state writes it at the end of its partition.
     """
-    conf = session.conf
     before = conf.get(_FIRST_PARTITIONS)
     assert before is not None, "Spark has a default for it"
     conf.set(_FIRST_PARTITIONS, _ALL)
@@ -100,20 +128,6 @@ def _all_partitions_at_once(session: SparkSession) -> Iterator[None]:
         yield
     finally:
         conf.set(_FIRST_PARTITIONS, before)
-
-
-def _collect(df: DataFrame) -> list[Row]:
-    """`df.collect()` without recording the call site, which costs a millisecond in every batch."""
-    try:
-        from pyspark.util import _load_from_socket
-    except ImportError:
-        # Another version of Spark, with other internals.
-        return df.collect()
-    from pyspark.serializers import BatchedSerializer, CPickleSerializer
-
-    serializer = BatchedSerializer(CPickleSerializer())  # type: ignore[no-untyped-call]
-    with _load_from_socket(df._jdf.collectToPython(), serializer) as rows:  # noqa: SLF001
-        return list(rows)
 
 
 def _as_bytes(row: dict[str, Any]) -> dict[str, Any]:
