@@ -7,6 +7,7 @@ it is written by hand and stays. `--check` writes nothing and fails if a part is
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -177,6 +178,76 @@ def other_settings() -> Iterator[str]:
             yield f"| `{name}` | {happens} | {why} |"
 
 
+def sink_arguments() -> Iterator[str]:
+    """Every argument of the Spark sink."""
+    from fencepost.spark.sink.settings import ARGUMENTS
+    from fencepost.spark.sink.sink import TransactionalSink
+
+    yield "| argument | default | meaning |"
+    yield "|---|---|---|"
+    for name, parameter in inspect.signature(TransactionalSink).parameters.items():
+        is_required = parameter.default is inspect.Parameter.empty
+        default = "required" if is_required else f"`{parameter.default}`"
+        yield f"| `{name}` | {default} | {ARGUMENTS[name]} |"
+
+
+def sink_options() -> Iterator[str]:
+    """The Kafka options that only the Spark sink has, and those that it refuses."""
+    from fencepost.spark.sink.settings import REFUSED, SINK_OPTIONS
+
+    yield "| option | default | meaning |"
+    yield "|---|---|---|"
+    for option in SINK_OPTIONS:
+        yield f"| `kafka.{option.name}` | `{option.default}` | {option.meaning} |"
+    for name, why in sorted(REFUSED.items()):
+        yield f"| `kafka.{name}` | refused | {why} |"
+
+
+def source_options() -> Iterator[str]:
+    """Every option of the Spark source but the client's, and those that it refuses."""
+    from fencepost.spark.source.option_table import KAFKA_OPTIONS, SOURCE_OPTIONS
+    from fencepost.spark.source.options import REFUSED
+
+    yield "| option | default | for | meaning |"
+    yield "|---|---|---|---|"
+    for option in (*KAFKA_OPTIONS[:1], *SOURCE_OPTIONS, *KAFKA_OPTIONS[1:]):
+        stream, batch = (option.default_in(streaming=streaming) for streaming in (True, False))
+        default = _shown(stream)
+        if batch != stream:
+            default += f" in streams, {_shown(batch)} in batches"
+        yield f"| `{option.name}` | {default} | {option.scope.value} | {option.meaning} |"
+    for name, instead in sorted(REFUSED.items()):
+        yield f"| `kafka.{name}` | refused | both | {instead} |"
+
+
+def client_options() -> Iterator[str]:
+    """Every option of fencepost's Kafka client."""
+    from fencepost.client.options import list_options
+
+    yield "| option | default | affects | meaning |"
+    yield "|---|---|---|---|"
+    for option in list_options():
+        default = _shown(option.default)
+        yield f"| `kafka.{option.name}` | {default} | {option.user.value} | {option.meaning} |"
+
+
+def unused_options() -> Iterator[str]:
+    """Options of Kafka's clients that are accepted but ignored."""
+    from fencepost.client.options import UNUSED
+    from fencepost.spark.sink import settings
+    from fencepost.spark.source import option_table, options
+
+    own = {f"kafka.{option.name}" for option in settings.SINK_OPTIONS}
+    own |= {option.name for option in option_table.KAFKA_OPTIONS}
+    refused = {f"kafka.{name}" for name in settings.REFUSED.keys() & options.REFUSED.keys()}
+    names = sorted({f"kafka.{name}" for name in UNUSED} - own - refused)
+    yield ", ".join(f"`{name}`" for name in names) + "."
+
+
+def _shown(default: str | None) -> str:
+    return f"`{default}`" if default else ""
+
+
 GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
     {
         "apis": apis,
@@ -186,6 +257,11 @@ GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
         "broker-settings": broker_settings,
         "topic-settings": topic_settings,
         "other-settings": other_settings,
+        "sink-arguments": sink_arguments,
+        "sink-options": sink_options,
+        "source-options": source_options,
+        "client-options": client_options,
+        "unused-options": unused_options,
     }
 )
 

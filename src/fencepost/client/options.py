@@ -10,7 +10,8 @@ in silence would be worse than an error.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
@@ -94,9 +95,39 @@ class ClientOptions:
         return SECURITY_PROTOCOLS[(self.tls is not None) + 2 * (self.login is not None)]
 
 
+class User(Enum):
+    """What an option affects."""
+
+    READERS = "reading"
+    WRITERS = "writing"
+    ALL = "all requests"
+
+
 class _Setting(NamedTuple):
     field: str
     read: Callable[[str, Any], Any]
+    user: User
+    meaning: str
+
+
+class OptionView(NamedTuple):
+    """One option, for documentation."""
+
+    name: str
+    default: str
+    user: User
+    meaning: str
+
+
+def list_options() -> list[OptionView]:
+    """Every option that has an effect, by name."""
+    defaults = {one.name: one.default for one in fields(ClientOptions)}
+    views = [
+        OptionView(name, str(defaults[setting.field]), setting.user, setting.meaning)
+        for name, setting in _SETTINGS.items()
+    ]
+    views += [OptionView(name, *rest) for name, rest in _SECURITY.items()]
+    return sorted(views)
 
 
 def read_options(bootstrap_servers: str, options: Mapping[str, Any] | None = None) -> ClientOptions:
@@ -177,50 +208,108 @@ def _text(name: str, value: Any) -> str:
 
 
 _SETTINGS: Final[Mapping[str, _Setting]] = {
-    "client.id": _Setting("client_id", _text),
-    "request.timeout.ms": _Setting("request_timeout_ms", _number(1)),
-    "default.api.timeout.ms": _Setting("default_api_timeout_ms", _number(1)),
-    "delivery.timeout.ms": _Setting("delivery_timeout_ms", _number(1)),
-    "retry.backoff.ms": _Setting("retry_backoff_ms", _number(0)),
-    "retry.backoff.max.ms": _Setting("retry_backoff_max_ms", _number(0)),
-    "metadata.max.age.ms": _Setting("metadata_max_age_ms", _number(0)),
-    "socket.connection.setup.timeout.ms": _Setting("connection_setup_timeout_ms", _number(1)),
+    "client.id": _Setting(
+        "client_id", _text, User.ALL, "the name of this client in the brokers' logs"
+    ),
+    "request.timeout.ms": _Setting(
+        "request_timeout_ms", _number(1), User.ALL, "how long one request may take"
+    ),
+    "default.api.timeout.ms": _Setting(
+        "default_api_timeout_ms", _number(1), User.ALL, "how long a call may take, with its retries"
+    ),
+    "delivery.timeout.ms": _Setting(
+        "delivery_timeout_ms",
+        _number(1),
+        User.WRITERS,
+        "how long a batch may wait for its acknowledgement, with retries",
+    ),
+    "retry.backoff.ms": _Setting(
+        "retry_backoff_ms", _number(0), User.ALL, "the pause before the first retry"
+    ),
+    "retry.backoff.max.ms": _Setting(
+        "retry_backoff_max_ms",
+        _number(0),
+        User.ALL,
+        "the longest pause: it doubles from retry to retry",
+    ),
+    "metadata.max.age.ms": _Setting(
+        "metadata_max_age_ms", _number(0), User.ALL, "how long a known leader is used unasked"
+    ),
+    "socket.connection.setup.timeout.ms": _Setting(
+        "connection_setup_timeout_ms", _number(1), User.ALL, "how long a connection may take"
+    ),
     # The broker detects duplicates among a producer's last five batches only.
-    "max.in.flight.requests.per.connection": _Setting("max_in_flight", _number(1, 5)),
-    "max.request.size": _Setting("max_request_bytes", _number(1, 100 * 1024 * 1024)),
-    "buffer.memory": _Setting("buffer_bytes", _number(1, 2**40)),
-    "fetch.max.bytes": _Setting("fetch_max_bytes", _number(1)),
-    "fetch.max.wait.ms": _Setting("fetch_max_wait_ms", _number(0)),
-    "fetch.min.bytes": _Setting("fetch_min_bytes", _number(0)),
-    "max.partition.fetch.bytes": _Setting("max_partition_fetch_bytes", _number(1)),
-    "isolation.level": _Setting("isolation_level", _choice("read_committed", "read_uncommitted")),
+    "max.in.flight.requests.per.connection": _Setting(
+        "max_in_flight", _number(1, 5), User.WRITERS, "unanswered requests per broker, 1 to 5"
+    ),
+    "max.request.size": _Setting(
+        "max_request_bytes",
+        _number(1, 100 * 1024 * 1024),
+        User.WRITERS,
+        "the bytes of one request; larger records are refused",
+    ),
+    "buffer.memory": _Setting(
+        "buffer_bytes",
+        _number(1, 2**40),
+        User.WRITERS,
+        "bytes that may wait for their acknowledgement before a writer waits",
+    ),
+    "fetch.max.bytes": _Setting(
+        "fetch_max_bytes", _number(1), User.READERS, "the bytes of one answer to a Fetch request"
+    ),
+    "fetch.max.wait.ms": _Setting(
+        "fetch_max_wait_ms", _number(0), User.READERS, "how long a broker waits for new records"
+    ),
+    "fetch.min.bytes": _Setting(
+        "fetch_min_bytes", _number(0), User.READERS, "how many bytes it waits for"
+    ),
+    "max.partition.fetch.bytes": _Setting(
+        "max_partition_fetch_bytes",
+        _number(1),
+        User.READERS,
+        "the bytes of one partition in one answer",
+    ),
+    "isolation.level": _Setting(
+        "isolation_level",
+        _choice("read_committed", "read_uncommitted"),
+        User.READERS,
+        "`read_uncommitted` also returns records of open and aborted transactions",
+    ),
     "compression.type": _Setting(
-        "compression_type", _choice("none", "gzip", "snappy", "lz4", "zstd")
+        "compression_type",
+        _choice("none", "gzip", "snappy", "lz4", "zstd"),
+        User.WRITERS,
+        "`none`, `gzip`, `snappy`, `lz4` or `zstd`",
     ),
 }
 
-_SECURITY: Final = frozenset(
-    {
-        "security.protocol",
-        "ssl.ca.location",
-        "ssl.certificate.location",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.location",
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.type",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.type",
-        "sasl.jaas.config",
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "sasl.password",
-        "sasl.username",
-    }
-)
+_SECURITY: Final[Mapping[str, tuple[str, User, str]]] = {
+    name: (default, User.ALL, meaning)
+    for name, default, meaning in (
+        ("security.protocol", "PLAINTEXT", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`"),
+        ("ssl.ca.location", "", "a PEM file of trusted certificates; the system's without one"),
+        ("ssl.certificate.location", "", "a PEM file with this client's certificate"),
+        (
+            "ssl.endpoint.identification.algorithm",
+            "https",
+            "`https` checks the brokers' host names; empty or `none` does not",
+        ),
+        ("ssl.key.location", "", "a PEM file with this client's private key"),
+        ("ssl.key.password", "", "the password of the private key"),
+        ("ssl.keystore.certificate.chain", "", "this client's certificate, as PEM text"),
+        ("ssl.keystore.key", "", "this client's private key, as PEM text"),
+        ("ssl.keystore.location", "", "a PEM file with this client's certificate and key"),
+        ("ssl.keystore.type", "PEM", "must be `PEM`"),
+        ("ssl.truststore.certificates", "", "trusted certificates, as PEM text"),
+        ("ssl.truststore.location", "", "as `ssl.ca.location`"),
+        ("ssl.truststore.type", "PEM", "must be `PEM`"),
+        ("sasl.jaas.config", "", "user and password, as Kafka's Java clients have them"),
+        ("sasl.mechanism", "", "`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`; required with SASL"),
+        ("sasl.mechanisms", "", "librdkafka's name of `sasl.mechanism`"),
+        ("sasl.password", "", "the password, if there is no `sasl.jaas.config`"),
+        ("sasl.username", "", "the user, if there is no `sasl.jaas.config`"),
+    )
+}
 
 UNUSED: Final = frozenset(
     {
@@ -256,7 +345,7 @@ OTHER_LOGINS: Final = ("sasl.kerberos.", "sasl.login.", "sasl.oauthbearer.")
 """Prefixes of options for SASL mechanisms that we do not support. They pass, because
 `sasl.mechanism` is refused."""
 
-KNOWN: Final = frozenset(_SETTINGS) | _SECURITY | UNUSED
+KNOWN: Final = frozenset(_SETTINGS) | _SECURITY.keys() | UNUSED
 
 
 def _read_tls(given: Mapping[str, Any]) -> Tls:

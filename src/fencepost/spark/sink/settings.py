@@ -1,10 +1,14 @@
-"""The options of a sink: the client's, under their `kafka.` names, and the sink's own limits."""
+"""The options of a sink: the client's, under their `kafka.` names, and the sink's own limits.
+
+docs/reference/spark-options.md is generated from the tables here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.options import INT32_MAX, parse_whole, suggest
@@ -32,6 +36,50 @@ REFUSED: Final = {
 """Producer options that would have no effect, and why."""
 
 
+class SinkOption(NamedTuple):
+    """An option of the sink that the client does not have, or of which it has another default."""
+
+    name: str
+    default: int
+    meaning: str
+
+
+TIMEOUT: Final = SinkOption(
+    "transaction.timeout.ms",
+    DEFAULT_TRANSACTION_TIMEOUT_MS,
+    "how long a transaction may be open before the brokers abort it",
+)
+BATCH_SIZE: Final = SinkOption(
+    "batch.size",
+    DEFAULT_BATCH_BYTES,
+    "bytes per record batch before compression; less if `kafka.max.request.size` is lower, and for "
+    "topics with a lower `max.message.bytes`",
+)
+SINK_OPTIONS: Final = (TIMEOUT, BATCH_SIZE)
+
+ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "bootstrap_servers": "the brokers to ask first, `host:port,host:port`",
+        "transactional_id": "the name of this query's output: one per query, never changed",
+        "topic": "one topic for all rows; None: the column `topic` names it",
+        "ledger_topic": "the compacted topic that holds the ledger; None: `fencepost-ledger`",
+        "options": "the Kafka options below, as a mapping",
+        "adopt": "write although the ledger is missing or belongs to another query; for one start, "
+        "after you have checked the topics",
+        "take_over": "the id of the query that this one continues with a new checkpoint",
+        "allow_empty_state": "let a stateful query continue another one although its state is new",
+        "may_skip": "accept a gap after the last batch in the ledger: the function leaves batches "
+        "out",
+        "commit_source_offsets": "None: commit them if all sources are topics of this cluster; "
+        "True: refuse if they are not; False: never",
+        "max_attempts": "how often the sink tries the job of a batch",
+        "on_step": "called with (step, batch id), for tests and logs; if it raises, the sink "
+        "aborts the batch",
+    }
+)
+"""What each argument of `TransactionalSink` means. Its signature has the defaults."""
+
+
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
     """The parsed options of a sink."""
@@ -55,8 +103,8 @@ def read_settings(bootstrap_servers: str, options: Mapping[str, Any]) -> SinkSet
     client = read_options(bootstrap_servers, given)
     return SinkSettings(
         client,
-        _whole(given, "transaction.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS),
-        _whole(given, "batch.size", min(DEFAULT_BATCH_BYTES, client.max_request_bytes)),
+        _whole(given, TIMEOUT.name, TIMEOUT.default),
+        _whole(given, BATCH_SIZE.name, min(BATCH_SIZE.default, client.max_request_bytes)),
     )
 
 

@@ -4,7 +4,7 @@ Names are case-insensitive. What Spark rejects is rejected here, before anything
 only warns of (a limit per trigger where there are no triggers) is a warning here; unknown names are
 rejected too, with the nearest name that exists. Differences: the default isolation is
 read_committed, `startingOffsets` may be "committed" (of the group `kafka.group.id`), and `columns`
-names the columns to read.
+names the columns to read. `option_table.py` has all names, defaults and meanings.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ from fencepost.base.ids import TopicPartition
 from fencepost.base.options import INT64_MAX, parse_boolean, parse_whole, suggest
 from fencepost.client.options import ClientOptions, read_options
 from fencepost.spark.offsets import PartitionOffsets, from_layout
+from fencepost.spark.source.option_table import (
+    KAFKA_OPTIONS,
+    NAMES,
+    SOURCE_OPTIONS,
+    Scope,
+    SourceOption,
+)
 
 log = logging.getLogger(__name__)
 
@@ -34,20 +41,7 @@ LATEST_OFFSET: Final = -1
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
-OPTIONS: Final = (
-    "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp",
-    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets",
-    "endingTimestamp", "endingOffsetsByTimestamp", "failOnDataLoss", "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition",
-    "includeHeaders", "columns", "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
-    "kafka.partition.metadata.cache.ttl.ms", "partition.metadata.cache.ttl.ms",
-)  # fmt: skip
-"""Every option that is not the client's, in its proper spelling."""
-
-_NAMES: Final = {name.lower(): name for name in OPTIONS}
-
-_REFUSED: Final = {
+REFUSED: Final = {
     "auto.offset.reset": "use startingOffsets",
     "key.deserializer": "keys are read as binary: cast the column",
     "value.deserializer": "values are read as binary: cast the column",
@@ -55,12 +49,7 @@ _REFUSED: Final = {
     "the sink commits them",
     "interceptor.classes": "there are no interceptors here",
 }
-_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-
-_FETCH_BYTES: Final = 8 * 1024 * 1024
-"""The default of max.partition.fetch.bytes: a task reads one partition, and few large answers cost
-less."""
+"""Consumer options that would have no effect, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +102,9 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
     """Reads the options; ConfigError names the wrong one and what to write instead."""
     values = _own_options(given, streaming)
     client = _client_options(given)
-    includes_headers = _boolean(values, "includeHeaders", False)
-    starting = _bound(values, "starting", LATEST if streaming else EARLIEST)
-    ending = _bound(values, "ending", LATEST)
+    includes_headers = parse_boolean("includeHeaders", values["includeHeaders"])
+    starting = _bound(values, "starting")
+    ending = _bound(values, "ending")
     if not streaming:
         _check_batch_bounds(starting, ending)
     return SourceOptions(
@@ -124,17 +113,17 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
         starting=starting,
         ending=ending,
         latest_if_no_time_matches=_strategy(values) == LATEST,
-        fail_on_data_loss=_boolean(values, "failOnDataLoss", True),
+        fail_on_data_loss=parse_boolean("failOnDataLoss", values["failOnDataLoss"]),
         columns=_columns(values, includes_headers),
         group=_lower(given).get("kafka.group.id"),
-        max_offsets=_number(values, "maxOffsetsPerTrigger"),
+        max_offsets=_optional_number(values, "maxOffsetsPerTrigger"),
         min_offsets=_min_offsets(values),
-        max_delay_ms=_duration_ms(values.get("maxTriggerDelay", "15m")),
-        min_partitions=_number(values, "minPartitions"),
-        max_records_per_partition=_number(values, "maxRecordsPerPartition"),
-        retries=_number(values, "fetchOffset.numRetries") or 3,
-        retry_pause_ms=_number(values, "fetchOffset.retryIntervalMs") or 1_000,
-        poll_timeout_ms=_number(values, "kafkaConsumer.pollTimeoutMs") or 120_000,
+        max_delay_ms=_duration_ms(values["maxTriggerDelay"]),
+        min_partitions=_optional_number(values, "minPartitions"),
+        max_records_per_partition=_optional_number(values, "maxRecordsPerPartition"),
+        retries=_number(values, "fetchOffset.numRetries"),
+        retry_pause_ms=_number(values, "fetchOffset.retryIntervalMs"),
+        poll_timeout_ms=_number(values, "kafkaConsumer.pollTimeoutMs"),
     )
 
 
@@ -146,37 +135,45 @@ def _own_options(given: Mapping[str, str], streaming: bool) -> dict[str, str]:
     """Options that are not the client's, under their proper spelling."""
     values: dict[str, str] = {}
     for name, value in _lower(given).items():
-        if name in _NAMES:
-            values[_NAMES[name]] = value
+        if name in NAMES:
+            values[NAMES[name]] = value
         elif not name.startswith("kafka."):
-            hint = suggest(name, [*OPTIONS, "kafka.bootstrap.servers"])
+            hint = suggest(name, [*NAMES.values(), "kafka.bootstrap.servers"])
             raise ConfigError(f"{name!r} is not an option of format fencepost{hint}")
-    for name in _BATCH_ONLY if streaming else ():
-        if name in values:
-            raise ConfigError(
-                f"{name} cannot be set for a stream, which has no end: use it with spark.read"
-            )
-    for name in () if streaming else _STREAM_ONLY:
-        if name in values:
-            log.warning("%s is without effect in spark.read: it is for spark.readStream", name)
+    for option in SOURCE_OPTIONS:
+        if option.name in values:
+            _check_scope(option, streaming)
+        elif (default := option.default_in(streaming=streaming)) is not None:
+            values[option.name] = default
     return values
+
+
+def _check_scope(option: SourceOption, streaming: bool) -> None:
+    if streaming and option.scope is Scope.BATCH:
+        raise ConfigError(
+            f"{option.name} cannot be set for a stream, which has no end: use it with spark.read"
+        )
+    if not streaming and option.scope is Scope.STREAM:
+        log.warning("%s is without effect in spark.read: it is for spark.readStream", option.name)
 
 
 def _client_options(given: Mapping[str, str]) -> ClientOptions:
     kafka = {
         name[len("kafka.") :]: value
         for name, value in _lower(given).items()
-        if name.startswith("kafka.") and name not in _NAMES
+        if name.startswith("kafka.") and name not in NAMES
     }
     servers = kafka.pop("bootstrap.servers", None)
     if servers is None:
         raise ConfigError(
             "kafka.bootstrap.servers is needed: the brokers to ask, as host:port,host:port"
         )
-    for name, instead in _REFUSED.items():
+    for name, instead in REFUSED.items():
         if name in kafka:
             raise ConfigError(f"kafka.{name} cannot be set: {instead}")
-    kafka.setdefault("max.partition.fetch.bytes", str(_FETCH_BYTES))
+    for option in KAFKA_OPTIONS:
+        if option.default is not None:
+            kafka.setdefault(option.name.removeprefix("kafka."), option.default)
     return read_options(servers, kafka)
 
 
@@ -228,7 +225,7 @@ def _json(name: str, text: str) -> Any:
         raise ConfigError(f"{name} is not JSON: {problem}") from None
 
 
-def _bound(values: Mapping[str, str], which: str, default: str) -> Bound:
+def _bound(values: Mapping[str, str], which: str) -> Bound:
     """As in Spark, one time wins over times per partition, and those over offsets."""
     if (text := values.get(f"{which}Timestamp")) is not None:
         time_ms = parse_whole(f"{which}Timestamp", text, least=0, most=INT64_MAX)
@@ -240,7 +237,7 @@ def _bound(values: Mapping[str, str], which: str, default: str) -> Bound:
             _require_between(f"{name} of {tp}", time_ms, "a time in milliseconds, 0 or later", 0)
         return Bound(timestamps=times)
     name = f"{which}Offsets"
-    text = values.get(name, default).strip()
+    text = values[name].strip()
     words = (EARLIEST, LATEST, COMMITTED) if which == "starting" else (LATEST,)
     if text.lower() in words:
         return Bound(word=text.lower())
@@ -298,7 +295,7 @@ def _layout(name: str, text: str) -> PartitionOffsets:
 
 
 def _strategy(values: Mapping[str, str]) -> str:
-    word = values.get("startingOffsetsByTimestampStrategy", "error").strip().lower()
+    word = values["startingOffsetsByTimestampStrategy"].strip().lower()
     if word not in ("error", LATEST):
         raise ConfigError(
             f"startingOffsetsByTimestampStrategy must be error or latest, not {word!r}"
@@ -322,17 +319,17 @@ def _columns(values: Mapping[str, str], includes_headers: bool) -> tuple[str, ..
     return tuple(name for name in known if name in chosen)
 
 
-def _boolean(values: Mapping[str, str], name: str, default: bool) -> bool:
-    return parse_boolean(name, values.get(name, default))
+def _number(values: Mapping[str, str], name: str) -> int:
+    return parse_whole(name, values[name], least=1, most=INT64_MAX)
 
 
-def _number(values: Mapping[str, str], name: str) -> int | None:
-    text = values.get(name)
-    return None if text is None else parse_whole(name, text, least=1, most=INT64_MAX)
+def _optional_number(values: Mapping[str, str], name: str) -> int | None:
+    return _number(values, name) if name in values else None
 
 
 def _min_offsets(values: Mapping[str, str]) -> int | None:
-    least, most = _number(values, "minOffsetsPerTrigger"), _number(values, "maxOffsetsPerTrigger")
+    least = _optional_number(values, "minOffsetsPerTrigger")
+    most = _optional_number(values, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise ConfigError(
             f"minOffsetsPerTrigger ({least}) must not exceed maxOffsetsPerTrigger ({most})"
