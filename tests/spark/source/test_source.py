@@ -259,11 +259,11 @@ def test_a_blocked_query_names_the_transaction_that_blocks_it(
 ) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-    from fencepost.spark.source import standstill
+    from fencepost.spark.source import open_transaction_watch
     from fencepost.spark.source.options import read_source_options
     from fencepost.spark.source.stream_reader import StreamReader
 
-    monkeypatch.setattr(standstill, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(open_transaction_watch, "PATIENCE_SECONDS", 0.0)
     topic = new_topic(2)
     identity = write(cluster, topic, ["open"], ended=False)
     options = {
@@ -282,7 +282,7 @@ def test_a_blocked_query_names_the_transaction_that_blocks_it(
     ) in caplog.text
     cluster.end_txn(identity, commit=True)
     caplog.clear()
-    monkeypatch.setattr(standstill, "REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr(open_transaction_watch, "REPEAT_SECONDS", 0.0)
     StreamReader(read_source_options(options, streaming=True)).latestOffset(
         start, ReadAllAvailable()
     )

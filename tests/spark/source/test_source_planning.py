@@ -23,12 +23,16 @@ from pyspark.sql.streaming.datasource import (
 from fencepost.base.ids import TopicPartition
 from fencepost.spark.failures import DataLost
 from fencepost.spark.offsets import PartitionOffsets
-from fencepost.spark.source import standstill
+from fencepost.spark.source import open_transaction_watch
 from fencepost.spark.source import stream_reader as stream
+from fencepost.spark.source.open_transaction_watch import (
+    PATIENCE_SECONDS,
+    REPEAT_SECONDS,
+    OpenTransactionWatch,
+)
 from fencepost.spark.source.options import read_source_options
 from fencepost.spark.source.positions import Subscribed
 from fencepost.spark.source.ranges import OffsetRange
-from fencepost.spark.source.standstill import PATIENCE_SECONDS, REPEAT_SECONDS, Standstill
 from fencepost.spark.source.stream_reader import StreamReader
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -79,7 +83,7 @@ class PlanningCluster:
 def world(monkeypatch: pytest.MonkeyPatch) -> PlanningCluster:
     found = PlanningCluster()
     monkeypatch.setattr(stream, "Positions", lambda options: found)
-    monkeypatch.setattr(standstill, "Positions", lambda options: found)
+    monkeypatch.setattr(open_transaction_watch, "Positions", lambda options: found)
     monkeypatch.setattr(stream, "time", found)
     return found
 
@@ -333,16 +337,18 @@ def test_available_now_reads_the_rest_even_below_min_offsets(world: PlanningClus
 # Stalled partitions.
 
 
-class FakeStandstill:
-    """A `Standstill` with a fake clock and a fake explanation."""
+class Told:
+    """A `OpenTransactionWatch` with a fake clock and a fake explanation."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
         options = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"} | given
         self.seconds = 0.0
-        self.watch = Standstill(read_source_options(options, streaming=True), lambda: self.seconds)
+        self.watch = OpenTransactionWatch(
+            read_source_options(options, streaming=True), lambda: self.seconds
+        )
         self.asked: list[PartitionOffsets] = []
-        self.answer: str | None = "a transaction blocks it"
-        monkeypatch.setattr(standstill, "explain", self._explain)
+        self.answer: str | None = "somebody pins it"
+        monkeypatch.setattr(open_transaction_watch, "explain", self._explain)
 
     def _explain(self, positions: object, end: PartitionOffsets) -> str | None:
         self.asked.append(dict(end))
@@ -350,7 +356,7 @@ class FakeStandstill:
 
     def look(self, seconds: float, a0: int, a1: int, **more: bool) -> str | None:
         self.seconds += seconds
-        return self.watch.look({A0: a0, A1: a1}, **more)
+        return self.watch.check({A0: a0, A1: a1}, **more)
 
 
 def test_a_stalled_partition_is_noticed_while_others_advance(
@@ -384,9 +390,9 @@ def test_an_idle_topic_is_checked_at_intervals(
 
 
 def test_the_only_check_of_a_run_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    stalled = FakeStandstill(monkeypatch)
-    assert stalled.look(0, 5, 1, is_only_look=True) == "a transaction blocks it"
-    assert stalled.asked == [{A0: 5, A1: 1}]
+    told = Told(monkeypatch)
+    assert told.look(0, 5, 1, is_only_check=True) == "somebody pins it"
+    assert told.asked == [{A0: 5, A1: 1}]
 
 
 def test_a_read_uncommitted_query_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:

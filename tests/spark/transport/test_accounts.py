@@ -12,7 +12,7 @@ from fencepost.spark.transport.accounts import settle_accounts
 
 
 def manifest(number: int) -> dict[str, str]:
-    return {"manifest": f'{{"map": {number}, "rows": 0, "lanes": []}}'}
+    return {"manifest": f'{{"map": {number}, "rows": 0, "partitions": []}}'}
 
 
 def test_packing_tasks_may_report_in_any_order() -> None:
@@ -27,8 +27,8 @@ def test_a_missing_packing_task_is_noticed() -> None:
 
 def packed(number: int, rows: int, *counts: int) -> dict[str, Any]:
     """The manifest of a packing task: its rows, and what it packed per partition."""
-    lanes = [["t", index, count] for index, count in enumerate(counts)]
-    return {"manifest": json.dumps({"map": number, "rows": rows, "lanes": lanes})}
+    partitions = [["t", index, count] for index, count in enumerate(counts)]
+    return {"manifest": json.dumps({"map": number, "rows": rows, "partitions": partitions})}
 
 
 def wrote(partition: int, records: int, last_sequence: int | None = None) -> dict[str, Any]:

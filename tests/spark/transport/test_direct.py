@@ -31,7 +31,7 @@ from fencepost.spark.transport.collected import collect_limit_after, write_colle
 from fencepost.spark.transport.delivery import Attempt, first_length  # noqa: E402
 from fencepost.spark.transport.direct import DirectPlan, write_directly  # noqa: E402
 from fencepost.spark.transport.packing import PackingPlan  # noqa: E402
-from fencepost.spark.transport.rendezvous import Call, Rendezvous  # noqa: E402
+from fencepost.spark.transport.rendezvous import Rendezvous, RendezvousCall  # noqa: E402
 
 SECRET = b"sixteen letters."
 SECONDS = 20.0
@@ -180,14 +180,16 @@ def test_if_one_task_fails_the_others_do_not_wait_for_it(
 
 
 def test_a_second_attempt_of_a_task_is_refused(rendezvous: Rendezvous) -> None:
-    first = Call(rendezvous.address, SECRET)
+    first = RendezvousCall(rendezvous.address, SECRET)
     waiting = threading.Thread(target=first.meet, args=(0, 2, 1, 7))
     waiting.start()
     while 0 not in rendezvous.callers:
         pass
     with pytest.raises(CountsDisagree, match="second time"):
-        Call(rendezvous.address, SECRET).meet(0, 2, 1, 8)
-    assert [n.task_attempt_id for n in Call(rendezvous.address, SECRET).meet(1, 2, 0, 9)] == [7, 9]
+        RendezvousCall(rendezvous.address, SECRET).meet(0, 2, 1, 8)
+    assert [
+        n.task_attempt_id for n in RendezvousCall(rendezvous.address, SECRET).meet(1, 2, 0, 9)
+    ] == [7, 9]
     waiting.join(SECONDS)
 
 
@@ -195,12 +197,12 @@ def test_a_connection_without_the_secret_is_ignored(rendezvous: Rendezvous) -> N
     with socket.create_connection(rendezvous.address) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert not stranger.recv(100)
-    assert len(Call(rendezvous.address, SECRET).meet(0, 1, 0, 5)) == 1
+    assert len(RendezvousCall(rendezvous.address, SECRET).meet(0, 1, 0, 5)) == 1
 
 
 def test_waiting_tasks_fail_if_the_job_ends_before_they_meet(rendezvous: Rendezvous) -> None:
     with Rendezvous("127.0.0.1", "127.0.0.1", SECRET) as short, ThreadPoolExecutor(1) as pool:
-        meeting = pool.submit(Call(short.address, SECRET).meet, 0, 2, 0, 5)
+        meeting = pool.submit(RendezvousCall(short.address, SECRET).meet, 0, 2, 0, 5)
         while not short.callers:
             pass
         short.close()

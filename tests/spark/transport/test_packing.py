@@ -343,8 +343,8 @@ def report(topic: str | None, partition: int, records: int, **changes: Any) -> d
     return fields | changes
 
 
-def manifest(number: int, rows: int, lanes: str) -> dict[str, Any]:
-    return {"manifest": f'{{"map": {number}, "rows": {rows}, "lanes": {lanes}}}'}
+def manifest(number: int, rows: int, partitions: str) -> dict[str, Any]:
+    return {"manifest": f'{{"map": {number}, "rows": {rows}, "partitions": {partitions}}}'}
 
 
 def test_accounts_that_add_up_are_accepted() -> None:

@@ -1,7 +1,8 @@
 """The Spark source, `format("fencepost")`: topics as streams and as tables.
 
 data_source.py       the format; registered through `pyspark_fencepost`
-options.py           the options of Spark's own `kafka` format, under the same names
+option_table.py      the options of Spark's own `kafka` format, under the same names, and ours
+options.py           parses and checks them
 stream_reader.py     `spark.readStream`: which offsets each micro-batch covers
 batch_reader.py      `spark.read`: topics as they are now
 positions.py         where partitions begin and end, as the cluster says
@@ -9,5 +10,6 @@ ranges.py            offset arithmetic: how much to read, how to split it into t
 range_reader.py      what a task does: one range of offsets into Arrow
 columns.py, compiled_columns.py
                      records into Arrow columns, one by one or in compiled loops
-standstill.py        why a reader of committed data waits, and for whose transaction
+open_transaction_watch.py
+                     warns when an open transaction stops a reader, and says whose it is
 """

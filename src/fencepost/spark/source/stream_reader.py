@@ -50,11 +50,11 @@ from fencepost.spark.offsets import (
     to_layout,
 )
 from fencepost.spark.source.batch_reader import as_partitions
+from fencepost.spark.source.open_transaction_watch import OpenTransactionWatch
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.positions import Positions, Subscribed, report_loss
 from fencepost.spark.source.range_reader import read_range
 from fencepost.spark.source.ranges import OffsetRange, limit_offsets
-from fencepost.spark.source.standstill import Standstill
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: SourceOffsets | None = None
         self._missing: frozenset[str] = frozenset()
         self._last_trigger: float | None = None
-        self._standstill = Standstill(options)
+        self._watch = OpenTransactionWatch(options)
 
     # Planning.
 
@@ -95,14 +95,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         known = parse_offsets(start)
-        is_only_look = self._is_available_now and self._target is None
+        is_only_check = self._is_available_now and self._target is None
         end = self._latest = self._find_end(known)
         if self._options.fail_on_data_loss:
             # Before Spark writes the new offsets to the checkpoint, where every restart would fail.
             self._report_gone(known, end)
             self._report_short(_continued(known, end), end, is_first=INITIAL in start)
         is_same = _is_same(known, end)
-        self._standstill.look(end.offsets, is_only_look=is_only_look and is_same)
+        self._watch.check(end.offsets, is_only_check=is_only_check and is_same)
         if self._waits_for_more(known, end, limit):
             end, is_same = known, True
         elif isinstance(limit, ReadMaxRows):

@@ -79,7 +79,7 @@ def _take_manifest(
     if manifest["map"] in maps:
         raise CountsDisagree(f"task {manifest['map']} of the packing stage counts twice")
     maps.add(manifest["map"])
-    for topic, partition, count in manifest["lanes"]:
+    for topic, partition, count in manifest["partitions"]:
         place = TopicPartition(topic, partition)
         packed[place] = packed.get(place, 0) + count
     return int(manifest["rows"])

@@ -147,15 +147,15 @@ def report_rows(
             "task_attempt_id": attempt.task_attempt_id,
             "topic": place.topic,
             "partition": place.partition,
-            "records": lane.records,
-            "batches": lane.batches,
-            "size_bytes": lane.size_bytes,
-            "base_offset": lane.base_offset,
-            "last_offset": lane.last_offset,
-            "last_sequence": lane.last_sequence,
+            "records": one.records,
+            "batches": one.batches,
+            "size_bytes": one.size_bytes,
+            "base_offset": one.base_offset,
+            "last_offset": one.last_offset,
+            "last_sequence": one.last_sequence,
             "opened_ms": opened_ms,
         }
-        for place, lane in written.items()
+        for place, one in written.items()
     ]
     rows += [
         {**nothing, "task_attempt_id": attempt.task_attempt_id, "manifest": text}

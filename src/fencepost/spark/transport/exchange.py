@@ -34,7 +34,7 @@ from fencepost.spark.failures import PeerLost
 from fencepost.spark.transport.arena import map_arena
 from fencepost.spark.transport.delivery import Attempt
 from fencepost.spark.transport.delivery_thread import QueuedBatch
-from fencepost.spark.transport.rendezvous import Call
+from fencepost.spark.transport.rendezvous import RendezvousCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,7 +169,7 @@ class Exchange:
         self.attempts = [attempt.task_attempt_id]
         """The attempt of every task, which sets the length of its first batches."""
         if tasks > 1:
-            self._meet(Call(address, secret), attempt, tasks)
+            self._meet(RendezvousCall(address, secret), attempt, tasks)
 
     def __enter__(self) -> Self:
         return self
@@ -198,7 +198,7 @@ class Exchange:
 
     # Connecting.
 
-    def _meet(self, call: Call, attempt: Attempt, tasks: int) -> None:
+    def _meet(self, call: RendezvousCall, attempt: Attempt, tasks: int) -> None:
         port = self._listen(call.local_host) if self._me < self._slots else 0
         peers = call.meet(self._me, tasks, port, attempt.task_attempt_id)
         self.attempts = [peer.task_attempt_id for peer in peers]

@@ -144,8 +144,8 @@ class Packer:
 
     def manifest(self) -> str:
         """What was packed, for the driver's check."""
-        lanes = [[tp.topic, tp.partition, count] for tp, count in sorted(self._packed.items())]
-        return json.dumps({"map": self._map_id, "rows": self._rows, "lanes": lanes})
+        packed = [[tp.topic, tp.partition, count] for tp, count in sorted(self._packed.items())]
+        return json.dumps({"map": self._map_id, "rows": self._rows, "partitions": packed})
 
     def _batches(self, batch: pa.RecordBatch) -> Iterator[PackedBatch]:
         if _has_headers(batch) or not self._is_compiled():

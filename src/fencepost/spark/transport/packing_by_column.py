@@ -20,7 +20,7 @@ from fencepost.records.filling import (
 )
 from fencepost.spark.transport.packing import PackedBatch
 from fencepost.spark.transport.placement import RUN_BYTES, no_such_partition, no_topic
-from fencepost.spark.transport.regions import LANES, Regions
+from fencepost.spark.transport.regions import ASSUMED_PARTITIONS, Regions
 
 if TYPE_CHECKING:
     from fencepost.spark.transport.packing import PackingPlan
@@ -44,7 +44,8 @@ class ColumnPacker:
         self._topics: dict[str, int] = {}
         self._counts, self._first_lanes = _NONE, _NONE
         self._places: list[TopicPartition] = []
-        self.regions = Regions(plan.batch_bytes, sum(plan.partition_counts.values()) or LANES)
+        partitions = sum(plan.partition_counts.values()) or ASSUMED_PARTITIONS
+        self.regions = Regions(plan.batch_bytes, partitions)
         self._open = OpenBatches(
             self.regions.memory,
             self.regions.region_bytes,

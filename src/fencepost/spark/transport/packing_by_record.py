@@ -26,12 +26,12 @@ def pack_plain(
     """Batches of these rows; `first_length` limits the first batch of each partition."""
     from fencepost.spark.transport.packing import PackedBatch
 
-    lanes: dict[TopicPartition, list[Record]] = {}
+    by_partition: dict[TopicPartition, list[Record]] = {}
     for row in rows:
         place, record = _place(plan, placement, row)
-        lanes.setdefault(place, []).append(record)
+        by_partition.setdefault(place, []).append(record)
     now_ms = time.time_ns() // 1_000_000
-    for place, records in lanes.items():
+    for place, records in by_partition.items():
         for part in _parts(records, plan.batch_bytes, first_length(place)):
             data = build_batch(part, timestamp_ms=now_ms, codec=plan.codec, transactional=True)
             yield PackedBatch(place, len(part), data)

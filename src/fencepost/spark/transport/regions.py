@@ -21,15 +21,15 @@ LEAST_REGION_BYTES: Final = 16 * 1024 + HEADER_BYTES
 MAX_REGIONS: Final = 4096
 """Enough, even for the smallest regions."""
 
-LANES: Final = 64
+ASSUMED_PARTITIONS: Final = 64
 """The assumed number of partitions that a task writes to, if it is unknown."""
 
 
 class Regions:
     """The regions of one task."""
 
-    def __init__(self, batch_bytes: int, lanes: int) -> None:
-        wanted = ARENA_BYTES // (2 * max(1, lanes))
+    def __init__(self, batch_bytes: int, partitions: int) -> None:
+        wanted = ARENA_BYTES // (2 * max(1, partitions))
         self.region_bytes = min(batch_bytes + HEADER_BYTES, max(wanted, LEAST_REGION_BYTES))
         count = max(2, min(ARENA_BYTES // self.region_bytes, MAX_REGIONS))
         self._count = count

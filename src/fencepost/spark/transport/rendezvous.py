@@ -93,7 +93,7 @@ class Rendezvous:
                 caller.sendall(everybody)
 
 
-class Call:
+class RendezvousCall:
     """A task's side."""
 
     def __init__(self, address: tuple[str, int], secret: bytes) -> None:

@@ -30,7 +30,7 @@ REPEAT_SECONDS: Final = 60.0
 """A warning is not repeated sooner."""
 
 
-class Standstill:
+class OpenTransactionWatch:
     """Watches the end offsets that a reader finds."""
 
     def __init__(
@@ -41,10 +41,10 @@ class Standstill:
         self._since: dict[TopicPartition, tuple[int, float]] = {}
         self._silent_until = 0.0
 
-    def look(self, end: PartitionOffsets, *, is_only_look: bool = False) -> str | None:
+    def check(self, end: PartitionOffsets, *, is_only_check: bool = False) -> str | None:
         """Warns about ends that have not moved for a while, and returns the warning.
 
-        Called with every new end. A run that looks only once and finds nothing to read is warned at
+        Called with every new end. A run that checks only once and finds nothing to read is warned at
         once.
         """
         if self._options.client.isolation_level != "read_committed":
@@ -52,8 +52,8 @@ class Standstill:
         now = self._seconds()
         self._since = {tp: self._seen(tp, offset, now) for tp, offset in end.items()}
         waited = {tp: now - since for tp, (_, since) in self._since.items()}
-        still = {tp: end[tp] for tp in end if is_only_look or waited[tp] >= PATIENCE_SECONDS}
-        if not still or (now < self._silent_until and not is_only_look):
+        still = {tp: end[tp] for tp in end if is_only_check or waited[tp] >= PATIENCE_SECONDS}
+        if not still or (now < self._silent_until and not is_only_check):
             return None
         sentence = self._explain(still)
         self._silent_until = now + (PATIENCE_SECONDS if sentence is None else REPEAT_SECONDS)
