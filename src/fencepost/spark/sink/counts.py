@@ -57,7 +57,8 @@ class JobCounter:
 
     @cached_property
     def _scheduler(self) -> Any:
-        return self._session.sparkContext._jsc.sc().dagScheduler()  # type: ignore[attr-defined]  # noqa: SLF001
+        context: Any = self._session.sparkContext._jsc.sc()  # noqa: SLF001
+        return context.dagScheduler()
 
     def _started(self) -> int | None:
         try:
