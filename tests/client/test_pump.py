@@ -166,7 +166,7 @@ def write_all(
     for turn in range(max(map(len, counts.values()))):
         for where, sizes in counts.items():
             if turn < len(sizes):
-                batch = sealed(writer.lane(where).next_sequence, sizes[turn])
+                batch = sealed(writer.queue_of(where).next_sequence, sizes[turn])
                 written[where].append(bytes(batch))
                 writer.accept(where, batch, world.clock.now_ms())
                 run(pump(world.core, writer, 2_000), world)

@@ -10,7 +10,7 @@ from fencepost.client.failures import OutOfOrderSequence, ProducerFenced, Refuse
 from fencepost.client.options import Endpoint
 from fencepost.client.reactions import Reaction
 from fencepost.client.transactions import ProducerIdentity
-from fencepost.client.writer import Lane, Parcel, Shipment, Writer, Written
+from fencepost.client.writer import PartitionQueue, PendingBatch, Shipment, Writer, Written
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
 from tests.client.scripted import ONE, TWO, partition
@@ -55,17 +55,17 @@ def ship(target: Writer, now_ms: int = 0, leader: Endpoint = ONE) -> list[Shipme
     return sent
 
 
-def only(shipment: Shipment) -> tuple[Lane, Parcel]:
-    (found,) = shipment.parcels
+def only(shipment: Shipment) -> tuple[PartitionQueue, PendingBatch]:
+    (found,) = shipment.batches
     return found
 
 
 def sequences(shipments: list[Shipment]) -> list[int]:
-    return [parcel.batch.base_sequence for s in shipments for _, parcel in s.parcels]
+    return [pending.batch.base_sequence for s in shipments for _, pending in s.batches]
 
 
 def opened(count: int) -> tuple[Writer, list[Shipment]]:
-    """Returns a lane with its first batch acknowledged and the next ones in flight."""
+    """Returns a queue with its first batch acknowledged and the next ones in flight."""
     new = with_batches(count)
     (first,) = ship(new)
     new.shipments.clear()
@@ -90,14 +90,14 @@ def test_after_the_first_acknowledgement_five_batches_may_be_in_flight() -> None
 def test_first_batches_of_several_partitions_share_a_request() -> None:
     new = with_batches(2, partition(0), partition(1), partition(2))
     (shipment,) = ship(new)
-    assert [lane.partition.partition for lane, _ in shipment.parcels] == [0, 1, 2]
+    assert [queue.partition.partition for queue, _ in shipment.batches] == [0, 1, 2]
 
 
 def test_requests_stay_below_the_size_limit_and_a_larger_batch_is_sent_alone() -> None:
     new = writer(max_request_bytes=2_000)
     for index, size in enumerate([500, 500, 5_000, 500]):
         new.accept(partition(index), sealed(0, size=size), now_ms=0)
-    sizes = [[len(parcel.batch.data) for _, parcel in s.parcels] for s in ship(new)]
+    sizes = [[len(pending.batch.data) for _, pending in s.batches] for s in ship(new)]
     assert [sum(size) < 2_000 or len(size) == 1 for size in sizes] == [True] * len(sizes)
     assert sum(map(len, sizes)) == 4
 
@@ -105,25 +105,25 @@ def test_requests_stay_below_the_size_limit_and_a_larger_batch_is_sent_alone() -
 def test_a_batch_with_a_retriable_error_is_resent_alone_with_the_same_bytes() -> None:
     new = with_batches(3)
     (first,) = ship(new)
-    lane, parcel = only(first)
+    queue, pending = only(first)
     new.shipments.clear()
-    new.retry(lane, parcel, "NOT_ENOUGH_REPLICAS", not_before_ms=20)
+    new.retry(queue, pending, "NOT_ENOUGH_REPLICAS", not_before_ms=20)
     assert ship(new, now_ms=19) == []
     (again,) = ship(new, now_ms=20)
-    assert only(again)[1].batch.data is parcel.batch.data
+    assert only(again)[1].batch.data is pending.batch.data
     assert ship(new, now_ms=20) == []
 
 
 def test_batches_behind_a_failed_one_are_resent_in_order() -> None:
     new, sent = opened(6)
     new.shipments.clear()
-    lane = only(sent[0])[0]
+    queue = only(sent[0])[0]
     codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER, 45, 45, 45, 45]
     for shipment, code in zip(sent, codes, strict=True):
-        _, parcel = only(shipment)
-        assert new.judge(lane, parcel, code, None).is_retriable
-        new.retry(lane, parcel, "later", not_before_ms=5)
-    assert [p.batch.base_sequence for p in lane.waiting] == [1, 2, 3, 4, 5]
+        _, pending = only(shipment)
+        assert new.judge(queue, pending, code, None).is_retriable
+        new.retry(queue, pending, "later", not_before_ms=5)
+    assert [p.batch.base_sequence for p in queue.waiting] == [1, 2, 3, 4, 5]
     # The oldest is sent alone; after its acknowledgement the others follow.
     (again,) = ship(new, now_ms=5)
     assert sequences([again]) == [1]
@@ -156,9 +156,9 @@ def test_a_lane_sends_nothing_new_before_a_batch_is_resent() -> None:
 
 def test_out_of_order_for_the_oldest_batch_is_fatal() -> None:
     new, sent = opened(4)
-    lane, parcel = only(sent[0])
+    queue, pending = only(sent[0])
     with pytest.raises(OutOfOrderSequence, match="t-0") as caught:
-        new.judge(lane, parcel, 45, None)
+        new.judge(queue, pending, 45, None)
     assert caught.value.partition == partition()
     with pytest.raises(OutOfOrderSequence):
         new.accept(partition(), sealed(4), now_ms=0)
@@ -200,7 +200,7 @@ def test_a_lost_request_returns_all_its_batches() -> None:
     (shipment,) = ship(new)
     new.shipments.clear()
     new.lost(shipment, "broken pipe", not_before_ms=7)
-    assert [lane.last_answer for lane in new.busy_lanes()] == ["broken pipe"] * 2
+    assert [queue.last_answer for queue in new.busy_queues()] == ["broken pipe"] * 2
     assert sequences(ship(new, now_ms=7)) == [0, 0]
 
 
@@ -228,12 +228,12 @@ def test_written_records_batches_and_bytes_are_counted() -> None:
 
 
 def test_sequences_wrap_after_the_largest() -> None:
-    lane = Lane(partition())
-    lane.next_sequence = MAX_SEQUENCE - 1
+    queue = PartitionQueue(partition())
+    queue.next_sequence = MAX_SEQUENCE - 1
     new = writer()
-    new.lanes[partition()] = lane
+    new.queues[partition()] = queue
     new.accept(partition(), sealed(MAX_SEQUENCE - 1, 3), now_ms=0)
-    assert lane.next_sequence == 1
+    assert queue.next_sequence == 1
 
 
 def test_a_batch_past_its_delivery_timeout_ends_the_writer() -> None:

@@ -398,7 +398,7 @@ class TransactionalWriter:
 
     def next_sequence(self, partition: TopicPartition) -> int:
         """Returns the base sequence that the partition's next batch must have."""
-        return self._writer.lane(partition).next_sequence
+        return self._writer.queue_of(partition).next_sequence
 
     @property
     def unacknowledged_bytes(self) -> int:
@@ -423,7 +423,7 @@ class TransactionalWriter:
         leader = self._core.routes.leader
         mine = leader(partition)
         return mine is not None and any(
-            leader(lane.partition) == mine for lane in self._writer.busy_lanes()
+            leader(queue.partition) == mine for queue in self._writer.busy_queues()
         )
 
     def poll(self) -> None:

@@ -2,7 +2,7 @@
 
 `pump` sends what may be sent and handles answers until at most `until_bytes` are unacknowledged. A
 caller passes its buffer size after every batch, and 0 to flush. `pump` also handles answers while
-there is room in the buffer, so a lane opens as soon as its first batch is acknowledged.
+there is room in the buffer, so a queue opens as soon as its first batch is acknowledged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fencepost.client.failures import ClientError
 from fencepost.client.reactions import Reaction
 from fencepost.client.steps import Answer, Lost, Pause, Send, Steps, start, wait
 from fencepost.client.transactions import ProducerIdentity, add_partitions
-from fencepost.client.writer import Lane, Shipment, Writer, unadded
+from fencepost.client.writer import PartitionQueue, Shipment, Writer, unadded
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.produce import (
     PartitionProduceData,
@@ -103,10 +103,10 @@ def _receive(core: Core, writer: Writer, timeout_ms: int) -> Steps[None]:
 
 
 def _dispatch(core: Core, writer: Writer) -> Steps[bool]:
-    """Sends everything that may be sent. Returns True if a lane's leader is still unknown."""
-    while lanes := writer.busy_lanes():
-        yield from _add_to_transaction(core, writer, lanes)
-        searching = yield from _find_leaders(core, writer, lanes)
+    """Sends everything that may be sent. Returns True if a queue's leader is still unknown."""
+    while queues := writer.busy_queues():
+        yield from _add_to_transaction(core, writer, queues)
+        searching = yield from _find_leaders(core, writer, queues)
         shipments = writer.due(core.clock.now_ms(), core.routes.leader)
         for shipment in shipments:
             ticket = yield from start(_produce(core, writer, shipment))
@@ -116,35 +116,35 @@ def _dispatch(core: Core, writer: Writer) -> Steps[bool]:
     return False
 
 
-def _add_to_transaction(core: Core, writer: Writer, lanes: list[Lane]) -> Steps[None]:
+def _add_to_transaction(core: Core, writer: Writer, queues: list[PartitionQueue]) -> Steps[None]:
     identity = writer.identity
     if identity.transactional_id is None or identity.is_tv2:
         return
-    if missing := unadded(lanes):
+    if missing := unadded(queues):
         yield from add_partitions(core, identity, missing)
         for partition in missing:
-            writer.lane(partition).is_added = True
+            writer.queue_of(partition).is_added = True
 
 
-def _find_leaders(core: Core, writer: Writer, lanes: list[Lane]) -> Steps[bool]:
+def _find_leaders(core: Core, writer: Writer, queues: list[PartitionQueue]) -> Steps[bool]:
     """Looks up missing leaders. One `Attempt` lasts until all of them are found."""
-    if all(core.routes.leader(lane.partition) is not None for lane in lanes):
+    if all(core.routes.leader(queue.partition) is not None for queue in queues):
         writer.search = None
         return False
     if writer.search is None:
         writer.search = Attempt(
             core, ApiKey.PRODUCE, str(writer.identity), writer.delivery_timeout_ms
         )
-    found = yield from find_leaders(core, [lane.partition for lane in lanes], writer.search)
-    missing = len(lanes) - sum(map(len, found.values()))
+    found = yield from find_leaders(core, [queue.partition for queue in queues], writer.search)
+    missing = len(queues) - sum(map(len, found.values()))
     return missing > 0
 
 
 def _produce(core: Core, writer: Writer, shipment: Shipment) -> Send:
     topics: dict[str, list[PartitionProduceData]] = {}
-    for lane, parcel in shipment.parcels:
-        data = PartitionProduceData(index=lane.partition.partition, records=parcel.batch.data)
-        topics.setdefault(lane.partition.topic, []).append(data)
+    for queue, pending in shipment.batches:
+        data = PartitionProduceData(index=queue.partition.partition, records=pending.batch.data)
+        topics.setdefault(queue.partition.topic, []).append(data)
     timeout_ms = core.options.request_timeout_ms
     request = ProduceRequest(
         transactional_id=writer.identity.transactional_id,
@@ -164,25 +164,25 @@ def _produce(core: Core, writer: Writer, shipment: Shipment) -> Send:
 def _take_answer(core: Core, writer: Writer, shipment: Shipment, answer: Answer) -> None:
     if isinstance(answer, Lost):
         core.routes.suspect(shipment.endpoint)
-        tries = max(lane.tries for lane, _ in shipment.parcels)
+        tries = max(queue.tries for queue, _ in shipment.batches)
         reason = f"{shipment.endpoint}: {answer.reason}"
         writer.lost(shipment, reason, core.clock.now_ms() + backoff_ms(core, tries))
         return
     core.routes.trust(shipment.endpoint)
     answers = _by_partition(answer.form)
-    for lane, parcel in shipment.parcels:
-        response = answers.get(lane.partition)
+    for queue, pending in shipment.batches:
+        response = answers.get(queue.partition)
         code = ErrorCode.UNKNOWN_SERVER_ERROR if response is None else response.error_code
         message = None if response is None else response.error_message
-        verdict = writer.judge(lane, parcel, code, message)
+        verdict = writer.judge(queue, pending, code, message)
         if verdict is Reaction.SUCCEED:
             assert response is not None
-            writer.acknowledged(lane, parcel, response.base_offset)
+            writer.acknowledged(queue, pending, response.base_offset)
             continue
         if verdict is Reaction.REFRESH_METADATA:
-            core.routes.forget_topics([lane.partition.topic])
+            core.routes.forget_topics([queue.partition.topic])
         writer.retry(
-            lane, parcel, error_name(code), core.clock.now_ms() + _pause_ms(core, lane, code)
+            queue, pending, error_name(code), core.clock.now_ms() + _pause_ms(core, queue, code)
         )
 
 
@@ -194,8 +194,8 @@ def _by_partition(form: ProduceResponse) -> Mapping[TopicPartition, PartitionPro
     }
 
 
-def _pause_ms(core: Core, lane: Lane, code: int) -> int:
-    if not lane.is_open and code in _VERIFYING:
-        quick_ms = CONCURRENT_TRANSACTIONS_BACKOFF_MS << min(lane.tries, 10)
+def _pause_ms(core: Core, queue: PartitionQueue, code: int) -> int:
+    if not queue.is_open and code in _VERIFYING:
+        quick_ms = CONCURRENT_TRANSACTIONS_BACKOFF_MS << min(queue.tries, 10)
         return min(quick_ms, core.options.retry_backoff_max_ms)
-    return backoff_ms(core, lane.tries)
+    return backoff_ms(core, queue.tries)

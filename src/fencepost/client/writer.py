@@ -1,24 +1,24 @@
 """The rules of a writer of sealed batches: what may be sent now, and what an answer means.
 
-Theory of operation. A writer has a *lane* per partition. A lane is a queue of parcels (a parcel is
-one sealed batch); those at its head are in flight, the rest wait.
+Theory of operation. A writer has a queue of sealed batches per partition; those at its head are in
+flight, the rest wait.
 
     accept -> [waiting] -> take -> [in flight] -> acknowledge
                   ^                     |
                   +------ give back ----+   (retriable: the same bytes, in the same order)
 
-- The first parcel of a lane is sent alone. Until it is acknowledged, the broker has not verified
+- The first batch of a queue is sent alone. Until it is acknowledged, the broker has not verified
   this producer in this partition (it sends a request to the transaction coordinator first), and
-  would refuse the parcels behind it as out of sequence. After that up to `window` parcels may be in
-  flight. The broker remembers five batches, so a parcel is sent only if it is at most four ahead of
+  would refuse the batches behind it as out of sequence. After that up to `window` batches may be in
+  flight. The broker remembers five batches, so a batch is sent only if it is at most four ahead of
   the oldest unacknowledged one.
-- When a parcel fails with a retriable error, those behind it fail too, or succeed if the first had
-  succeeded after all. The lane takes back what failed, waits until nothing is in flight, and then
+- When a batch fails with a retriable error, those behind it fail too, or succeed if the first had
+  succeeded after all. The queue takes back what failed, waits until nothing is in flight, and then
   sends the oldest one alone, with the same bytes. The broker recognises duplicates, so nothing is
   written twice.
-- OUT_OF_ORDER_SEQUENCE (45) for a parcel behind a failed one is a consequence, and is retried. For
-  the oldest parcel of a lane it is fatal: another producer writes with this producer id and epoch.
-- All parcels in flight of a lane are at one broker. When the leader moves, the lane drains first.
+- OUT_OF_ORDER_SEQUENCE (45) for a batch behind a failed one is a consequence, and is retried. For
+  the oldest batch of a queue it is fatal: another producer writes with this producer id and epoch.
+- All batches in flight of a queue are at one broker. When the leader moves, the queue drains first.
 
 This module uses neither network nor clock; `pump.py` is the procedure that follows these rules.
 """
@@ -66,7 +66,7 @@ class Written(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Parcel:
+class PendingBatch:
     """One sealed batch, waiting or in flight."""
 
     batch: SealedBatch
@@ -76,13 +76,13 @@ class Parcel:
     """Called when it is acknowledged; its bytes may change from then on."""
 
 
-class Lane:
-    """The queue of one partition."""
+class PartitionQueue:
+    """The batches of one partition, waiting or in flight."""
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
-        self.waiting: deque[Parcel] = deque()
-        self.in_flight: deque[Parcel] = deque()
+        self.waiting: deque[PendingBatch] = deque()
+        self.in_flight: deque[PendingBatch] = deque()
         self.endpoint: Endpoint | None = None
         self.next_sequence = 0
         self.is_added = False
@@ -96,9 +96,7 @@ class Lane:
         self._newest_ordinal = -1
 
     def __repr__(self) -> str:
-        return (
-            f"<lane {self.partition}: {len(self.waiting)} waiting, {len(self.in_flight)} in flight>"
-        )
+        return f"<queue {self.partition}: {len(self.waiting)} waiting, {len(self.in_flight)} in flight>"
 
     def accept(
         self, batch: SealedBatch, expires_ms: int, done: Callable[[], None] | None = None
@@ -108,12 +106,12 @@ class Lane:
             f"{self.partition}: the batch starts at sequence {batch.base_sequence}, expected "
             f"{self.next_sequence}"
         )
-        self.waiting.append(Parcel(batch, self._next_ordinal, expires_ms, done))
+        self.waiting.append(PendingBatch(batch, self._next_ordinal, expires_ms, done))
         self._next_ordinal += 1
         self.next_sequence = (batch.last_sequence + 1) & MAX_SEQUENCE
 
     def is_ready(self, now_ms: int, window: int, leader: Endpoint) -> bool:
-        """Whether the oldest waiting parcel may be sent to this leader now."""
+        """Whether the oldest waiting batch may be sent to this leader now."""
         if not self.waiting or now_ms < self.not_before_ms:
             return False
         if not self.in_flight:
@@ -122,72 +120,72 @@ class Lane:
             return False
         return self.waiting[0].ordinal - self.in_flight[0].ordinal < window
 
-    def take(self, leader: Endpoint) -> Parcel:
-        """Moves the oldest waiting parcel into flight."""
-        parcel = self.waiting.popleft()
-        assert not self.in_flight or self.in_flight[-1].ordinal < parcel.ordinal
-        self.in_flight.append(parcel)
+    def take(self, leader: Endpoint) -> PendingBatch:
+        """Moves the oldest waiting batch into flight."""
+        pending = self.waiting.popleft()
+        assert not self.in_flight or self.in_flight[-1].ordinal < pending.ordinal
+        self.in_flight.append(pending)
         self.endpoint = leader
-        return parcel
+        return pending
 
-    def acknowledge(self, parcel: Parcel, base_offset: int) -> None:
-        """Removes a parcel that the broker has acknowledged, and counts it."""
+    def acknowledge(self, pending: PendingBatch, base_offset: int) -> None:
+        """Removes a batch that the broker has acknowledged, and counts it."""
         self.is_open = True
         self.tries = 0
-        # A parcel behind one that must be resent does not end the recovery: otherwise the broker
+        # A batch behind one that must be resent does not end the recovery: otherwise the broker
         # could receive five newer batches before the old one, and would no longer recognise it
         # as a duplicate.
-        if self.is_oldest(parcel):
+        if self.is_oldest(pending):
             self.is_recovering = False
-        self.in_flight.remove(parcel)
-        batch, written = parcel.batch, self.written
+        self.in_flight.remove(pending)
+        batch, written = pending.batch, self.written
         # A batch may be acknowledged after one behind it, if its first answer was 20
         # (NOT_ENOUGH_REPLICAS_AFTER_APPEND).
-        is_newest = parcel.ordinal > self._newest_ordinal
-        self._newest_ordinal = max(self._newest_ordinal, parcel.ordinal)
+        is_newest = pending.ordinal > self._newest_ordinal
+        self._newest_ordinal = max(self._newest_ordinal, pending.ordinal)
         last_offset = base_offset + batch.last_offset_delta if base_offset >= 0 else -1
         self.written = Written(
             records=written.records + batch.record_count,
             batches=written.batches + 1,
             size_bytes=written.size_bytes + batch.size_bytes,
-            base_offset=base_offset if parcel.ordinal == 0 else written.base_offset,
+            base_offset=base_offset if pending.ordinal == 0 else written.base_offset,
             last_offset=max(written.last_offset, last_offset),
             last_sequence=batch.last_sequence if is_newest else written.last_sequence,
         )
 
-    def give_back(self, parcel: Parcel, reason: str) -> None:
-        """Returns a failed parcel to its old place in the queue."""
-        self.in_flight.remove(parcel)
-        later: list[Parcel] = []
-        while self.waiting and self.waiting[0].ordinal < parcel.ordinal:
+    def give_back(self, pending: PendingBatch, reason: str) -> None:
+        """Returns a failed batch to its old place in the queue."""
+        self.in_flight.remove(pending)
+        later: list[PendingBatch] = []
+        while self.waiting and self.waiting[0].ordinal < pending.ordinal:
             later.append(self.waiting.popleft())
-        self.waiting.appendleft(parcel)
+        self.waiting.appendleft(pending)
         self.waiting.extendleft(reversed(later))
         self.is_recovering = True
         self.last_answer = reason
 
-    def is_oldest(self, parcel: Parcel) -> bool:
-        """Whether this is the lane's oldest unacknowledged parcel."""
-        return all(line[0].ordinal >= parcel.ordinal for line in self._lines())
+    def is_oldest(self, pending: PendingBatch) -> bool:
+        """Whether this is the queue's oldest unacknowledged batch."""
+        return all(line[0].ordinal >= pending.ordinal for line in self._lines())
 
     def oldest_expiry_ms(self) -> int | None:
-        """Returns when the oldest parcel expires; None if the lane is empty."""
+        """Returns when the oldest batch expires; None if the queue is empty."""
         return min((line[0].expires_ms for line in self._lines()), default=None)
 
-    def _lines(self) -> list[deque[Parcel]]:
+    def _lines(self) -> list[deque[PendingBatch]]:
         """Returns the non-empty queues. Both are in order, so their heads are the oldest."""
         return [line for line in (self.in_flight, self.waiting) if line]
 
 
 class Shipment(NamedTuple):
-    """One Produce request: at most one parcel per partition."""
+    """One Produce request: at most one batch per partition."""
 
     endpoint: Endpoint
-    parcels: list[tuple[Lane, Parcel]]
+    batches: list[tuple[PartitionQueue, PendingBatch]]
 
 
 class Writer:
-    """All lanes of one producer id and epoch."""
+    """All queues of one producer id and epoch."""
 
     def __init__(
         self,
@@ -199,7 +197,7 @@ class Writer:
     ) -> None:
         assert 1 <= window <= 5, "the broker remembers five batches per producer and partition"
         self.identity = identity
-        self.lanes: dict[TopicPartition, Lane] = {}
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.shipments: dict[int, Shipment] = {}
         self.unacknowledged_bytes = 0
         self.failure: ClientError | None = None
@@ -211,15 +209,15 @@ class Writer:
 
     def __repr__(self) -> str:
         return (
-            f"<writer of {self.identity}: {len(self.lanes)} lanes, "
+            f"<writer of {self.identity}: {len(self.queues)} queues, "
             f"{self.unacknowledged_bytes} bytes to go>"
         )
 
-    def lane(self, partition: TopicPartition) -> Lane:
-        """Returns the lane of a partition, and creates it on first use."""
-        found = self.lanes.get(partition)
+    def queue_of(self, partition: TopicPartition) -> PartitionQueue:
+        """Returns the queue of a partition, and creates it on first use."""
+        found = self.queues.get(partition)
         if found is None:
-            found = self.lanes[partition] = Lane(partition)
+            found = self.queues[partition] = PartitionQueue(partition)
         return found
 
     def accept(
@@ -243,7 +241,7 @@ class Writer:
         )
         assert batch.is_transactional == (identity.transactional_id is not None)
         assert batch.record_count == batch.last_offset_delta + 1 > 0
-        self.lane(partition).accept(batch, now_ms + self.delivery_timeout_ms, done)
+        self.queue_of(partition).accept(batch, now_ms + self.delivery_timeout_ms, done)
         self.unacknowledged_bytes += batch.size_bytes
 
     def check(self) -> None:
@@ -253,34 +251,34 @@ class Writer:
 
     def results(self) -> dict[TopicPartition, Written]:
         """Returns what was acknowledged in each partition."""
-        return {partition: lane.written for partition, lane in self.lanes.items()}
+        return {partition: queue.written for partition, queue in self.queues.items()}
 
     # What to send.
 
-    def busy_lanes(self) -> list[Lane]:
-        """Returns the lanes with waiting parcels."""
-        return [lane for lane in self.lanes.values() if lane.waiting]
+    def busy_queues(self) -> list[PartitionQueue]:
+        """Returns the queues with waiting batches."""
+        return [queue for queue in self.queues.values() if queue.waiting]
 
     def due(
         self, now_ms: int, leader_of: Callable[[TopicPartition], Endpoint | None]
     ) -> list[Shipment]:
-        """Returns the requests that may be sent now, and marks their parcels as in flight."""
+        """Returns the requests that may be sent now, and marks their batches as in flight."""
         room = self._room()
-        shipments: dict[Endpoint, list[tuple[Lane, Parcel]]] = {}
+        shipments: dict[Endpoint, list[tuple[PartitionQueue, PendingBatch]]] = {}
         sizes: dict[Endpoint, int] = {}
-        for lane in self.busy_lanes():
-            leader = leader_of(lane.partition)
+        for queue in self.busy_queues():
+            leader = leader_of(queue.partition)
             if leader is None or room.get(leader, self._window) <= 0:
                 continue
-            if not lane.is_ready(now_ms, self._window, leader):
+            if not queue.is_ready(now_ms, self._window, leader):
                 continue
-            size = lane.waiting[0].batch.size_bytes + _REQUEST_OVERHEAD_BYTES
+            size = queue.waiting[0].batch.size_bytes + _REQUEST_OVERHEAD_BYTES
             # A single batch above the limit is sent alone; the broker decides.
             if sizes.get(leader, 0) and sizes[leader] + size > self._max_request_bytes:
                 continue
             sizes[leader] = sizes.get(leader, 0) + size
-            shipments.setdefault(leader, []).append((lane, lane.take(leader)))
-        return [Shipment(endpoint, parcels) for endpoint, parcels in shipments.items()]
+            shipments.setdefault(leader, []).append((queue, queue.take(leader)))
+        return [Shipment(endpoint, batches) for endpoint, batches in shipments.items()]
 
     def _room(self) -> dict[Endpoint, int]:
         """Returns how many more requests may be sent to each broker."""
@@ -290,9 +288,13 @@ class Writer:
         return room
 
     def next_event_ms(self, now_ms: int) -> int | None:
-        """Returns when the next backoff ends or the next parcel expires; None if neither."""
-        times = [lane.not_before_ms for lane in self.busy_lanes() if lane.not_before_ms > now_ms]
-        times += [t for lane in self.lanes.values() if (t := lane.oldest_expiry_ms()) is not None]
+        """Returns when the next backoff ends or the next batch expires; None if neither."""
+        times = [
+            queue.not_before_ms for queue in self.busy_queues() if queue.not_before_ms > now_ms
+        ]
+        times += [
+            t for queue in self.queues.values() if (t := queue.oldest_expiry_ms()) is not None
+        ]
         return min(times, default=None)
 
     # Answers.
@@ -301,56 +303,60 @@ class Writer:
         """Notes the ticket of a request that was sent."""
         self.shipments[ticket] = shipment
 
-    def acknowledged(self, lane: Lane, parcel: Parcel, base_offset: int) -> None:
-        """Notes that a parcel was written, and calls its `done`."""
-        lane.acknowledge(parcel, base_offset)
-        self.unacknowledged_bytes -= parcel.batch.size_bytes
-        if parcel.done is not None:
-            parcel.done()
+    def acknowledged(self, queue: PartitionQueue, pending: PendingBatch, base_offset: int) -> None:
+        """Notes that a batch was written, and calls its `done`."""
+        queue.acknowledge(pending, base_offset)
+        self.unacknowledged_bytes -= pending.batch.size_bytes
+        if pending.done is not None:
+            pending.done()
 
     def lost(self, shipment: Shipment, reason: str, not_before_ms: int) -> None:
-        """Queues a lost request's parcels again, unchanged: they may have been written."""
-        for lane, parcel in shipment.parcels:
-            lane.give_back(parcel, reason)
-            self._back_off(lane, not_before_ms)
+        """Queues a lost request's batches again, unchanged: they may have been written."""
+        for queue, pending in shipment.batches:
+            queue.give_back(pending, reason)
+            self._back_off(queue, not_before_ms)
 
-    def judge(self, lane: Lane, parcel: Parcel, code: int, message: str | None) -> Reaction:
-        """Returns the reaction to a parcel's code. A fatal code ends the writer."""
+    def judge(
+        self, queue: PartitionQueue, pending: PendingBatch, code: int, message: str | None
+    ) -> Reaction:
+        """Returns the reaction to a batch's error code. A fatal code ends the writer."""
         verdict = reaction(ApiKey.PRODUCE, code)
         if verdict is Reaction.SUCCEED or verdict.is_retriable:
             return verdict
-        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not lane.is_oldest(parcel):
+        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not queue.is_oldest(pending):
             return Reaction.RETRY
-        about = f"{lane.partition} by {self.identity}"
+        about = f"{queue.partition} by {self.identity}"
         self.failure = refusal(
-            "Produce", code, about=about, message=message, partition=lane.partition
+            "Produce", code, about=about, message=message, partition=queue.partition
         )
         if isinstance(self.failure, BatchRefusedForSize):
-            self.failure.records = parcel.batch.record_count
-            self.failure.size_bytes = parcel.batch.size_bytes
+            self.failure.records = pending.batch.record_count
+            self.failure.size_bytes = pending.batch.size_bytes
         raise self.failure
 
-    def retry(self, lane: Lane, parcel: Parcel, reason: str, not_before_ms: int) -> None:
-        """Queues a parcel again after a retriable error."""
-        lane.give_back(parcel, reason)
-        self._back_off(lane, not_before_ms)
+    def retry(
+        self, queue: PartitionQueue, pending: PendingBatch, reason: str, not_before_ms: int
+    ) -> None:
+        """Queues a batch again after a retriable error."""
+        queue.give_back(pending, reason)
+        self._back_off(queue, not_before_ms)
 
-    def _back_off(self, lane: Lane, not_before_ms: int) -> None:
-        lane.not_before_ms = max(lane.not_before_ms, not_before_ms)
-        # Count only the oldest parcel's failure; failures behind it are consequences.
-        if not lane.in_flight:
-            lane.tries += 1
+    def _back_off(self, queue: PartitionQueue, not_before_ms: int) -> None:
+        queue.not_before_ms = max(queue.not_before_ms, not_before_ms)
+        # Count only the oldest batch's failure; failures behind it are consequences.
+        if not queue.in_flight:
+            queue.tries += 1
 
     def expire(self, now_ms: int) -> None:
-        """Ends the writer if a parcel is older than delivery.timeout.ms."""
-        for lane in self.lanes.values():
-            expires_ms = lane.oldest_expiry_ms()
+        """Ends the writer if a batch is older than delivery.timeout.ms."""
+        for queue in self.queues.values():
+            expires_ms = queue.oldest_expiry_ms()
             if expires_ms is not None and now_ms >= expires_ms:
-                what = f"Produce to {lane.partition} by {self.identity}"
-                self.failure = RetriesExhausted(what, self.delivery_timeout_ms, lane.last_answer)
+                what = f"Produce to {queue.partition} by {self.identity}"
+                self.failure = RetriesExhausted(what, self.delivery_timeout_ms, queue.last_answer)
                 raise self.failure
 
 
-def unadded(lanes: Iterable[Lane]) -> list[TopicPartition]:
+def unadded(queues: Iterable[PartitionQueue]) -> list[TopicPartition]:
     """TV1: returns the partitions that must be added to the transaction before a write."""
-    return [lane.partition for lane in lanes if not lane.is_added]
+    return [queue.partition for queue in queues if not queue.is_added]
