@@ -48,3 +48,17 @@ def test_the_choice_of_the_user_or_spark_submit_is_kept(
     tmp_path: Path, name: str, expected: str
 ) -> None:
     assert chosen_python(tmp_path, **{name: "theirs"}) == expected
+
+
+def test_importing_changes_no_other_variable(tmp_path: Path) -> None:
+    code = (
+        "import os; before = dict(os.environ); import fencepost.spark, fencepost.spark.sink.sink; "
+        "print(sorted(name for name in before.keys() | os.environ.keys() "
+        "if before.get(name) != os.environ.get(name)))"
+    )
+    given = environment() | {"PATH": str(tmp_path)}
+    del given["PYSPARK_PYTHON"]
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "['PYSPARK_PYTHON']"

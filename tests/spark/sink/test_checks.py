@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from fencepost.base.failures import ConfigError
 from fencepost.base.ids import TopicPartition
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkRefused, sentence_of
+from fencepost.spark.session import workers_python
 from fencepost.spark.sink.checks import check_ledger, check_session, check_timeout, claim_id
 from fencepost.spark.sink.ledger.decision import Batch, Overrides
 from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView
@@ -86,8 +88,9 @@ def test_the_check_waits_for_executors_to_register() -> None:
 def test_local_workers_run_the_drivers_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     given = session()
-    check_session(given)
-    assert given.sparkContext.pythonExec != "python3"
+    with workers_python(given):
+        assert given.sparkContext.pythonExec == sys.executable
+    assert given.sparkContext.pythonExec == "python3"
 
 
 class ConnectSession:

@@ -7,15 +7,12 @@ its ledger entry is not (`check_ledger`). If it has no entry yet, the epoch deci
 from __future__ import annotations
 
 import logging
-import os
-import sys
 import time
 from typing import TYPE_CHECKING, Final
 
 from fencepost.client.failures import RetriesExhausted
-from fencepost.spark import PYTHON_SET_HERE
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.session import concurrent_tasks, is_on, setting
+from fencepost.spark.session import concurrent_tasks, is_on
 from fencepost.spark.sink.ledger.decision import NO_OVERRIDES, Verdict
 from fencepost.spark.sink.ledger.entry import RECENT_BATCHES
 from fencepost.spark.sink.origins import SourceUse
@@ -58,7 +55,7 @@ def check_start(
 
 
 def check_session(session: SparkSession) -> None:
-    """Checks the session's version and settings, and sets the workers' Python."""
+    """Checks the session's version and settings."""
     version = tuple(int(part) for part in session.version.split(".")[:2])
     if version < LEAST_SPARK:
         raise SinkRefused(f"Spark {session.version} is too old: fencepost needs Spark 4.2 or newer")
@@ -72,7 +69,6 @@ def check_session(session: SparkSession) -> None:
             "spark.speculation is true: a second copy of a task must never write. Set it to false"
         )
     _check_slots(session)
-    _use_this_python(session)
 
 
 def _check_slots(session: SparkSession) -> None:
@@ -85,19 +81,6 @@ def _check_slots(session: SparkSession) -> None:
                 "(spark.executor.cores, spark.task.cpus, or the number in local[N])"
             )
         time.sleep(0.05)
-
-
-def _use_this_python(session: SparkSession) -> None:
-    """Runs workers on this machine with the driver's Python, unless the user has chosen one.
-
-    On other machines the driver's path, which importing this package may have set, means nothing.
-    """
-    context = session.sparkContext
-    is_unset = PYTHON_SET_HERE or "PYSPARK_PYTHON" not in os.environ
-    if setting(session, "spark.pyspark.python") or not is_unset:
-        return
-    is_local = (context.master or "").startswith("local")
-    context.pythonExec = sys.executable if is_local else "python3"
 
 
 def claim_id(transactional_id: str, settings: SinkSettings, micro_batch: MicroBatch) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -26,7 +26,13 @@ from fencepost.base.errors import ErrorCode
 from fencepost.client.failures import BatchRefusedForSize, Refused
 from fencepost.spark.connection import begin_partition_count
 from fencepost.spark.failures import BatchTooLarge, RowRefused
-from fencepost.spark.session import concurrent_tasks, is_on, setting
+from fencepost.spark.session import (
+    changed_setting,
+    concurrent_tasks,
+    is_on,
+    setting,
+    workers_python,
+)
 from fencepost.spark.sink.counts import is_observed
 from fencepost.spark.sink.settings import SinkSettings
 from fencepost.spark.transport.accounts import Account, settle_accounts
@@ -158,6 +164,7 @@ def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
     with (
         Rendezvous(*_meeting_place(session), secret) as rendezvous,
         _small_arrow_batches(session),
+        workers_python(session),
     ):
         direct = DirectPlan(packing, plan.identity, rendezvous.address, secret)
         written = rows.mapInArrow(_direct_task(direct), REPORT_SCHEMA, barrier=True)
@@ -186,24 +193,17 @@ def _run_shuffled(rows: DataFrame, plan: JobPlan) -> list[Report]:
     counts = _begin_counts(plan)()
     slots = choose_slots(rows.sparkSession, counts)
     delivery = DeliveryPlan(plan.identity, slots, plan.settings.client)
-    packed = rows.mapInArrow(_packing_task(_packing_plan(plan, slots, counts)), PACKED_SCHEMA)
-    plan.before_run(rows)
-    routed = packed.repartitionById(slots, "slot").sortWithinPartitions("map_id", "ordinal")
-    written = routed.mapInArrow(_delivering_task(delivery), REPORT_SCHEMA, barrier=True)
-    with _small_arrow_batches(rows.sparkSession):
+    with _small_arrow_batches(rows.sparkSession), workers_python(rows.sparkSession):
+        packed = rows.mapInArrow(_packing_task(_packing_plan(plan, slots, counts)), PACKED_SCHEMA)
+        routed = packed.repartitionById(slots, "slot").sortWithinPartitions("map_id", "ordinal")
+        written = routed.mapInArrow(_delivering_task(delivery), REPORT_SCHEMA, barrier=True)
+        plan.before_run(rows)
         return _collect(written)
 
 
-@contextmanager
-def _small_arrow_batches(session: SparkSession) -> Iterator[None]:
+def _small_arrow_batches(session: SparkSession) -> AbstractContextManager[None]:
     """Makes the JVM send rows in pieces that fit the CPU cache, and continue while Python packs."""
-    before = session.conf.get(_ARROW_BYTES)
-    assert before is not None, "Spark has a default for it"
-    session.conf.set(_ARROW_BYTES, str(ARROW_BYTES))
-    try:
-        yield
-    finally:
-        session.conf.set(_ARROW_BYTES, before)
+    return changed_setting(session.conf, _ARROW_BYTES, str(ARROW_BYTES))
 
 
 def _collect(written: DataFrame) -> list[Report]:

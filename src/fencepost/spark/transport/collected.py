@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fencepost.spark.connection import cluster_of
+from fencepost.spark.session import changed_setting
 from fencepost.spark.transport.delivery import Attempt, Delivery, report_rows
 from fencepost.spark.transport.packing import Packer, PackingPlan
 from fencepost.spark.transport.rows import are_ready, cast_expressions
@@ -41,6 +42,7 @@ LIMIT_GROWTH: Final = 10
 
 _DRIVER: Final = Attempt(partition_id=0, attempt_number=0, task_attempt_id=0)
 _FIRST_PARTITIONS: Final = "spark.sql.limit.initialNumPartitions"
+"""How many partitions the first job of a limit reads."""
 _ALL: Final = str(2**31 - 1)
 _PORT_AND_SECRET: Final = re.compile(r"\[(\d+), ([^,\s]+),")
 """The start of an array with the address of Spark's socket; a Unix socket has a path there."""
@@ -81,7 +83,9 @@ class RowCollector:
             java = java.selectExpr(self._casts)
         if self._conf is None:
             self._conf = df.sparkSession.conf
-        with _all_partitions_at_once(self._conf):
+        # Spark would run the first partition alone, and then the others. All of them must run: an
+        # operator that keeps state writes it at the end of its partition.
+        with changed_setting(self._conf, _FIRST_PARTITIONS, _ALL):
             collected = self._rows(type(df)(java.limit(self.limit + 1), df.sparkSession))
         if len(collected) > self.limit:
             return None
@@ -112,22 +116,6 @@ class RowCollector:
             return None
         java: Any = df
         return java._jseq(cast_expressions(df.schema, self._topic))  # noqa: SLF001
-
-
-@contextmanager
-def _all_partitions_at_once(conf: RuntimeConfig) -> Iterator[None]:
-    """Lets a limit run all partitions in its first job.
-
-    Spark would run the first partition alone, and then the others. All of them must run: an
-    operator that keeps state writes it at the end of its partition.
-    """
-    before = conf.get(_FIRST_PARTITIONS)
-    assert before is not None, "Spark has a default for it"
-    conf.set(_FIRST_PARTITIONS, _ALL)
-    try:
-        yield
-    finally:
-        conf.set(_FIRST_PARTITIONS, before)
 
 
 def _as_bytes(row: dict[str, Any]) -> dict[str, Any]:
