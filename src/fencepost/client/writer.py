@@ -96,7 +96,8 @@ class PartitionQueue:
         self._newest_ordinal = -1
 
     def __repr__(self) -> str:
-        return f"<queue {self.partition}: {len(self.waiting)} waiting, {len(self.in_flight)} in flight>"
+        counts = f"{len(self.waiting)} waiting, {len(self.in_flight)} in flight"
+        return f"<queue {self.partition}: {counts}>"
 
     def accept(
         self, batch: SealedBatch, expires_ms: int, done: Callable[[], None] | None = None

@@ -1,8 +1,8 @@
 """The `.snapshot` files of a partition's folder; the partition encodes their content.
 
 A snapshot is written without a sync: the log syncs it before the recovery point reaches it. A loss
-of power before that may leave half a file (KAFKA-9892). Its CRC shows that, and an older snapshot is
-used.
+of power before that may leave half a file (KAFKA-9892). Its CRC shows that, and an older snapshot
+is used.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Compaction has written its four files, synced them, and renamed each to `.swap`, the log last
 (`compaction.py`). What is left removes the replaced segments and renames each file to its final
-name, again the log last. As long as `.log.swap` exists, that is repeated: by the next use of the log
-if the disk failed, by the next open after a crash (`recovery.py`).
+name, again the log last. As long as `.log.swap` exists, that is repeated: by the next use of the
+log if the disk failed, by the next open after a crash (`recovery.py`).
 """
 
 from __future__ import annotations

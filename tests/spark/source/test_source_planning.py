@@ -337,8 +337,8 @@ def test_available_now_reads_the_rest_even_below_min_offsets(world: PlanningClus
 # Stalled partitions.
 
 
-class Told:
-    """A `OpenTransactionWatch` with a fake clock and a fake explanation."""
+class FakeWatch:
+    """An `OpenTransactionWatch` with a fake clock and a fake explanation."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
         options = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"} | given
@@ -362,7 +362,7 @@ class Told:
 def test_a_stalled_partition_is_noticed_while_others_advance(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stalled = FakeStandstill(monkeypatch)
+    stalled = FakeWatch(monkeypatch)
     assert stalled.look(0, 5, 1) is None
     assert stalled.look(PATIENCE_SECONDS - 1, 5, 2) is None
     assert stalled.look(1, 5, 3) == "a transaction blocks it"
@@ -371,7 +371,7 @@ def test_a_stalled_partition_is_noticed_while_others_advance(
 
 
 def test_the_same_warning_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    stalled = FakeStandstill(monkeypatch)
+    stalled = FakeWatch(monkeypatch)
     stalled.look(0, 5, 1)
     assert stalled.look(PATIENCE_SECONDS, 5, 1) is not None
     assert stalled.look(PATIENCE_SECONDS, 5, 1) is None
@@ -381,7 +381,7 @@ def test_the_same_warning_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatc
 def test_an_idle_topic_is_checked_at_intervals(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stalled = FakeStandstill(monkeypatch)
+    stalled = FakeWatch(monkeypatch)
     stalled.answer = None
     for _ in range(40):
         assert stalled.look(1, 5, 1) is None
@@ -396,7 +396,7 @@ def test_the_only_check_of_a_run_does_not_wait(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_read_uncommitted_query_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    stalled = FakeStandstill(monkeypatch, **{"kafka.isolation.level": "read_uncommitted"})
+    stalled = FakeWatch(monkeypatch, **{"kafka.isolation.level": "read_uncommitted"})
     stalled.look(0, 5, 1)
     assert stalled.look(PATIENCE_SECONDS, 5, 1) is None
     assert stalled.asked == []
