@@ -1,7 +1,7 @@
 """Finds offsets by timestamp, for ListOffsets.
 
-The time index gives the start. From there on only batches are opened whose header has a large enough
-time. Damage is skipped.
+The time index gives the start. From there on only batches are opened whose header has a large
+enough time. Damage is skipped.
 """
 
 from __future__ import annotations

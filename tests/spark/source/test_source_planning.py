@@ -347,7 +347,7 @@ class FakeWatch:
             read_source_options(options, streaming=True), lambda: self.seconds
         )
         self.asked: list[PartitionOffsets] = []
-        self.answer: str | None = "somebody pins it"
+        self.answer: str | None = "a transaction blocks it"
         monkeypatch.setattr(open_transaction_watch, "explain", self._explain)
 
     def _explain(self, positions: object, end: PartitionOffsets) -> str | None:
@@ -390,9 +390,9 @@ def test_an_idle_topic_is_checked_at_intervals(
 
 
 def test_the_only_check_of_a_run_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Told(monkeypatch)
-    assert told.look(0, 5, 1, is_only_check=True) == "somebody pins it"
-    assert told.asked == [{A0: 5, A1: 1}]
+    stalled = FakeWatch(monkeypatch)
+    assert stalled.look(0, 5, 1, is_only_check=True) == "a transaction blocks it"
+    assert stalled.asked == [{A0: 5, A1: 1}]
 
 
 def test_a_read_uncommitted_query_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:

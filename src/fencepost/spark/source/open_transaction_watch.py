@@ -44,8 +44,8 @@ class OpenTransactionWatch:
     def check(self, end: PartitionOffsets, *, is_only_check: bool = False) -> str | None:
         """Warns about ends that have not moved for a while, and returns the warning.
 
-        Called with every new end. A run that checks only once and finds nothing to read is warned at
-        once.
+        Called with every new end. A run that checks only once and finds nothing to read is warned
+        immediately.
         """
         if self._options.client.isolation_level != "read_committed":
             return None
