@@ -21,7 +21,8 @@ At the top of the room is what every request passes:
 
 The services that the handlers call have a folder each:
 
-    controller/          topics, partitions, settings and producer ids: the metadata log
+    controller/          topics, partitions, settings and producer-id blocks: the metadata log
+    metadata/            the effects of the metadata log on this broker
     transactions/        the transaction coordinator on its log, timers and markers
     groups/              the group coordinator on its log and timers
     settings/            broker and topic settings: tables, files, changes, how clients see them

@@ -39,12 +39,12 @@ from fencepost.base.ids import (
     TopicPartition,
 )
 from fencepost.broker.controller.checkpoint import METADATA_LOG_CONFIG, MetadataCheckpoints
-from fencepost.broker.controller.effects import MetadataEffects
 from fencepost.broker.controller.log_check import refuse_damaged_metadata
-from fencepost.broker.controller.producer_ids import ProducerIds
+from fencepost.broker.metadata.effects import MetadataEffects
 from fencepost.broker.settings.config import check_topic_overrides
 from fencepost.broker.settings.tables import INTERNAL_SEGMENT_BYTES, SMALLEST_SEGMENT_BYTES
 from fencepost.broker.storage.identity import Identity, draw_id, load_identity
+from fencepost.broker.transactions.producer_ids import ProducerIds
 from fencepost.broker.turns import run_in_turns
 from fencepost.coordinator.metadata.apply import apply
 from fencepost.coordinator.metadata.decide import (

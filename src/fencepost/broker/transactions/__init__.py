@@ -5,6 +5,7 @@ partition.py       one partition of `__transaction_state`: its state, its log, i
 ending.py          one transaction from its Prepare record through the markers to Complete
 markers.py         appends commit and abort markers to the partitions of a transaction
 checkpoint.py      saves the state beside the log, so that a load reads only what came after it
+producer_ids.py    assigns producer ids from blocks that the controller reserves
 timeouts.py        aborts transactions that time out, and removes transactional ids that expire
 reconciliation.py  settles what coordinators and partitions disagree about after a loss of power
 """
