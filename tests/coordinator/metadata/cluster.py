@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.metadata.apply import apply, load
 from fencepost.coordinator.metadata.decide import decide_create_topic
+from fencepost.coordinator.metadata.effects import effects_of
 from fencepost.coordinator.metadata.events import CreateTopic, RegisterBroker
 from fencepost.coordinator.metadata.registry import decide_register_broker
 from fencepost.coordinator.metadata.state import Endpoint, MetadataState
@@ -15,6 +16,7 @@ from fencepost.records.entry import Entry
 from fencepost.records.metadata_log import decode_record, encode_record
 
 if TYPE_CHECKING:
+    from fencepost.coordinator.metadata.effects import Effect
     from fencepost.coordinator.metadata.events import Decision
 
 FEATURES = {"metadata.version": 29, "transaction.version": 2}
@@ -26,14 +28,18 @@ class Cluster:
 
     state: MetadataState = field(default_factory=MetadataState)
     log: list[bytes] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    """What the last decision means for a broker that reads its records from the log."""
     topics_made: int = 0
 
     def take(self, decision: Decision) -> Decision:
         """Append and apply a decision, as the broker does."""
-        for record in decision.records:
-            data = encode_record(record)
-            self.log.append(data)
-            apply(self.state, decode_record(data))
+        batch = [encode_record(record) for record in decision.records]
+        self.log += batch
+        records = [decode_record(data) for data in batch]
+        self.effects = effects_of(self.state, records)
+        for record in records:
+            apply(self.state, record)
         return decision
 
     def register(self, node_id: int = 1, port: int = 9092) -> Decision:

@@ -7,7 +7,8 @@ import pytest
 from fencepost.base.failures import CorruptError
 from fencepost.base.ids import TopicPartition
 from fencepost.coordinator.metadata.apply import load
-from fencepost.coordinator.metadata.events import AlterSettings, LeadersChanged, SettingsChanged
+from fencepost.coordinator.metadata.effects import Effect, LeadersChanged, SettingsChanged
+from fencepost.coordinator.metadata.events import AlterSettings
 from fencepost.coordinator.metadata.registry import (
     decide_allocate_block,
     decide_alter_settings,
@@ -51,8 +52,8 @@ def test_a_fenced_broker_is_not_reported_to_clients() -> None:
 def test_a_leader_epoch_can_rise_without_a_change_of_leader() -> None:
     cluster = one_broker()
     cluster.create("orders", 2)
-    decision = cluster.take(decide_bump_leader_epochs(cluster.state, [ORDERS_1]))
-    assert decision.effects == (LeadersChanged((ORDERS_1,)),)
+    cluster.take(decide_bump_leader_epochs(cluster.state, [ORDERS_1]))
+    assert cluster.effects == [LeadersChanged((ORDERS_1,))]
     untouched, bumped = cluster.state.topics["orders"].partitions
     assert untouched.leader_epoch == 0
     assert (bumped.leader, bumped.leader_epoch, bumped.partition_epoch) == (1, 1, 1)
@@ -76,14 +77,14 @@ def test_bumping_no_partitions_writes_no_records() -> None:
 def test_a_setting_can_be_added_changed_and_removed() -> None:
     cluster = one_broker()
 
-    def alter(**changes: str | None) -> tuple[object, ...]:
-        event = AlterSettings(4, "", dict(changes))
-        return cluster.take(decide_alter_settings(cluster.state, event)).effects
+    def alter(**changes: str | None) -> list[Effect]:
+        cluster.take(decide_alter_settings(cluster.state, AlterSettings(4, "", dict(changes))))
+        return cluster.effects
 
-    assert alter(a="1", b="2") == (SettingsChanged(4, ""),)
-    assert alter(a="1", c=None) == ()
+    assert alter(a="1", b="2") == [SettingsChanged(4, "")]
+    assert alter(a="1", c=None) == []
     assert cluster.state.settings_of(4, "") == {"a": "1", "b": "2"}
-    assert alter(a="3", b=None) == (SettingsChanged(4, ""),)
+    assert alter(a="3", b=None) == [SettingsChanged(4, "")]
     assert cluster.state.settings_of(4, "") == {"a": "3"}
     alter(a=None)
     assert cluster.state.settings == {}

@@ -13,13 +13,12 @@ from fencepost.coordinator.metadata.decide import (
     decide_create_topic,
     decide_delete_topic,
 )
+from fencepost.coordinator.metadata.effects import PartitionsCreated, TopicRemoved
 from fencepost.coordinator.metadata.events import (
     CreatePartitions,
     CreateTopic,
     Decision,
     DeleteTopic,
-    PartitionsCreated,
-    TopicRemoved,
 )
 from fencepost.coordinator.metadata.state import MetadataState, PartitionState
 from tests.coordinator.metadata.cluster import Cluster, one_broker
@@ -36,14 +35,13 @@ def refused(decision: Decision) -> ErrorCode:
     assert decision.message
     assert decision.message.endswith(".")
     assert not decision.records
-    assert not decision.effects
     return decision.error
 
 
 def test_a_new_topic_has_leader_epoch_zero_on_the_only_broker() -> None:
     cluster = one_broker()
-    decision = cluster.take(decide_create_topic(cluster.state, wanted(partition_count=3)))
-    assert decision.effects == (PartitionsCreated("orders", 0, 3, TOPIC_ID),)
+    cluster.take(decide_create_topic(cluster.state, wanted(partition_count=3)))
+    assert cluster.effects == [PartitionsCreated("orders", 0, 3, TOPIC_ID)]
     topic = cluster.state.topics["orders"]
     assert topic.topic_id == TOPIC_ID
     assert topic.partitions == [PartitionState(1, 0, 0, (1,), (1,))] * 3
@@ -189,8 +187,8 @@ def test_a_topic_cannot_be_created_without_a_broker() -> None:
 def test_the_settings_of_a_deleted_topic_are_deleted_with_it() -> None:
     cluster = one_broker()
     cluster.create("orders", 2, {"retention.ms": "5"})
-    decision = cluster.take(decide_delete_topic(cluster.state, DeleteTopic("orders")))
-    assert decision.effects == (TopicRemoved("orders", 2),)
+    cluster.take(decide_delete_topic(cluster.state, DeleteTopic("orders")))
+    assert cluster.effects == [TopicRemoved("orders", 2)]
     cluster.create("orders")
     assert cluster.state.settings_of(2, "orders") == {}
 
@@ -228,10 +226,10 @@ def test_new_partitions_are_numbered_after_the_old_ones() -> None:
     cluster = one_broker()
     cluster.create("orders", 2)
     event = CreatePartitions("orders", 5)
-    decision = cluster.take(decide_create_partitions(cluster.state, event))
-    assert decision.effects == (
-        PartitionsCreated("orders", 2, 3, cluster.state.topics["orders"].topic_id),
-    )
+    cluster.take(decide_create_partitions(cluster.state, event))
+    assert cluster.effects == [
+        PartitionsCreated("orders", 2, 3, cluster.state.topics["orders"].topic_id)
+    ]
     assert cluster.state.partition_count("orders") == 5
     assert cluster.state.leader("orders", 4) == 1
     assert cluster.state.leader("orders", 5) == -1

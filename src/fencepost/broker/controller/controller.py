@@ -53,17 +53,20 @@ from fencepost.coordinator.metadata.decide import (
     decide_delete_topic,
     refuse_new_name,
 )
+from fencepost.coordinator.metadata.effects import (
+    Effect,
+    LeadersChanged,
+    PartitionsCreated,
+    TopicRemoved,
+    effects_of,
+)
 from fencepost.coordinator.metadata.events import (
     AlterSettings,
     CreatePartitions,
     CreateTopic,
     Decision,
     DeleteTopic,
-    Effect,
-    LeadersChanged,
-    PartitionsCreated,
     RegisterBroker,
-    TopicRemoved,
     refuse,
 )
 from fencepost.coordinator.metadata.registry import (
@@ -74,7 +77,7 @@ from fencepost.coordinator.metadata.registry import (
     decide_reserve_ids,
 )
 from fencepost.coordinator.metadata.state import Endpoint, MetadataState
-from fencepost.records.metadata_log import RegisterBrokerRecord, encode_record
+from fencepost.records.metadata_log import PartitionRecord, RegisterBrokerRecord, encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -284,14 +287,16 @@ class Controller:
         assert self._log is not None, "the metadata log is loaded first"
         return self._log
 
-    def _take(self, decision: Decision, values: Sequence[bytes] | None = None) -> Decision:
+    def _take(
+        self, decision: Decision, values: Sequence[bytes] | None = None
+    ) -> tuple[Decision, Sequence[Effect]]:
         """Appends and applies a decision; returns a refusal if the log cannot be written."""
         if not decision.records:
-            return decision
+            return decision, ()
         if not self.is_controller:
             return refuse(
                 ErrorCode.NOT_CONTROLLER, f"The controller is broker {self.controller_id}."
-            )
+            ), ()
         if values is None:
             values = [encode_record(record) for record in decision.records]
         pairs = [(None, value) for value in values]
@@ -299,17 +304,18 @@ class Controller:
             self._metadata_log.append_records(pairs, self._node.clock.now_ms())
         except StorageError as problem:
             log.error("cannot write the metadata log: %s", problem)
-            return refuse(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log cannot be written.")
+            return refuse(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log cannot be written."), ()
         self._node.flusher.written(self._metadata_log)
+        effects = effects_of(self.state, decision.records)
         for record in decision.records:
             apply(self.state, record)
-        self._forget_shown(decision)
+        self._forget_shown(decision, effects)
         self._shorten()
-        return decision
+        return decision, effects
 
-    def _forget_shown(self, decision: Decision) -> None:
+    def _forget_shown(self, decision: Decision, effects: Sequence[Effect]) -> None:
         """Drops the cached descriptions that the records of a decision change."""
-        for effect in decision.effects:
+        for effect in effects:
             if isinstance(effect, PartitionsCreated | TopicRemoved):
                 self.shown.pop(effect.topic, None)
             elif isinstance(effect, LeadersChanged):
@@ -333,7 +339,7 @@ class Controller:
 
         That is so in both modes: a metadata log that is missing later was lost, not unwritten.
         """
-        taken = self._take(decision)
+        taken, _ = self._take(decision)
         if taken.error is not ErrorCode.NONE:
             raise StorageError(taken.message)
         durable = self._metadata_log.log.sync()
@@ -427,8 +433,8 @@ class Controller:
     ) -> None:
         making.attempts = 0
         if not making.validate_only:
-            decision = self._take(decision, values)
-            making.effects += decision.effects
+            decision, effects = self._take(decision, values)
+            making.effects += effects
         making.outcomes.append(_outcome(making.left.popleft().name, decision))
 
     def _decide_create(self, wanted: NewTopic) -> Decision:
@@ -465,10 +471,10 @@ class Controller:
         effects: list[Effect] = []
         for name in names:
             topic_id = self.state.topic_id(name) or bytes(16)
-            decision = self._take(decide_delete_topic(self.state, DeleteTopic(name)))
+            decision, removed = self._take(decide_delete_topic(self.state, DeleteTopic(name)))
             if decision.error is ErrorCode.NONE:
                 self._removing.add(name)
-                effects += decision.effects
+                effects += removed
             outcomes.append(_outcome(name, decision, topic_id))
         self._finish(effects, lambda: done(outcomes))
 
@@ -559,9 +565,9 @@ class Controller:
         errors = []
         effects: list[Effect] = []
         for event in changes:
-            decision = self._take(decide_alter_settings(self.state, event))
+            decision, changed = self._take(decide_alter_settings(self.state, event))
             errors.append(decision.error)
-            effects += decision.effects
+            effects += changed
         self._finish(effects, lambda: done(errors))
 
     def bump_leader_epochs(
@@ -573,8 +579,8 @@ class Controller:
         batches, but an epoch under which nothing was written is forgotten. A single broker does not
         call this while it runs.
         """
-        decision = self._take(decide_bump_leader_epochs(self.state, partitions))
-        self._finish(decision.effects, lambda: done(decision.error))
+        decision, effects = self._take(decide_bump_leader_epochs(self.state, partitions))
+        self._finish(effects, lambda: done(decision.error))
 
     def reserve_ids_below(self, next_producer_id: int) -> None:
         """During the start: makes sure that producer ids below this one are never assigned."""
@@ -588,7 +594,7 @@ class Controller:
 
     def _reserve_producer_ids(self, done: Callable[[range | None], None]) -> None:
         first = self.state.next_producer_id
-        decision = self._take(decide_allocate_block(self.state, self._node.node_id))
+        decision, _ = self._take(decide_allocate_block(self.state, self._node.node_id))
         if decision.error is not ErrorCode.NONE:
             done(None)
             return
@@ -606,7 +612,7 @@ def _encoding(records: Sequence[MetadataRecord], values: list[bytes]) -> Iterato
 def _outcome(name: str, decision: Decision, topic_id: bytes = ZERO_TOPIC_ID) -> Outcome:
     if decision.error is not ErrorCode.NONE:
         return Outcome(name, decision.error, decision.message)
-    for effect in decision.effects:
-        if isinstance(effect, PartitionsCreated):
-            return Outcome(name, ErrorCode.NONE, None, effect.topic_id, effect.partition_count)
+    created = [record for record in decision.records if isinstance(record, PartitionRecord)]
+    if created:
+        return Outcome(name, ErrorCode.NONE, None, bytes(created[0].topic_id), len(created))
     return Outcome(name, ErrorCode.NONE, None, topic_id)

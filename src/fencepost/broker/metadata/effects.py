@@ -16,7 +16,7 @@ from fencepost.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from fencepost.broker.settings.config import TOPIC_SETTINGS, topic_log_config, warnings_of
 from fencepost.broker.settings.groups import GROUP_SETTINGS
 from fencepost.broker.turns import Turn
-from fencepost.coordinator.metadata.events import (
+from fencepost.coordinator.metadata.effects import (
     LeadersChanged,
     PartitionsCreated,
     SettingsChanged,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from fencepost.broker.node import Node
     from fencepost.broker.settings.kinds import Setting
-    from fencepost.coordinator.metadata.events import Effect
+    from fencepost.coordinator.metadata.effects import Effect
     from fencepost.coordinator.metadata.state import MetadataState, Topic
     from fencepost.log.config import LogConfig
     from fencepost.partition.partition import Partition

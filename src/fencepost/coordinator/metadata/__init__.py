@@ -8,10 +8,11 @@ decides; every node may read.
               -> wait until they are durable -> effects (open, close, reconfigure logs) -> answer
 
 - `state.py`: the state and its lookups.
-- `events.py`: the controller's inputs, the effects, and the decision that has records and effects.
+- `events.py`: the controller's inputs, and the decision that has the records.
 - `decide.py`: topics and partitions.   - `placement.py`: the broker for each partition.
 - `registry.py`: brokers, leaders, settings and producer ids.
 - `apply.py`: the only mutation.        - `names.py`: the rules for topic names.
+- `effects.py`: what records mean for a broker, as data.
 - `snapshot.py`: a state as the shortest log that leads to it.
 
 Rules:

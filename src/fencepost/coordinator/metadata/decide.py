@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
-from fencepost.coordinator.metadata.events import (
-    Decision,
-    PartitionsCreated,
-    TopicRemoved,
-    refuse,
-)
+from fencepost.coordinator.metadata.events import Decision, refuse
 from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.coordinator.metadata.placement import (
     order_assignments,
@@ -67,8 +62,7 @@ def decide_create_topic(state: MetadataState, event: CreateTopic) -> Decision:
         for name, value in sorted(event.settings.items())
     ]
     records += _partition_records(event.topic_id, 0, leaders)
-    created = PartitionsCreated(event.name, 0, len(leaders), event.topic_id)
-    return Decision(tuple(records), (created,))
+    return Decision(tuple(records))
 
 
 def _choose_leaders(state: MetadataState, event: CreateTopic) -> list[int] | Decision:
@@ -113,10 +107,7 @@ def decide_delete_topic(state: MetadataState, event: DeleteTopic) -> Decision:
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{event.name} is used by the broker itself and cannot be deleted.",
         )
-    return Decision(
-        (RemoveTopicRecord(topic_id=topic.topic_id),),
-        (TopicRemoved(topic.name, len(topic.partitions)),),
-    )
+    return Decision((RemoveTopicRecord(topic_id=topic.topic_id),))
 
 
 def decide_create_partitions(state: MetadataState, event: CreatePartitions) -> Decision:
@@ -141,10 +132,7 @@ def decide_create_partitions(state: MetadataState, event: CreatePartitions) -> D
     leaders = _choose_more_leaders(state, added, event.assignments)
     if isinstance(leaders, Decision):
         return leaders
-    return Decision(
-        tuple(_partition_records(topic.topic_id, present, leaders)),
-        (PartitionsCreated(topic.name, present, added, topic.topic_id),),
-    )
+    return Decision(tuple(_partition_records(topic.topic_id, present, leaders)))
 
 
 def _choose_more_leaders(

@@ -1,4 +1,4 @@
-"""The controller's events and effects, and the decision that has records and effects.
+"""The controller's events, and the decision that has the records.
 
 An event carries all inputs of a decision: an unused topic id, settings that the broker has
 validated. So deciding stays a function of the state and the event.
@@ -13,7 +13,6 @@ from fencepost.base.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fencepost.base.ids import TopicPartition
     from fencepost.coordinator.metadata.state import Endpoint
     from fencepost.records.metadata_log import MetadataRecord
 
@@ -70,49 +69,13 @@ class RegisterBroker(NamedTuple):
     """The features of a new cluster; an existing one keeps its own."""
 
 
-# -- effects
-
-
-class PartitionsCreated(NamedTuple):
-    """Partitions of a topic exist, from the first index on, and need logs.
-
-    Another topic may have the name by the time they get them, so the id identifies the topic.
-    """
-
-    topic: str
-    first_index: int
-    partition_count: int
-    topic_id: bytes
-
-
-class TopicRemoved(NamedTuple):
-    """The logs of a topic must be deleted."""
-
-    topic: str
-    partition_count: int
-
-
-class SettingsChanged(NamedTuple):
-    """Readers of this resource's settings must read them again."""
-
-    resource_type: int
-    resource_name: str
-
-
-class LeadersChanged(NamedTuple):
-    """Partitions have a new leader epoch, and perhaps a new leader."""
-
-    partitions: tuple[TopicPartition, ...]
-
-
-Effect = PartitionsCreated | TopicRemoved | SettingsChanged | LeadersChanged
+# -- decisions
 
 
 class Decision(NamedTuple):
-    """Records to append as one batch and effects to do once they are durable, or an error."""
+    """Records to append as one batch, or an error; their effects follow from them (`effects.py`)."""
 
     records: tuple[MetadataRecord, ...] = ()
-    effects: tuple[Effect, ...] = ()
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.base.ids import TopicPartition
 from fencepost.base.limits import PRODUCER_ID_BLOCK_SIZE
-from fencepost.coordinator.metadata.events import Decision, LeadersChanged, SettingsChanged
+from fencepost.coordinator.metadata.events import Decision
 from fencepost.records.metadata_log import (
     FENCED,
     UNFENCED,
@@ -22,6 +21,7 @@ from fencepost.records.metadata_log import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from fencepost.base.ids import TopicPartition
     from fencepost.coordinator.metadata.events import AlterSettings, RegisterBroker
     from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.records.metadata_log import MetadataRecord
@@ -93,27 +93,24 @@ def decide_change_leaders(state: MetadataState, leaders: Mapping[TopicPartition,
                 replicas=[leader] if moved else None,
             )
         )
-    if not records:
-        return Decision()
-    return Decision(tuple(records), (LeadersChanged(tuple(TopicPartition(*n) for n in leaders)),))
+    return Decision(tuple(records))
 
 
 def decide_alter_settings(state: MetadataState, event: AlterSettings) -> Decision:
     """Write one record for each setting that really changes."""
     present = state.settings_of(event.resource_type, event.resource_name)
-    records = tuple(
-        ConfigRecord(
-            resource_type=event.resource_type,
-            resource_name=event.resource_name,
-            name=name,
-            value=value,
+    return Decision(
+        tuple(
+            ConfigRecord(
+                resource_type=event.resource_type,
+                resource_name=event.resource_name,
+                name=name,
+                value=value,
+            )
+            for name, value in sorted(event.changes.items())
+            if present.get(name) != value
         )
-        for name, value in sorted(event.changes.items())
-        if present.get(name) != value
     )
-    if not records:
-        return Decision()
-    return Decision(records, (SettingsChanged(event.resource_type, event.resource_name),))
 
 
 def decide_allocate_block(state: MetadataState, node_id: int) -> Decision:

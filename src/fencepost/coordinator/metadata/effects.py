@@ -1,0 +1,120 @@
+"""What the records of the metadata log mean for a broker that follows it.
+
+Effects follow from records alone, never from the request behind them: a broker that reads the log
+has nothing else. A batch of the log is a decision, so its records belong together: the partitions
+of a new topic are one effect, and so are all settings of a resource.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from fencepost.base.ids import TopicPartition
+from fencepost.records.metadata_log import (
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from fencepost.coordinator.metadata.state import MetadataState
+    from fencepost.records.metadata_log import MetadataRecord
+
+
+class PartitionsCreated(NamedTuple):
+    """Partitions of a topic exist, from the first index on, and need logs.
+
+    Another topic may have the name by the time they get them, so the id identifies the topic.
+    """
+
+    topic: str
+    first_index: int
+    partition_count: int
+    topic_id: bytes
+
+
+class TopicRemoved(NamedTuple):
+    """The logs of a topic must be deleted."""
+
+    topic: str
+    partition_count: int
+
+
+class SettingsChanged(NamedTuple):
+    """Readers of this resource's settings must read them again."""
+
+    resource_type: int
+    resource_name: str
+
+
+class LeadersChanged(NamedTuple):
+    """Partitions have a new leader epoch, and perhaps a new leader."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+Effect = PartitionsCreated | TopicRemoved | SettingsChanged | LeadersChanged
+
+
+def effects_of(state: MetadataState, records: Sequence[MetadataRecord]) -> list[Effect]:
+    """The effects of one batch; `state` is the state before the batch."""
+    effects: list[Effect] = []
+    names = _Names(state)
+    for kind, group in groupby(records, key=type):
+        if kind is TopicRecord:
+            names.add(cast("Iterator[TopicRecord]", group))
+        elif kind is PartitionRecord:
+            effects += _created(cast("Iterator[PartitionRecord]", group), names)
+        elif kind is PartitionChangeRecord:
+            changes = cast("Iterator[PartitionChangeRecord]", group)
+            effects.append(
+                LeadersChanged(
+                    tuple(TopicPartition(names.of(c.topic_id), c.partition_id) for c in changes)
+                )
+            )
+        elif kind is ConfigRecord:
+            effects += _altered(cast("Iterator[ConfigRecord]", group), names)
+        elif kind is RemoveTopicRecord:
+            for record in cast("Iterator[RemoveTopicRecord]", group):
+                topic = state.topics_by_id[bytes(record.topic_id)]
+                effects.append(TopicRemoved(topic.name, len(topic.partitions)))
+    return effects
+
+
+class _Names:
+    """The names of topics by their ids, with those that the batch creates."""
+
+    def __init__(self, state: MetadataState) -> None:
+        self._state = state
+        self._new: dict[bytes, str] = {}
+
+    def add(self, records: Iterable[TopicRecord]) -> None:
+        self._new.update((bytes(record.topic_id), record.name) for record in records)
+
+    def of(self, topic_id: bytes) -> str:
+        found = self._new.get(bytes(topic_id))
+        return self._state.topics_by_id[bytes(topic_id)].name if found is None else found
+
+    def is_new(self, name: str) -> bool:
+        return name in self._new.values()
+
+
+def _created(records: Iterable[PartitionRecord], names: _Names) -> Iterator[PartitionsCreated]:
+    for topic_id, group in groupby(records, key=lambda record: record.topic_id):
+        first, *others = group
+        yield PartitionsCreated(
+            names.of(topic_id), first.partition_id, 1 + len(others), bytes(topic_id)
+        )
+
+
+def _altered(records: Iterable[ConfigRecord], names: _Names) -> Iterator[SettingsChanged]:
+    for kind, name in dict.fromkeys((each.resource_type, each.resource_name) for each in records):
+        # Nobody has read the settings of a topic that is created with them.
+        if kind != TOPIC_RESOURCE or not names.is_new(name):
+            yield SettingsChanged(kind, name)
