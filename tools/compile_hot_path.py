@@ -72,7 +72,6 @@ HOT_PATH: Final = (
     "broker/dispatch.py",
     "broker/faults.py",
     "broker/transactions/markers.py",
-    "broker/node.py",
     "broker/memory.py",
     "broker/server.py",
     "broker/local_partitions.py",

@@ -20,7 +20,6 @@ from typing import Any, Final, Self
 from fencepost.base.failures import FencepostError
 from fencepost.base.seams import Randomness
 from fencepost.broker.connection import Connection
-from fencepost.broker.dispatch import Dispatcher
 from fencepost.broker.node import Node
 from fencepost.broker.server import Server
 from fencepost.broker.settings.config import BrokerConfig
@@ -249,7 +248,7 @@ class Stage:
             raise
         self._server = Server(
             self.loop,
-            Dispatcher(self.node),
+            self.node.dispatcher,
             replies=self.node.replies,
             requests=self.node.requests,
             max_request_bytes=self.node.config.socket_request_max_bytes,

@@ -268,7 +268,7 @@ def test_a_transaction_ends_even_if_one_of_its_topics_is_deleted_meanwhile(
         admin.reply(ApiKey.DELETE_TOPICS, 6, deletion)
         create_topic(stage, "doomed")
         assert fetch(stage, "kept").last_stable_offset == 2
-        partition = stage.node.partition("doomed", 0)
+        partition = stage.node.partitions.get("doomed", 0)
         assert partition is not None
         assert partition.last_stable_offset == partition.high_watermark
         assert_alive(stage)
@@ -362,7 +362,7 @@ def test_a_topic_recreated_before_its_logs_were_opened_is_the_new_one(
         assert produce(stage, "doomed", batch_of(b"new")).error_code == ErrorCode.NONE
         assert read_topic(stage, "doomed") == [b"new"]
         assert produce(stage, "many", batch_of(), index=399).error_code == ErrorCode.NONE
-        assert stage.node.partition("doomed", 1) is None
+        assert stage.node.partitions.get("doomed", 1) is None
 
 
 def test_the_offset_tombstones_of_a_deleted_topic_become_durable() -> None:
@@ -376,6 +376,6 @@ def test_the_offset_tombstones_of_a_deleted_topic_become_durable() -> None:
         admin.reply(ApiKey.DELETE_TOPICS, 6, send_deletion(admin, "doomed"))
         stage.settle()
         for index in range(2):
-            offsets = stage.node.partition("__consumer_offsets", index)
+            offsets = stage.node.partitions.get("__consumer_offsets", index)
             assert offsets is not None
             assert offsets.high_watermark == offsets.log_end_offset

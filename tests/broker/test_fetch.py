@@ -220,7 +220,7 @@ def test_a_fetch_with_another_leader_epoch_gets_an_error(ahead: int, error: Erro
     create_topic(stage, "led")
     stage.kill()  # A leader that returns from a crash has a new epoch.
     with_new_epoch = stage.again()
-    partition = with_new_epoch.node.partition("led", 0)
+    partition = with_new_epoch.node.partitions.get("led", 0)
     assert partition is not None
     assert partition.leader_epoch == 1
     got = fetch(with_new_epoch, "led", leader_epoch=partition.leader_epoch + ahead)

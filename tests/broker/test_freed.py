@@ -177,7 +177,7 @@ def grow_request(name: str, count: int) -> CreatePartitionsRequest:
 
 
 def read_end(stage: Stage, topic: str) -> int:
-    partition = stage.node.partition(topic, 0)
+    partition = stage.node.partitions.get(topic, 0)
     assert partition is not None
     return partition.log_end_offset
 

@@ -45,7 +45,7 @@ def new_stage(interval_ms: int = 10_000, **settings: str) -> Stage:
 
 def made(stage: Stage, name: str, settings: Mapping[str, str]) -> Partition:
     create_topic(stage, name, settings={**SMALL_SEGMENTS, **settings})
-    partition = stage.node.partition(name, 0)
+    partition = stage.node.partitions.get(name, 0)
     assert partition is not None
     return partition
 
@@ -156,7 +156,7 @@ def test_a_failing_partition_does_not_prevent_the_retention_of_others() -> None:
             made(stage, name, {"retention.ms": str(AN_HOUR_MS)})
             write(stage, name, *numbers(0, 4))
         stage.advance(AN_HOUR_MS)
-        broken = stage.node.partition("a", 0)
+        broken = stage.node.partitions.get("a", 0)
         assert broken is not None
 
         broken.log.disk = FailingDisk(broken.log.disk)
@@ -258,7 +258,7 @@ def test_a_topic_may_be_deleted_in_the_middle_of_its_compaction() -> None:
             deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")])
             assert not stage.call(ApiKey.DELETE_TOPICS, 6, deletion).responses[0].error_code
             for _ in steps:
-                assert stage.node.partition("doomed", 0) is None
+                assert stage.node.partitions.get("doomed", 0) is None
             stage.settle()
             assert not [name for name in stage.disk.list_dir(FOLDER) if "doomed" in name]
         made(stage, "after", COMPACTED)

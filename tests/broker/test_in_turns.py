@@ -169,7 +169,7 @@ def test_the_markers_of_a_wide_transaction_are_written_over_several_turns(
         assert line.reply(ApiKey.END_TXN, 4, sent).error_code == ErrorCode.NONE
         assert state_of(stage, "wide-1") == ("CompleteCommit" if commit else "CompleteAbort")
         for index in PARTITIONS:
-            partition = stage.node.partition(TOPIC, index)
+            partition = stage.node.partitions.get(TOPIC, index)
             assert partition is not None
             assert partition.last_stable_offset == partition.log_end_offset == 2
 
@@ -201,6 +201,6 @@ def test_a_topic_may_be_deleted_while_its_records_are_being_deleted(
         for partition in goes.partitions:
             assert (partition.error_code == ErrorCode.NONE) == (partition.low_watermark == 1)
         again = stage.kill().again()
-        found = [again.node.partition("stays", n) for n in range(2)]
+        found = [again.node.partitions.get("stays", n) for n in range(2)]
         assert [p.log_start_offset for p in found if p is not None] == [1, 1]
         again.stop()

@@ -227,14 +227,14 @@ def test_a_socket_error_reported_by_the_loop_does_not_stop_the_process() -> None
 
 FAILS_WHEN_DURABLE = """
 import sys
-from fencepost.broker.node import Node
+from fencepost.broker.runtime import Runtime
 
-real = Node.when_durable
-def when_durable(node, partition, end_offset, callback):
+real = Runtime.when_durable
+def when_durable(runtime, partition, end_offset, callback):
     def fail():
         raise FileNotFoundError("planted")
-    real(node, partition, end_offset, fail if partition.name.topic == "broken" else callback)
-Node.when_durable = when_durable
+    real(runtime, partition, end_offset, fail if partition.name.topic == "broken" else callback)
+Runtime.when_durable = when_durable
 sys.argv[1:3] = []
 from fencepost.cli.main import main
 main()

@@ -257,14 +257,14 @@ def test_if_several_threads_close_a_broker_each_returns_after_it_has_stopped() -
 
 def test_a_function_on_the_brokers_loop_may_call_another() -> None:
     with fencepost.Broker() as broker:
-        assert broker.call(lambda _: broker.call(lambda node: node.node_id)) == 1
+        assert broker.call(lambda _: broker.call(lambda node: node.config.node_id)) == 1
 
 
 def test_a_broker_cannot_be_stopped_from_its_own_loop() -> None:
     with fencepost.Broker() as broker:
         with pytest.raises(FencepostError, match="use another thread"):
             broker.call(lambda _: broker.stop())
-        assert broker.call(lambda node: node.node_id) == 1
+        assert broker.call(lambda node: node.config.node_id) == 1
 
 
 def test_calls_to_a_crashed_broker_raise_the_cause() -> None:
@@ -275,6 +275,6 @@ def test_calls_to_a_crashed_broker_raise_the_cause() -> None:
     broker.call(lambda node: node.fatal("the disk is gone"))
     thread.join()
     with pytest.raises(FencepostError, match="stopped by itself: the disk is gone"):
-        broker.call(lambda node: node.node_id)
+        broker.call(lambda node: node.config.node_id)
     with pytest.raises(FencepostError, match="stopped by itself: the disk is gone"):
         broker.close()

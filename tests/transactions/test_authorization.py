@@ -55,7 +55,7 @@ def guard(stage: Stage) -> Denying:
     create_topic(stage, "t", 2)
     create_topic(stage, "secret")
     await_coordinator(stage, "g", GROUP)
-    stage.node.authorizer = guard = Denying()
+    stage.node.services.authorizer = guard = Denying()
     return guard
 
 

@@ -214,7 +214,7 @@ def test_retention_does_not_make_a_poll_wait_longer() -> None:
         create_topic(stage, TOPIC, settings={"segment.bytes": "1048576"})
         for _ in range(3):
             produce(stage, TOPIC, batch_of(b"x" * 500_000))
-        partition = stage.node.partition(TOPIC, 0)
+        partition = stage.node.partitions.get(TOPIC, 0)
         assert partition is not None
         assert len(partition.log.segments) == 2
         waiting = poll(stage, 3, min_bytes=4 * SIZE)

@@ -143,7 +143,7 @@ def test_offsets_during_a_load_get_the_error_of_their_version(
     assert one.add_offsets("g") == NONE
     index = stage.node.transactions.partition_for("a")
     assert index is not None
-    partition = stage.node.partition("__transaction_state", index)
+    partition = stage.node.partitions.get("__transaction_state", index)
     assert partition is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fencepost.broker.log_loader.ENTRIES_PER_TURN", 1)

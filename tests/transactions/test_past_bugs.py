@@ -57,7 +57,7 @@ def shrink_segments(stage: Stage) -> Stage:
 
 
 def partition_of(stage: Stage, topic: str = "t", index: int = 0) -> Partition:
-    found = stage.node.partition(topic, index)
+    found = stage.node.partitions.get(topic, index)
     assert found is not None
     return found
 

@@ -161,7 +161,7 @@ class BrokerHistory:
 
     def _move_coordinators(self) -> None:
         """Unloads and loads again: a load drops what was served before."""
-        self.stage.node.load_coordinators()
+        self.stage.node.coordinators.load_all()
         self.stage.advance(500)
 
     def _restart(self) -> None:

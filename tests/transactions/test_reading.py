@@ -234,7 +234,7 @@ def test_a_hundred_thousand_aborted_records_take_space_and_are_never_visible(
 ) -> None:
     """An abort removes nothing; records are kept until retention, and readers skip them."""
     one = new("one")
-    partition = stage.node.partition("t", 0)
+    partition = stage.node.partitions.get("t", 0)
     assert partition is not None
     for _ in range(20):
         for _ in range(5):

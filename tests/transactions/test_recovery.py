@@ -239,7 +239,7 @@ def move_away(stage: Stage, topic: str) -> list[int]:
 def come_back(stage: Stage, topic: str, indexes: list[int]) -> None:
     service = stage.node.transactions if topic == TRANSACTION_STATE_TOPIC else stage.node.groups
     for index in indexes:
-        partition = stage.node.partition(topic, index)
+        partition = stage.node.partitions.get(topic, index)
         assert partition is not None
         service.load(index, partition)
 
@@ -339,7 +339,7 @@ def test_an_end_that_a_partition_can_never_accept_returns_immediately(
     one = WireProducer(stage, "a", protocol).initialise()
     one.send("refunds", b"v")
     one.send("audit", b"v")
-    shut = stage.node.partition("refunds", 0)
+    shut = stage.node.partitions.get("refunds", 0)
     assert shut is not None
     shut.append_marker(
         one.producer_id,

@@ -96,11 +96,11 @@ def test_a_refused_write_is_aborted_and_retried(world: RefundsBroker) -> None:
 
     def change(authorizer: Any) -> Callable[[Node], None]:
         def set_it(node: Node) -> None:
-            node.authorizer = authorizer
+            node.services.authorizer = authorizer
 
         return set_it
 
-    allowing = world.broker.call(lambda node: node.authorizer)
+    allowing = world.broker.call(lambda node: node.services.authorizer)
     kafka = Watched(world.connect())
     shard = RefundsProcessor(kafka)
     shard.start()
@@ -158,7 +158,7 @@ def test_a_transaction_that_times_out_is_repeated_by_a_new_instance(
     slow.send_offsets(next_offsets(messages))
 
     def let_time_pass(node: Node) -> None:
-        node.runtime.clock = Ahead(node.clock, 120_000)
+        node.runtime.clock = Ahead(node.runtime.clock, 120_000)
         node.transactions.clock.abort_timed_out()
 
     world.broker.call(let_time_pass)

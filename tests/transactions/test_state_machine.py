@@ -291,7 +291,7 @@ class Transactions(RuleBasedStateMachine):
     @rule()
     def move_coordinators(self) -> None:
         """Unloads and loads again: a load drops what was served before."""
-        self.stage.node.load_coordinators()
+        self.stage.node.coordinators.load_all()
         self.stage.advance(100)
         if self.recovery == "abort":
             self._abort_all()

@@ -48,7 +48,7 @@ def refunds(stage: Stage) -> Stage:
 def test_the_requests_of_a_tv1_commit_lead_to_kafkas_states(refunds: Stage) -> None:
     stage = refunds
     found = find_coordinator(stage, "refunds-1")
-    assert (found.error_code, found.node_id) == (NONE, stage.node.node_id)
+    assert (found.error_code, found.node_id) == (NONE, stage.node.config.node_id)
     assert partition_count(stage, TRANSACTION_STATE_TOPIC) == 2
     assert logged_states(stage, "refunds-1") == []
 

@@ -106,7 +106,7 @@ def test_case_60_an_unavailable_coordinator_is_reported_as_not_enough_replicas(
     monkeypatch.setattr("fencepost.broker.log_loader.ENTRIES_PER_TURN", 1)
     transactions.unload(index)
     if trouble == "loading":
-        partition = stage.node.partition("__transaction_state", index)
+        partition = stage.node.partitions.get("__transaction_state", index)
         assert partition is not None
         transactions.load(index, partition)
     assert one.produce("t", b"v", version=version).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -437,7 +437,7 @@ def test_case_39_a_producer_expired_only_by_its_partition_keeps_its_producer_id(
         one.send("t", b"1")
         one.commit()
         stage.advance(HOUR_MS)
-        partition = stage.node.partition("t", 0)
+        partition = stage.node.partitions.get("t", 0)
         assert partition is not None
         assert len(partition.producers) == 0, "expired"
         two = producer(stage, protocol)
@@ -457,7 +457,7 @@ def test_case_39_an_expired_id_is_refused_even_if_its_partition_knows_the_produc
     one.send("t", b"1")
     one.commit()
     stage.advance(3 * HOUR_MS)
-    partition = stage.node.partition("t", 0)
+    partition = stage.node.partitions.get("t", 0)
     assert partition is not None
     assert len(partition.producers) == 1, "still known to the partition"
     unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING

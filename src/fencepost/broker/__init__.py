@@ -9,24 +9,25 @@ At the top of the room is what every request passes:
     connection.py        one connection: frames in, replies out, in order
     memory.py            the memory budget that all connections share
     dispatch.py          frame -> handler -> reply; trace.py and faults.py hook in here
-    context.py           what a handler knows of a request besides its body
+    context.py           what a handler may use besides a request's body: the services
     authorization.py     the authorizer, and the operations that replies list
     handlers/            one module per API: check, call a service, reply
     waiting.py           replies that are not ready yet, and the long polls of Fetch
     turns.py             long work in slices, one per turn of the loop
     batch_opener.py      large batches for compacted topics, opened in slices
     local_partitions.py  the partitions that this process leads: registry, syncs, long polls
+    coordinators.py      the two coordinators, by the internal topics that are their logs
     log_loader.py        the log of a coordinator, read over several turns
     housekeeping.py      retention, compaction, expiry and checkpoints, when nobody asks
 
 The services that the handlers call have a folder each:
 
-    controller/          topics, partitions, settings and producer-id blocks: the metadata log
-    metadata/            the effects of the metadata log on this broker
+    controller/          the only writer of the metadata log: topics, settings, producer-id blocks
+    metadata/            follows the metadata log: its state, and the effects on partitions
     transactions/        the transaction coordinator on its log, timers and markers
     groups/              the group coordinator on its log and timers
     settings/            broker and topic settings: tables, files, changes, how clients see them
-    storage/             the data directory: lock, identity, layout, descriptors, background syncs
+    storage/             the data directory: layout, opening partitions, background syncs, repair
 
 Everything that changes state happens in the same order: decide, append, apply, wait until durable,
 reply. Nothing else runs between decide and apply, because one event loop owns all of the state.

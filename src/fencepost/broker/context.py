@@ -5,31 +5,100 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fencepost.broker.node import Node
+    from fencepost.broker.authorization import Authorizer
+    from fencepost.broker.batch_opener import Opener
+    from fencepost.broker.controller.controller import Controller
+    from fencepost.broker.groups.coordinator import GroupCoordinator
+    from fencepost.broker.housekeeping import Housekeeping
+    from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.memory import MemoryBudget
+    from fencepost.broker.metadata.follower import MetadataFollower
+    from fencepost.broker.metadata.internal_topics import InternalTopics
+    from fencepost.broker.runtime import Runtime
+    from fencepost.broker.settings.config import BrokerConfig
+    from fencepost.broker.storage.layout import Layout
+    from fencepost.broker.transactions.coordinator import TransactionCoordinator
+    from fencepost.broker.transactions.markers import MarkerWriter
+
+
+class Services:
+    """The services of one broker that handlers call."""
+
+    __slots__ = (
+        "authorizer",
+        "batch_opener",
+        "config",
+        "controller",
+        "follower",
+        "groups",
+        "housekeeping",
+        "internal_topics",
+        "layout",
+        "markers",
+        "metadata",
+        "partitions",
+        "replies",
+        "runtime",
+        "transactions",
+    )
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        config: BrokerConfig,
+        authorizer: Authorizer,
+        partitions: LocalPartitions,
+        batch_opener: Opener,
+        replies: MemoryBudget,
+        layout: Layout,
+        follower: MetadataFollower,
+        controller: Controller,
+        internal_topics: InternalTopics,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        markers: MarkerWriter,
+        housekeeping: Housekeeping,
+    ) -> None:
+        self.runtime = runtime
+        self.config = config
+        self.authorizer = authorizer
+        self.partitions = partitions
+        self.batch_opener = batch_opener
+        self.replies = replies
+        self.layout = layout
+        self.follower = follower
+        self.metadata = follower.state
+        self.controller = controller
+        self.internal_topics = internal_topics
+        self.groups = groups
+        self.transactions = transactions
+        self.markers = markers
+        self.housekeeping = housekeeping
 
 
 class Context:
-    """The node, and the header and connection of one request."""
+    """The services, and the header and connection of one request."""
 
     __slots__ = (
         "api_version",
         "client_host",
         "client_id",
         "correlation_id",
-        "node",
         "principal",
+        "services",
     )
 
     def __init__(
         self,
-        node: Node,
+        services: Services,
         api_version: int,
         client_id: str | None,
         client_host: str,
         correlation_id: int = 0,
         principal: str = "User:ANONYMOUS",
     ) -> None:
-        self.node = node
+        self.services = services
         self.api_version = api_version
         self.client_id = client_id
         self.client_host = client_host
@@ -37,7 +106,7 @@ class Context:
         self.principal = principal
 
     def authorize(self, operation: str, resource_type: str, resource_name: str) -> bool:
-        """Whether the node's authorizer permits the operation."""
-        return self.node.authorizer.authorize(
+        """Whether the broker's authorizer permits the operation."""
+        return self.services.authorizer.authorize(
             self.principal, operation, resource_type, resource_name
         )

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import WireError
-from fencepost.broker.context import Context
-from fencepost.broker.faults import Fault
+from fencepost.broker.context import Context, Services
+from fencepost.broker.faults import Fault, Faults
 from fencepost.broker.handlers import HANDLERS, max_served_version
 from fencepost.broker.handlers.api_versions import unsupported_version_reply
 from fencepost.broker.waiting import NoReply, Parked
@@ -29,7 +29,7 @@ from fencepost.wire.codec import decode_request, encode_response, read_request_h
 
 if TYPE_CHECKING:
     from fencepost.broker.connection import Connection
-    from fencepost.broker.node import Node
+    from fencepost.broker.trace import Trace
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +54,17 @@ class Route:
 class Dispatcher:
     """All routes of one node."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        services: Services,
+        faults: Faults,
+        trace: Trace | None,
+        on_fatal: Callable[[str], None],
+    ) -> None:
+        self._services = services
+        self._faults = faults
+        self._trace = trace
+        self._on_fatal = on_fatal
         self._routes: dict[tuple[int, int], Route] = {}
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
@@ -66,7 +75,7 @@ class Dispatcher:
             connection.close(str(problem))
         except AssertionError:
             log.critical("an internal assertion failed; stopping", exc_info=True)
-            self._node.fatal("an internal assertion failed")
+            self._on_fatal("an internal assertion failed")
         except Exception:
             log.exception("a request from %s failed", connection.client_name)
             connection.close("an internal error")
@@ -84,16 +93,15 @@ class Dispatcher:
         header = read_request_header(frame)
         request = decode_request(route.api, route.version, frame, header.body_offset)
         context = Context(
-            self._node,
+            self._services,
             route.version,
             header.client_id,
             connection.client_host,
             header.correlation_id,
         )
-        trace = self._node.trace
-        if trace is not None:
-            trace.request(route.api, request, context, connection.client_name)
-        fault = self._node.faults.take(route.api, request) if self._node.faults else None
+        if self._trace is not None:
+            self._trace.request(route.api, request, context, connection.client_name)
+        fault = self._faults.take(route.api, request) if self._faults else None
         if fault is not None:
             self._serve_faulty(connection, route, request, context, fault)
         else:
@@ -135,8 +143,8 @@ class Dispatcher:
             connection.close(reply.problem)
 
     def _send(self, connection: Connection, route: Route, context: Context, reply: object) -> None:
-        if self._node.trace is not None:
-            self._node.trace.reply(route.api, reply, context, connection.client_name)
+        if self._trace is not None:
+            self._trace.reply(route.api, reply, context, connection.client_name)
         connection.send(encode_response(route.api, route.version, context.correlation_id, reply))
 
     def _park(self, connection: Connection, route: Route, context: Context, parked: Parked) -> None:
@@ -149,8 +157,8 @@ class Dispatcher:
                 if reply.problem is not None:
                     connection.close(reply.problem)
                 return
-            if self._node.trace is not None:
-                self._node.trace.reply(route.api, reply, context, connection.client_name)
+            if self._trace is not None:
+                self._trace.reply(route.api, reply, context, connection.client_name)
             connection.fill(
                 slot, encode_response(route.api, route.version, context.correlation_id, reply)
             )

@@ -19,8 +19,12 @@ from fencepost.log.durability import PendingSync
 from fencepost.partition.partition import Partition
 
 if TYPE_CHECKING:
-    from fencepost.broker.node import Node
-    from fencepost.broker.runtime import TimerHandle
+    from fencepost.broker.groups.coordinator import GroupCoordinator
+    from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.runtime import Runtime, TimerHandle
+    from fencepost.broker.settings.config import BrokerConfig
+    from fencepost.broker.storage.background import Background, Flusher
+    from fencepost.broker.transactions.coordinator import TransactionCoordinator
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +37,25 @@ step."""
 class Housekeeping:
     """The periodic work of one node."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        partitions: LocalPartitions,
+        background: Background,
+        flusher: Flusher,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        on_fatal: Callable[[str], None],
+    ) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._local = partitions
+        self._background = background
+        self._flusher = flusher
+        self._groups = groups
+        self._transactions = transactions
+        self._on_fatal = on_fatal
         self._timers: dict[str, TimerHandle] = {}
         self._cut: dict[Partition, None] = {}
         """Partitions whose log start offset DeleteRecords has moved."""
@@ -42,7 +63,7 @@ class Housekeeping:
 
     def start(self) -> None:
         """Starts the timers."""
-        config = self._node.config
+        config = self._config
         self._every("retention", config.log_retention_check_interval_ms, self._retain)
         self._every("compaction", config.log_cleaner_backoff_ms, self._compact)
         self._every(
@@ -66,7 +87,7 @@ class Housekeeping:
             def start() -> None:
                 self._step(name, self._retain_cut(), lambda: self._timers.pop(name, None))
 
-            self._timers[name] = self._node.call_later(0, start)
+            self._timers[name] = self._runtime.call_later(0, start)
 
     def _retain_cut(self) -> Steps:
         while self._cut:
@@ -80,7 +101,7 @@ class Housekeeping:
             self._step(name, work(), wait)
 
         def wait() -> None:
-            self._timers[name] = self._node.call_later(interval_ms, start)
+            self._timers[name] = self._runtime.call_later(interval_ms, start)
 
         wait()
 
@@ -100,22 +121,22 @@ class Housekeeping:
             then()
         except AssertionError:
             log.critical("an internal assertion failed; stopping", exc_info=True)
-            self._node.fatal("an internal assertion failed")
+            self._on_fatal("an internal assertion failed")
         except SyncError as failed:
-            self._node.fatal(f"{failed}; what the disk holds is unknown, stopping")
+            self._on_fatal(f"{failed}; what the disk holds is unknown, stopping")
         except Exception:
             log.exception("%s failed", name)
             then()
         else:
             if sync is None:
                 again = partial(self._step, name, steps, then)
-                self._timers[name] = self._node.call_later(0, again)
+                self._timers[name] = self._runtime.call_later(0, again)
             else:
-                self._node.background.run(sync.run, partial(self._step, name, steps, then))
+                self._background.run(sync.run, partial(self._step, name, steps, then))
 
     def _partitions(self) -> Iterator[Partition]:
         """All partitions, without those that are closed before their turn."""
-        open_now = self._node.partitions.by_name
+        open_now = self._local.by_name
         for name in list(open_now):
             if name in open_now:
                 yield open_now[name]
@@ -127,9 +148,9 @@ class Housekeeping:
 
     def _retain_one(self, partition: Partition) -> Steps:
         with _alone("retention", partition):
-            steps = partition.retention(self._node.clock.now_ms())
+            steps = partition.retention(self._runtime.clock.now_ms())
             removed = 0
-            while self._node.partitions.by_name.get(partition.name) is partition:
+            while self._local.by_name.get(partition.name) is partition:
                 try:
                     sync = next(steps)
                 except StopIteration as done:
@@ -140,7 +161,7 @@ class Housekeeping:
                 log.info("%s: removed %d segments past their retention", partition.name, removed)
 
     def _compact(self) -> Steps:
-        if not self._node.config.log_cleaner_enable:
+        if not self._config.log_cleaner_enable:
             return
         for partition in self._partitions():
             if partition.log.config.is_compacted:
@@ -149,14 +170,14 @@ class Housekeeping:
                     yield from self._compact_one(partition)
 
     def _compact_one(self, partition: Partition) -> Steps:
-        upper_offset, now_ms = partition.last_stable_offset, self._node.clock.now_ms()
+        upper_offset, now_ms = partition.last_stable_offset, self._runtime.clock.now_ms()
         ratio = partition.log.config.min_cleanable_dirty_ratio
         if not plan_round(partition.log, upper_offset, now_ms).is_worth_it(ratio):
             return
         if not self._is_folded(partition):
             return
         if partition.name.topic == TRANSACTION_STATE_TOPIC:
-            self._node.transactions.before_compaction(partition)
+            self._transactions.before_compaction(partition)
         steps = compaction(
             partition.log,
             upper_offset=upper_offset,
@@ -166,7 +187,7 @@ class Housekeeping:
         done = yield from self._while_folded(partition, steps)
         if partition.name.topic == TRANSACTION_STATE_TOPIC and not partition.log.is_sound:
             # Compaction has found damage after the checkpoint was removed.
-            self._node.transactions.on_damage(partition)
+            self._transactions.on_damage(partition)
         if done is not None:
             log.info(
                 "%s: compacted %d bytes to %d",
@@ -199,19 +220,19 @@ class Housekeeping:
         """False while a coordinator loads the log, so that it misses no tombstone."""
         topic, index = partition.name
         if topic == CONSUMER_OFFSETS_TOPIC:
-            return self._node.groups.is_loaded(index)
+            return self._groups.is_loaded(index)
         if topic == TRANSACTION_STATE_TOPIC:
-            return self._node.transactions.is_served(partition)
+            return self._transactions.is_served(partition)
         return True
 
     def _expire_producers(self) -> Steps:
-        expiration_ms = self._node.config.producer_id_expiration_ms
+        expiration_ms = self._config.producer_id_expiration_ms
         for partition in self._partitions():
-            partition.expire_producers(self._node.clock.now_ms(), expiration_ms)
+            partition.expire_producers(self._runtime.clock.now_ms(), expiration_ms)
             yield None
 
     def _checkpoint(self) -> Steps:
-        self._node.flusher.save()
+        self._flusher.save()
         yield None
 
 

@@ -21,7 +21,7 @@ class TimerHandle(Protocol):
 
 
 class Timers(Protocol):
-    """Calls a function later; the runtime and the node both do."""
+    """Calls a function later."""
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle: ...
 

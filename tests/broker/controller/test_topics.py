@@ -7,7 +7,8 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError, StorageError
 from fencepost.base.ids import TopicPartition, topic_id_text
-from fencepost.broker.controller.controller import NewTopic, Outcome
+from fencepost.broker.controller.controller import Outcome
+from fencepost.broker.controller.new_topics import NewTopic
 from fencepost.coordinator.metadata.events import AlterSettings, CreatePartitions
 from fencepost.records.metadata_log import TOPIC_RESOURCE
 from tests.broker.controller.topics_stage import StubNode
@@ -26,16 +27,16 @@ def errors(outcomes: list[Outcome]) -> list[ErrorCode]:
 
 def test_the_cluster_keeps_its_id() -> None:
     node = StubNode().start()
-    cluster_id = node.controller.cluster_id
+    cluster_id = node.follower.cluster_id
     assert len(cluster_id) == 22
-    assert node.restarted().controller.cluster_id == cluster_id
+    assert node.restarted().follower.cluster_id == cluster_id
 
 
 def test_meta_properties_are_kafkas_plus_the_fencepost_format() -> None:
     node = StubNode().start()
     lines = node.disk.read_file("/data/meta.properties").decode().splitlines()
     assert lines[0] == "version=1"
-    assert f"cluster.id={node.controller.cluster_id}" in lines
+    assert f"cluster.id={node.follower.cluster_id}" in lines
     assert {"node.id=1", "fencepost.format=1"} <= set(lines)
     assert any(line.startswith("directory.id=") for line in lines)
 
@@ -99,7 +100,7 @@ def test_a_new_topic_is_writable_when_the_reply_is_sent() -> None:
     (outcome,) = node.create(NewTopic("orders", 3))
     assert outcome.error is ErrorCode.NONE
     assert outcome.partition_count == 3
-    assert node.controller.state.topic_id("orders") == outcome.topic_id
+    assert node.metadata.topic_id("orders") == outcome.topic_id
     for index in range(3):
         partition = node.partition("orders", index)
         assert partition is not None
@@ -114,11 +115,11 @@ def test_a_topic_without_a_partition_count_gets_the_default() -> None:
 
 def test_validation_creates_nothing() -> None:
     node = StubNode().start()
-    before = node.controller.state.version
+    before = node.metadata.version
     outcomes = node.create(NewTopic("orders", 2), NewTopic("a b"), validate_only=True)
     assert errors(outcomes) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
     assert outcomes[0].partition_count == 2
-    assert node.controller.state.version == before
+    assert node.metadata.version == before
     assert node.partition("orders", 0) is None
 
 
@@ -142,7 +143,7 @@ def test_each_topic_of_a_request_gets_its_own_result() -> None:
         ErrorCode.INVALID_CONFIG,
         ErrorCode.NONE,
     ]
-    assert sorted(node.controller.state.topics) == ["a", "f"]
+    assert sorted(node.metadata.topics) == ["a", "f"]
 
 
 def test_the_settings_of_a_topic_apply_to_its_log() -> None:
@@ -183,7 +184,7 @@ def test_new_partitions_are_writable_when_the_reply_is_sent() -> None:
     heard: list[Outcome] = []
     request = [CreatePartitions("orders", 3)]
     node.controller.create_partitions(request, heard.extend, validate_only=True)
-    assert node.controller.state.partition_count("orders") == 1
+    assert node.metadata.partition_count("orders") == 1
     node.controller.create_partitions(request, heard.extend, validate_only=False)
     assert errors(heard) == [ErrorCode.NONE, ErrorCode.NONE]
     partition = node.partition("orders", 2)
@@ -199,8 +200,8 @@ def test_every_topic_and_its_records_survive_a_restart() -> None:
     node.made("orders", 2, retention_ms="-1")
     node.fill("orders", 3, 1)
     again = node.restarted()
-    assert again.controller.state.topics == node.controller.state.topics
-    assert again.controller.state.settings == node.controller.state.settings
+    assert again.metadata.topics == node.metadata.topics
+    assert again.metadata.settings == node.metadata.settings
     partition = again.partition("orders", 1)
     assert partition is not None
     assert partition.log_end_offset == 3
@@ -212,11 +213,11 @@ def test_an_unclean_start_raises_every_leader_epoch() -> None:
     node = StubNode().start()
     node.made("orders", 2)
     again = node.restarted(clean=False)
-    assert [p.leader_epoch for p in again.controller.state.topics["orders"].partitions] == [1, 1]
+    assert [p.leader_epoch for p in again.metadata.topics["orders"].partitions] == [1, 1]
     partition = again.partition("orders", 1)
     assert partition is not None
     assert partition.leader_epoch == 1
-    assert again.restarted().controller.state.topics["orders"].partitions[0].leader_epoch == 1
+    assert again.restarted().metadata.topics["orders"].partitions[0].leader_epoch == 1
 
 
 def test_a_broker_with_a_new_address_is_registered_there() -> None:
@@ -224,14 +225,14 @@ def test_a_broker_with_a_new_address_is_registered_there() -> None:
     node.stop()
     again = StubNode(disk=node.disk, randomness=node.randomness)
     again.start(port=2)
-    endpoint = again.controller.state.endpoint(1)
+    endpoint = again.metadata.endpoint(1)
     assert endpoint is not None
     assert endpoint.port == 2
 
 
 def test_a_changed_number_of_internal_partitions_is_refused() -> None:
     node = StubNode({"offsets.topic.num.partitions": "3"}).start()
-    node.controller.ensure_internal("__consumer_offsets")
+    node.services.internal_topics.ensure("__consumer_offsets")
     with pytest.raises(ConfigError, match=r"is 4.*has 3.*offsets\.topic\.num\.partitions=3"):
         node.restarted(offsets_topic_num_partitions="4")
 
@@ -258,9 +259,9 @@ def test_a_log_without_a_topic_is_set_aside() -> None:
 )
 def test_an_internal_topic_is_created_on_first_use(name: str, setting: str) -> None:
     node = StubNode({setting: "3"}).start()
-    node.controller.ensure_internal(name)
-    node.controller.ensure_internal(name)
-    topic = node.controller.state.topics[name]
+    node.services.internal_topics.ensure(name)
+    node.services.internal_topics.ensure(name)
+    topic = node.metadata.topics[name]
     assert len(topic.partitions) == 3
     partition = node.partition(name, 2)
     assert partition is not None
@@ -270,11 +271,11 @@ def test_an_internal_topic_is_created_on_first_use(name: str, setting: str) -> N
 
 def test_coordinators_load_their_new_partitions_once() -> None:
     node = StubNode({"offsets.topic.num.partitions": "2"}).start()
-    node.controller.ensure_internal("__consumer_offsets")
+    node.services.internal_topics.ensure("__consumer_offsets")
     assert node.groups.loaded == [0, 1]
     assert node.transactions.loaded == []
-    # At a start the node loads them once everything is open.
-    assert node.restarted().groups.loaded == []
+    # At a start they are loaded when everything is open.
+    assert node.restarted().groups.loaded == [0, 1]
 
 
 def test_an_internal_topic_always_has_the_partition_count_of_its_setting() -> None:
@@ -284,12 +285,12 @@ def test_an_internal_topic_always_has_the_partition_count_of_its_setting() -> No
     )
     assert errors(outcomes) == [ErrorCode.INVALID_PARTITIONS] * 2
     assert errors(node.create("__consumer_offsets")) == [ErrorCode.NONE]
-    assert node.controller.state.partition_count("__consumer_offsets") == 3
+    assert node.metadata.partition_count("__consumer_offsets") == 3
 
 
 def test_a_small_segment_of_an_internal_topic_is_allowed() -> None:
     node = StubNode({"transaction.state.log.segment.bytes": "1000"}).start()
-    node.controller.ensure_internal("__transaction_state")
+    node.services.internal_topics.ensure("__transaction_state")
     partition = node.partition("__transaction_state", 0)
     assert partition is not None
     assert partition.log.config.segment_bytes == 1000
@@ -334,14 +335,14 @@ def test_a_changed_broker_setting_applies_to_every_topic_and_survives_a_restart(
 def allocate(node: StubNode, count: int) -> list[int | None]:
     heard: list[int | None] = []
     for _ in range(count):
-        node.controller.allocate_producer_id(heard.append)
+        node.producer_ids.allocate(heard.append)
     return heard
 
 
 def test_producer_ids_continue_from_block_to_block() -> None:
     node = StubNode().start()
     assert allocate(node, 1002) == list(range(1002))
-    assert node.controller.state.next_producer_id == 2000
+    assert node.metadata.next_producer_id == 2000
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -356,15 +357,15 @@ def test_a_restart_never_reuses_a_producer_id(clean: bool) -> None:
 def test_a_block_is_durable_before_its_first_id_is_given_out() -> None:
     node = StubNode({"durability": "fsync"}).start()
     heard: list[int | None] = []
-    node.controller.allocate_producer_id(heard.append)
-    node.controller.allocate_producer_id(heard.append)
+    node.producer_ids.allocate(heard.append)
+    node.producer_ids.allocate(heard.append)
     assert heard == []
     node.sync()
     assert heard == [0, 1]
     node.disk.crash()
     node.partitions.by_name.clear()
     again = node.restarted(clean=False)
-    again.controller.allocate_producer_id(heard.append)
+    again.producer_ids.allocate(heard.append)
     again.sync()
     assert heard == [0, 1, 1000]
 
@@ -373,7 +374,7 @@ def test_more_requests_may_wait_for_a_block_than_it_has_ids() -> None:
     node = StubNode({"durability": "fsync"}).start()
     heard: list[int | None] = []
     for _ in range(2001):
-        node.controller.allocate_producer_id(heard.append)
+        node.producer_ids.allocate(heard.append)
     for _ in range(3):
         node.sync()
     assert heard == list(range(2001))
@@ -386,7 +387,7 @@ def test_a_topic_is_not_writable_before_it_is_durable() -> None:
     node = StubNode({"durability": "fsync"}).start()
     heard: list[Outcome] = []
     node.controller.create([NewTopic("orders", 1)], heard.extend, validate_only=False)
-    assert "orders" in node.controller.state.topics
+    assert "orders" in node.metadata.topics
     assert node.partition("orders", 0) is None
     assert heard == []
     node.sync()
@@ -401,10 +402,10 @@ def test_acknowledged_changes_survive_a_loss_of_power() -> None:
     node.disk.crash()
     node.partitions.by_name.clear()
     again = node.restarted(clean=False)
-    assert sorted(again.controller.state.topics) == ["kept"]
-    assert again.controller.cluster_id == node.controller.cluster_id
-    assert again.controller.state.settings_of(2, "kept") == {"retention.ms": "5"}
-    assert again.controller.state.topics["kept"].partitions[0].leader_epoch == 1
+    assert sorted(again.metadata.topics) == ["kept"]
+    assert again.follower.cluster_id == node.follower.cluster_id
+    assert again.metadata.settings_of(2, "kept") == {"retention.ms": "5"}
+    assert again.metadata.topics["kept"].partitions[0].leader_epoch == 1
 
 
 def test_a_recreated_topic_waits_until_the_deletion_is_durable() -> None:
@@ -462,7 +463,7 @@ def test_after_a_stop_during_a_creation_the_next_start_opens_all_partitions() ->
     node = StubNode().start()
     heard: list[Outcome] = []
     node.controller.create([NewTopic("wide", 250)], heard.extend, validate_only=False)
-    node.controller.stop()
+    node.halt()
     while node.turn():
         pass
     assert heard == []
@@ -483,15 +484,15 @@ def test_a_topic_deleted_before_it_is_durable_is_never_opened() -> None:
 def test_on_a_full_disk_changes_are_refused_and_nothing_changes() -> None:
     node = StubNode().start()
     node.made("orders")
-    before = node.controller.state.version
+    before = node.metadata.version
     node.disk.fill()
     heard: list[Outcome] = []
     node.controller.delete(["orders"], heard.extend)
     assert errors([*node.create("more"), *heard]) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     assert allocate(node, 1) == [None]
     with pytest.raises(StorageError):
-        node.controller.ensure_internal("__consumer_offsets")
-    assert node.controller.state.version == before
+        node.services.internal_topics.ensure("__consumer_offsets")
+    assert node.metadata.version == before
     node.disk.empty()
     assert errors(node.create("more")) == [ErrorCode.NONE]
     assert allocate(node, 1) == [0]
@@ -499,28 +500,28 @@ def test_on_a_full_disk_changes_are_refused_and_nothing_changes() -> None:
 
 def test_a_partition_that_could_not_be_opened_is_retried() -> None:
     node = StubNode().start()
-    node.refuse_to_open = True
+    node.store.is_refusing = True
     node.made("orders", 2)
     assert node.partition("orders", 0) is None
-    assert len(node.timers) == 1
-    node.fire_timers()
+    assert len(node.runtime.timers) == 1
+    node.runtime.fire_timers()
     assert node.partition("orders", 0) is None
-    node.refuse_to_open = False
-    node.fire_timers()
+    node.store.is_refusing = False
+    node.runtime.fire_timers()
     assert node.partition("orders", 0) is not None
     assert node.partition("orders", 1) is not None
-    assert node.timers == []
+    assert node.runtime.timers == []
 
 
 def test_a_partition_that_could_not_be_opened_is_not_retried_after_its_topic_is_deleted() -> None:
     node = StubNode().start()
-    node.refuse_to_open = True
+    node.store.is_refusing = True
     node.made("orders")
     node.controller.delete(["orders"], lambda _: None)
-    node.refuse_to_open = False
-    node.fire_timers()
+    node.store.is_refusing = False
+    node.runtime.fire_timers()
     assert node.partition("orders", 0) is None
-    assert node.timers == []
+    assert node.runtime.timers == []
 
 
 def test_many_partitions_are_opened_over_several_turns() -> None:
@@ -550,10 +551,10 @@ def test_a_topic_may_be_deleted_while_it_is_being_opened() -> None:
 
 def test_a_broker_that_is_not_the_controller_refuses_changes() -> None:
     node = StubNode().start()
-    node.controller.controller_id = 2
+    node.follower.controller_id = 2
     (outcome,) = node.create("orders")
     assert outcome.error is ErrorCode.NOT_CONTROLLER
-    assert node.controller.state.topics == {}
+    assert node.metadata.topics == {}
 
 
 def test_raised_leader_epochs_apply_to_open_partitions() -> None:
@@ -582,8 +583,8 @@ def test_a_request_for_many_topics_is_decided_over_several_turns() -> None:
     heard: list[Outcome] = []
     wanted = [NewTopic(f"wide-{number}", 600) for number in range(4)]
     node.controller.create(wanted, heard.extend, validate_only=False)
-    assert "wide-3" not in node.controller.state.topics
-    node.controller.delete(["wide-0"], heard.extend)  # Before it is opened.
+    assert "wide-3" not in node.metadata.topics
+    node.controller.delete(["wide-0"], heard.extend)  # Before it was opened.
     node.controller.create([NewTopic("wide-3", 1)], heard.extend, validate_only=False)
     while node.turn():
         pass
@@ -618,13 +619,13 @@ def turn_all(node: StubNode) -> None:
 def test_a_large_change_becomes_visible_all_at_once(is_grown: bool) -> None:
     node = StubNode().start()
     heard = begin_large(node, is_grown)
-    counts = {node.controller.state.partition_count("wide")}
+    counts = {node.metadata.partition_count("wide")}
     while node.turn():
-        counts.add(node.controller.state.partition_count("wide"))
+        counts.add(node.metadata.partition_count("wide"))
     assert counts == ({1, 3001} if is_grown else {0, 3000})
     assert errors(heard) == [ErrorCode.NONE]
     again = node.restarted(clean=False)
-    assert again.controller.state.partition_count("wide") == max(counts)
+    assert again.metadata.partition_count("wide") == max(counts)
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5])
@@ -638,7 +639,7 @@ def test_a_large_topic_is_refused_if_another_request_takes_its_name(turns: int) 
     turn_all(node)
     assert errors(other) == [ErrorCode.NONE]
     assert errors(heard) == [ErrorCode.TOPIC_ALREADY_EXISTS]
-    assert node.controller.state.partition_count("wide") == 2
+    assert node.metadata.partition_count("wide") == 2
 
 
 def test_a_large_topic_waits_for_the_removal_of_a_short_lived_topic_of_the_same_name() -> None:
@@ -649,13 +650,13 @@ def test_a_large_topic_waits_for_the_removal_of_a_short_lived_topic_of_the_same_
     node.sync()
     node.controller.delete(["wide"], gone.extend)
     turn_all(node)
-    assert "wide" not in node.controller.state.topics
+    assert "wide" not in node.metadata.topics
     for _ in range(4):
         node.sync()
         turn_all(node)
     assert errors(gone) == [ErrorCode.NONE] * 2
     assert errors(heard) == [ErrorCode.NONE]
-    assert node.controller.state.partition_count("wide") == 3000
+    assert node.metadata.partition_count("wide") == 3000
 
 
 def test_partitions_for_a_topic_deleted_meanwhile_are_refused() -> None:
@@ -670,7 +671,7 @@ def test_a_large_change_is_not_delayed_forever_by_others() -> None:
     node = StubNode().start()
     heard = begin_large(node, is_grown=False)
     number = 0
-    while "wide" not in node.controller.state.topics:
+    while "wide" not in node.metadata.topics:
         number += 1
         assert number < 1_000
         node.controller.create([NewTopic(f"t{number}", 1)], lambda _: None, validate_only=False)
@@ -682,10 +683,10 @@ def test_a_large_change_is_not_delayed_forever_by_others() -> None:
 def test_a_stop_while_a_large_change_is_encoded_writes_nothing() -> None:
     node = StubNode().start()
     heard = begin_large(node, is_grown=False)
-    node.controller.stop()
+    node.halt()
     turn_all(node)
     assert heard == []
-    assert "wide" not in node.restarted().controller.state.topics
+    assert "wide" not in node.restarted().metadata.topics
 
 
 def test_on_a_full_disk_a_large_change_is_refused() -> None:
@@ -694,4 +695,4 @@ def test_on_a_full_disk_a_large_change_is_refused() -> None:
     node.disk.fill()
     turn_all(node)
     assert errors(heard) == [ErrorCode.KAFKA_STORAGE_ERROR]
-    assert "wide" not in node.controller.state.topics
+    assert "wide" not in node.metadata.topics

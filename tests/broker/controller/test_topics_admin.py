@@ -82,7 +82,7 @@ def test_a_topic_is_created(version: int) -> None:
         assert (settings["retention.ms"].value, settings["retention.ms"].config_source) == ("5", 1)
         assert settings["cleanup.policy"].config_source == 5
     if version >= 7:
-        assert result.topic_id == node.controller.state.topic_id("orders")
+        assert result.topic_id == node.metadata.topic_id("orders")
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
@@ -117,7 +117,7 @@ def test_an_invalid_topic_gets_kafkas_error(wanted: CreatableTopic, error: Error
         (result,) = create(node, wanted, validate_only=validate_only)
         assert result.error_code == error
         assert result.error_message
-    assert node.controller.state.topics == {}
+    assert node.metadata.topics == {}
 
 
 def test_a_manual_assignment_is_accepted() -> None:
@@ -133,14 +133,14 @@ def test_a_topic_listed_twice_is_not_created() -> None:
         ("twice", ErrorCode.INVALID_REQUEST),
         ("once", ErrorCode.NONE),
     ]
-    assert list(node.controller.state.topics) == ["once"]
+    assert list(node.metadata.topics) == ["once"]
 
 
 def test_validation_gets_the_same_reply_as_creation() -> None:
     node = StubNode().start()
     (result,) = create(node, topic(partitions=4, retention_ms="9"), validate_only=True)
     assert (result.error_code, result.num_partitions, len(result.configs)) == (0, 4, 33)
-    assert node.controller.state.topics == {}
+    assert node.metadata.topics == {}
 
 
 def test_creating_a_topic_needs_permission() -> None:
@@ -170,7 +170,7 @@ def delete(node: StubNode, *names: str, version: int = 6) -> Any:
 def test_topics_are_deleted_by_name(version: int) -> None:
     node = StubNode().start()
     node.made("orders")
-    topic_id = node.controller.state.topic_id("orders")
+    topic_id = node.metadata.topic_id("orders")
     deleted, absent = delete(node, "orders", "absent", version=version)
     assert (deleted.name, deleted.error_code) == ("orders", ErrorCode.NONE)
     assert absent.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -178,13 +178,13 @@ def test_topics_are_deleted_by_name(version: int) -> None:
         assert (deleted.error_message, bool(absent.error_message)) == (None, True)
     if version >= 6:
         assert deleted.topic_id == topic_id
-    assert node.controller.state.topics == {}
+    assert node.metadata.topics == {}
 
 
 def test_topics_are_deleted_by_id() -> None:
     node = StubNode().start()
     node.made("orders")
-    known = node.controller.state.topic_id("orders") or b""
+    known = node.metadata.topic_id("orders") or b""
     states = [DeleteTopicState(name=None, topic_id=each) for each in (known, b"?" * 16)]
     request = DeleteTopicsRequest(topics=states)
     results = node.ask(ApiKey.DELETE_TOPICS, request).responses
@@ -197,7 +197,7 @@ def test_topics_are_deleted_by_id() -> None:
 def test_a_topic_is_deleted_by_either_name_or_id_and_listed_once() -> None:
     node = StubNode().start()
     node.made("orders")
-    known = node.controller.state.topic_id("orders") or b""
+    known = node.metadata.topic_id("orders") or b""
     for states in (
         [DeleteTopicState(name="orders", topic_id=known)],
         [DeleteTopicState(name=None)],
@@ -207,13 +207,13 @@ def test_a_topic_is_deleted_by_either_name_or_id_and_listed_once() -> None:
         request = DeleteTopicsRequest(topics=states)
         (result,) = node.ask(ApiKey.DELETE_TOPICS, request).responses
         assert result.error_code == ErrorCode.INVALID_REQUEST
-    assert "orders" in node.controller.state.topics
+    assert "orders" in node.metadata.topics
 
 
 def test_a_topic_listed_by_name_and_by_id_is_reported_with_its_id() -> None:
     node = StubNode().start()
     node.made("orders")
-    known = node.controller.state.topic_id("orders") or b""
+    known = node.metadata.topic_id("orders") or b""
     states = [DeleteTopicState(name="orders"), DeleteTopicState(name=None, topic_id=known)]
     (result,) = node.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=states)).responses
     assert (result.name, result.topic_id) == ("orders", known)
@@ -221,7 +221,7 @@ def test_a_topic_listed_by_name_and_by_id_is_reported_with_its_id() -> None:
 
 def test_internal_topics_are_not_deleted() -> None:
     node = StubNode().start()
-    node.controller.ensure_internal("__consumer_offsets")
+    node.services.internal_topics.ensure("__consumer_offsets")
     (result,) = delete(node, "__consumer_offsets")
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
@@ -235,7 +235,7 @@ def test_deletion_can_be_disabled(version: int, error: ErrorCode) -> None:
     node.made("orders")
     (result,) = delete(node, "orders", version=version)
     assert result.error_code == error
-    assert "orders" in node.controller.state.topics
+    assert "orders" in node.metadata.topics
 
 
 def test_deleting_a_topic_needs_permission() -> None:
@@ -246,7 +246,7 @@ def test_deleting_a_topic_needs_permission() -> None:
     seen, unseen = delete(node, "seen", "unseen")
     assert seen.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert unseen.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert len(node.controller.state.topics) == 2
+    assert len(node.metadata.topics) == 2
 
 
 # -- CreatePartitions
@@ -305,7 +305,7 @@ def test_partitions_that_cannot_be_added_are_refused(
         (result,) = add_partitions(node, (name, count, nodes), validate_only=validate_only)
         assert result.error_code == error
         assert result.error_message
-    assert node.controller.state.partition_count("orders") == 2
+    assert node.metadata.partition_count("orders") == 2
 
 
 def test_a_topic_listed_twice_gets_no_partitions() -> None:
@@ -313,7 +313,7 @@ def test_a_topic_listed_twice_gets_no_partitions() -> None:
     node.made("orders", 2)
     (result,) = add_partitions(node, ("orders", 3, None), ("orders", 4, None))
     assert result.error_code == ErrorCode.INVALID_REQUEST
-    assert node.controller.state.partition_count("orders") == 2
+    assert node.metadata.partition_count("orders") == 2
 
 
 def test_adding_partitions_needs_permission() -> None:
@@ -380,7 +380,7 @@ def test_records_of_a_compacted_topic_cannot_be_deleted(policy: str, error: Erro
 
 def test_records_of_an_internal_topic_cannot_be_deleted() -> None:
     node = StubNode().start()
-    node.controller.ensure_internal("__consumer_offsets")
+    node.services.internal_topics.ensure("__consumer_offsets")
     assert delete_records(node, 0, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 

@@ -47,7 +47,7 @@ def churn(node: StubNode, times: int) -> None:
 
 def shape(node: StubNode) -> dict[str, tuple[bytes, int]]:
     """Without leader epochs: a start after a crash raises them."""
-    topics = node.controller.state.topics.values()
+    topics = node.metadata.topics.values()
     return {topic.name: (topic.topic_id, len(topic.partitions)) for topic in topics}
 
 
@@ -65,17 +65,17 @@ def test_a_checkpoint_replaces_a_long_history_with_the_same_state(
     node.made("orders", 3, retention_ms="5")
     churn(node, 30)
     assert len(checkpoints(node)) == 1
-    metadata_log = node.controller._metadata_log
+    metadata_log = node.log.partition
     assert metadata_log.log_end_offset - metadata_log.log_start_offset < 40
     if not clean:
         node.disk.kill()
     again = node.restarted(clean=clean)
-    assert sorted(again.controller.state.topics) == ["orders"]
-    assert again.controller.state.topic_id("orders") == node.controller.state.topic_id("orders")
-    assert again.controller.state.settings == node.controller.state.settings
+    assert sorted(again.metadata.topics) == ["orders"]
+    assert again.metadata.topic_id("orders") == node.metadata.topic_id("orders")
+    assert again.metadata.settings == node.metadata.settings
     churn(again, 30)
     assert len(checkpoints(again)) == 1
-    assert sorted(again.restarted().controller.state.topics) == ["orders"]
+    assert sorted(again.restarted().metadata.topics) == ["orders"]
 
 
 @pytest.mark.usefixtures("short_history")
@@ -92,7 +92,7 @@ def test_a_loss_of_power_around_a_checkpoint_loses_nothing_acknowledged() -> Non
         node.disk.crash()
         node.partitions.by_name.clear()
         again = StubNode(node.config.static, disk=node.disk, randomness=node.randomness).start()
-        assert set(made) <= set(again.controller.state.topics)
+        assert set(made) <= set(again.metadata.topics)
 
 
 @pytest.mark.usefixtures("short_history")
@@ -177,11 +177,11 @@ def test_changes_made_while_a_checkpoint_is_written_are_not_lost(
     for _ in range(steps):
         assert node.background.step()
     assert len(checkpoints(node)) == (steps > 0)
-    assert (node.controller._metadata_log.log_start_offset > 0) == (steps == 2)
+    assert (node.log.partition.log_start_offset > 0) == (steps == 2)
     node.disk.kill()
     again = node.restarted(clean=False)
     assert shape(again) == shape(node)
-    assert again.controller.state.settings == node.controller.state.settings
+    assert again.metadata.settings == node.metadata.settings
     churn(again, 30)
     assert len(checkpoints(again)) == 1
 
@@ -202,7 +202,7 @@ def test_a_checkpoint_has_the_state_at_its_offset() -> None:
 
 def test_retention_never_removes_metadata_records() -> None:
     node = StubNode().start()
-    assert node.controller._metadata_log.log.config == METADATA_LOG_CONFIG
+    assert node.log.partition.log.config == METADATA_LOG_CONFIG
     assert METADATA_LOG_CONFIG.retention_ms == -1
     assert METADATA_LOG_CONFIG.retention_bytes == -1
     assert not METADATA_LOG_CONFIG.cleanup_policy
@@ -241,8 +241,8 @@ def test_checkpoint_files_have_kafkas_names() -> None:
 def test_a_thousand_partitions_fit_into_a_checkpoint() -> None:
     node = StubNode().start()
     node.made("wide", 1000)
-    data = encode_checkpoint(snapshot(node.controller.state), timestamp_ms=1, epoch=0)
+    data = encode_checkpoint(snapshot(node.metadata), timestamp_ms=1, epoch=0)
     state = MetadataState()
     for record in decode_checkpoint(data):
         apply(state, record)
-    assert state == node.controller.state
+    assert state == node.metadata

@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker import turns
-from fencepost.broker.controller.controller import NewTopic
+from fencepost.broker.controller.new_topics import NewTopic
 from fencepost.broker.handlers import describe_configs, incremental_alter_configs
 from fencepost.broker.waiting import Parked
 from fencepost.wire.apis import ApiKey
@@ -87,7 +87,7 @@ def node() -> StubNode:
 
 
 def own(node: StubNode) -> dict[str, str]:
-    return dict(node.controller.state.settings_of(TOPIC, "orders"))
+    return dict(node.metadata.settings_of(TOPIC, "orders"))
 
 
 # -- DescribeConfigs
@@ -321,7 +321,7 @@ def test_only_dynamic_broker_settings_can_be_changed(
     node: StubNode, name: str, change: tuple[str, int, str], error: ErrorCode
 ) -> None:
     assert alter(node, change, name=name, kind=BROKER) is error
-    assert bool(node.controller.state.settings_of(BROKER, name)) == (error is ErrorCode.NONE)
+    assert bool(node.metadata.settings_of(BROKER, name)) == (error is ErrorCode.NONE)
 
 
 def test_a_resource_listed_twice_is_not_changed(node: StubNode) -> None:
@@ -384,12 +384,12 @@ def test_many_resources_are_altered_over_several_turns_of_the_loop(
     released: list[bool] = []
     parked.when_answered(heard.append)
     parked.when_released(lambda: released.append(True))
-    assert parked.holds_followers, "later requests must not take effect first"
-    assert "retention.ms" not in node.controller.state.settings_of(TOPIC, "audit")
+    assert parked.holds_followers, "what comes behind it must not take effect before it has"
+    assert "retention.ms" not in node.metadata.settings_of(TOPIC, "audit")
     while node.turn():
         pass
     assert released == [True]
-    assert node.controller.state.settings_of(TOPIC, "audit") == {"retention.ms": "5"}
+    assert node.metadata.settings_of(TOPIC, "audit") == {"retention.ms": "5"}
     if durability == "fsync":
         assert heard == [], "no reply before the change is durable"
         node.sync()

@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.authorization import NOT_REQUESTED
-from fencepost.broker.controller.controller import NewTopic
+from fencepost.broker.controller.new_topics import NewTopic
 from fencepost.broker.handlers import metadata as metadata_handler
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.apply import apply
@@ -60,12 +60,12 @@ def test_all_topics_are_returned_with_their_leaders(version: int) -> None:
             assert partition.offline_replicas == []
             assert partition.leader_epoch == (0 if version >= 7 else -1)
         if version >= 10:
-            assert topic.topic_id == node.controller.state.topic_id(topic.name)
+            assert topic.topic_id == node.metadata.topic_id(topic.name)
     if version >= 1:
         assert reply.controller_id == 1
         assert broker.rack == "r1"
     if version >= 2:
-        assert reply.cluster_id == node.controller.cluster_id
+        assert reply.cluster_id == node.follower.cluster_id
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS[1:])
@@ -109,7 +109,7 @@ def test_auto_creation_needs_both_client_and_broker_to_allow_it(config: str, aut
     (topic,) = metadata(node, "new", auto=auto).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert topic.name == "new"
-    assert node.controller.state.topics == {}
+    assert node.metadata.topics == {}
 
 
 def test_before_version_4_a_client_cannot_disable_auto_creation() -> None:
@@ -126,7 +126,7 @@ def test_an_illegal_name_gets_an_error_with_and_without_auto_creation(
     node = StubNode().start()
     (topic,) = metadata(node, name, auto=auto).topics
     assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert node.controller.state.topics == {}
+    assert node.metadata.topics == {}
 
 
 def test_a_colliding_name_gets_an_error() -> None:
@@ -153,7 +153,7 @@ def test_an_internal_topic_is_created_with_its_own_settings() -> None:
 def test_a_topic_may_be_requested_by_its_id(version: int) -> None:
     node = StubNode().start()
     node.made("a")
-    topic_id = node.controller.state.topic_id("a")
+    topic_id = node.metadata.topic_id("a")
     assert topic_id is not None
     unknown = bytes(15) + b"\x07"
     topics = [MetadataRequestTopic(name=None, topic_id=each) for each in (topic_id, unknown)]
@@ -167,7 +167,7 @@ def test_names_are_ignored_if_there_are_ids() -> None:
     node = StubNode().start()
     node.made("a")
     node.made("b")
-    topic_id = node.controller.state.topic_id("a")
+    topic_id = node.metadata.topic_id("a")
     assert topic_id is not None
     topics = [
         MetadataRequestTopic(name="b", topic_id=topic_id),
@@ -176,7 +176,7 @@ def test_names_are_ignored_if_there_are_ids() -> None:
     ]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=True)
     assert [topic.name for topic in node.ask(ApiKey.METADATA, request).topics] == ["a"]
-    assert "c" not in node.controller.state.topics
+    assert "c" not in node.metadata.topics
 
 
 def test_authorized_operations_are_returned_for_a_missing_topic() -> None:
@@ -192,7 +192,7 @@ def test_an_id_before_version_12_is_refused(version: int) -> None:
     topics = [MetadataRequestTopic(name="a", topic_id=b"x" * 16)]
     (topic,) = node.ask(ApiKey.METADATA, MetadataRequest(topics=topics), version).topics
     assert topic.error_code == ErrorCode.INVALID_REQUEST
-    assert node.controller.state.topics == {}
+    assert node.metadata.topics == {}
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS[8:])
@@ -222,9 +222,7 @@ def test_topics_without_describe_permission_are_hidden() -> None:
     (topic,) = metadata(node, "secret").topics
     assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert topic.partitions == []
-    by_id = MetadataRequestTopic(
-        name=None, topic_id=node.controller.state.topic_id("secret") or b""
-    )
+    by_id = MetadataRequestTopic(name=None, topic_id=node.metadata.topic_id("secret") or b"")
     (topic,) = node.ask(ApiKey.METADATA, MetadataRequest(topics=[by_id])).topics
     assert (topic.name, topic.error_code) == (None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     (topic,) = metadata(node, "a", include_topic_authorized_operations=True).topics
@@ -254,7 +252,7 @@ def test_every_change_is_seen_by_the_next_request() -> None:
     node.made("a", 5)
     assert len(metadata(node, "a").topics[0].partitions) == 5
     closed = node.partitions.by_name.popitem()[0]
-    node.controller.partitions_changed("a")
+    node.follower.partitions_changed("a")
     partition = metadata(node, "a").topics[0].partitions[closed.partition]
     assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -264,14 +262,14 @@ def test_a_partition_on_another_broker_is_listed_while_that_broker_is_live() -> 
     other = RegisterBrokerRecord(
         broker_id=2, fenced=False, end_points=[BrokerEndpoint(name="P", host="h", port=2)]
     )
-    apply(node.controller.state, other)
+    apply(node.metadata, other)
     node.create(NewTopic("a", assignments=[(0, [2])]))
     assert node.partition("a", 0) is None
     reply = metadata(node, "a")
     assert [broker.node_id for broker in reply.brokers] == [1, 2]
     assert reply.topics[0].partitions[0].leader_id == 2
-    apply(node.controller.state, RegisterBrokerRecord(broker_id=2, fenced=True))
-    node.controller.partitions_changed("a")
+    apply(node.metadata, RegisterBrokerRecord(broker_id=2, fenced=True))
+    node.follower.partitions_changed("a")
     (partition,) = metadata(node, "a").topics[0].partitions
     assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -287,7 +285,7 @@ def test_the_cluster_is_described(version: int) -> None:
         DescribeClusterRequest(include_cluster_authorized_operations=True),
         version,
     )
-    assert (reply.error_code, reply.cluster_id) == (ErrorCode.NONE, node.controller.cluster_id)
+    assert (reply.error_code, reply.cluster_id) == (ErrorCode.NONE, node.follower.cluster_id)
     assert reply.controller_id == 1
     (broker,) = reply.brokers
     assert (broker.broker_id, broker.host, broker.port) == (1, "localhost", 5)
@@ -317,7 +315,7 @@ def test_fenced_brokers_are_listed_on_request() -> None:
     fenced = RegisterBrokerRecord(
         broker_id=2, fenced=True, end_points=[BrokerEndpoint(name="P", host="h", port=2)]
     )
-    apply(node.controller.state, fenced)
+    apply(node.metadata, fenced)
     shown = node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(include_fenced_brokers=True))
     assert [(b.broker_id, b.is_fenced) for b in shown.brokers] == [(1, False), (2, True)]
     hidden = node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest())
@@ -439,7 +437,7 @@ def test_a_description_over_several_turns_shows_the_state_at_its_end() -> None:
     node = StubNode().start()
     for number in range(4):
         node.made(f"wide-{number}", 900)
-    node.controller.shown.clear()
+    node.follower.shown.clear()
     reply = metadata_handler.handle(MetadataRequest(topics=None), node.context())
     assert isinstance(reply, Parked)
     node.controller.delete(["wide-1"], lambda _: None)  # Between two turns.

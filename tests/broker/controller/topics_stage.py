@@ -1,23 +1,30 @@
-"""A node without sockets and a loop: real partitions on a disk in memory, synced by the test."""
+"""A controller and its broker without sockets and a loop: the test runs turns, timers and syncs."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError, SyncError
-from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
 from fencepost.broker.authorization import AllowAll
-from fencepost.broker.context import Context
-from fencepost.broker.controller.controller import Controller, NewTopic, Outcome
+from fencepost.broker.context import Context, Services
+from fencepost.broker.controller.controller import Controller, Outcome
+from fencepost.broker.controller.metadata_log import MetadataLog
+from fencepost.broker.controller.new_topics import NewTopic
+from fencepost.broker.coordinators import Coordinators
+from fencepost.broker.local_partitions import LocalPartitions
+from fencepost.broker.metadata.effects import MetadataEffects
+from fencepost.broker.metadata.follower import MetadataFollower
+from fencepost.broker.metadata.internal_topics import InternalTopics
 from fencepost.broker.settings.config import BrokerConfig
+from fencepost.broker.storage.identity import load_identity
 from fencepost.broker.storage.layout import Layout
+from fencepost.broker.storage.partition_store import PartitionStore
+from fencepost.broker.transactions.producer_ids import ProducerIds
 from fencepost.broker.waiting import Parked
-from fencepost.log.config import LogConfig
-from fencepost.log.opening import open_log
-from fencepost.partition.partition import Partition
+from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.simulation.disk import UnsyncedDisk
 from fencepost.wire.apis import API
 from fencepost.wire.codec import (
@@ -30,10 +37,13 @@ from fencepost.wire.codec import (
 from tests.partition.conftest import retain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+    from fencepost.base.ids import TopicPartition
     from fencepost.broker.authorization import Authorizer
-    from fencepost.broker.node import Node
+    from fencepost.broker.housekeeping import Housekeeping
+    from fencepost.log.config import LogConfig
+    from fencepost.partition.partition import Partition
     from fencepost.wire.apis import ApiKey
 
 NOW_MS = 1_700_000_000_000
@@ -71,19 +81,82 @@ class Coordinator:
     def when_durable(self, callback: Callable[[], None]) -> None:
         callback()
 
-    def load(self, index: int, partition: Partition) -> None:
+    def load(self, index: int, partition: Partition, *, held: bool) -> None:
+        assert not held
         self.loaded.append(index)
 
 
-class StubPartitions:
-    def __init__(self, fsync: bool) -> None:
-        self.fsync = fsync
-        self.by_name: dict[TopicPartition, Partition] = {}
-
-
 class StubFlusher:
-    def written(self, partition: Partition) -> None:
-        """The disk never loses power, so nothing is flushed."""
+    """A disk that never loses power needs nothing."""
+
+    def written(self, partition: Partition) -> None: ...
+
+    def sealed(self, partition: Partition) -> None: ...
+
+
+class StubRemoval:
+    """Leaves the folders of deleted partitions where they are."""
+
+    def add(self, folders: Iterable[str]) -> None: ...
+
+
+class StageStore(PartitionStore):
+    """A store that refuses to open partitions when the test says so."""
+
+    is_refusing = False
+
+    def open(
+        self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
+    ) -> Partition:
+        if self.is_refusing:
+            raise StorageError("no room")
+        return super().open(name, topic_id, leader_epoch, config)
+
+
+class StageRuntime:
+    """Turns and timers that the test runs, and syncs that it decides on."""
+
+    def __init__(self, disk: UnsyncedDisk, *, fsync: bool) -> None:
+        self.disk = disk
+        self.clock = Clock()
+        self._fsync = fsync
+        self.timers: list[Callable[[], None]] = []
+        self._next_turns: list[Callable[[], None]] = []
+        self._waiting: list[tuple[Partition, int, Callable[[], None]]] = []
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> None:
+        (self.timers if delay_ms else self._next_turns).append(callback)
+
+    def when_durable(
+        self, partition: Partition, end_offset: int, callback: Callable[[], None]
+    ) -> None:
+        if not self._fsync or partition.high_watermark >= end_offset:
+            callback()
+        else:
+            self._waiting.append((partition, end_offset, callback))
+
+    def turn(self) -> bool:
+        """One turn of the loop; False when there was nothing to do in it."""
+        turns, self._next_turns = self._next_turns, []
+        for callback in turns:
+            callback()
+        return bool(turns)
+
+    def fire_timers(self) -> None:
+        """The time of every timer has come."""
+        timers, self.timers = self.timers, []
+        for callback in timers:
+            callback()
+
+    def sync(self) -> None:
+        """The disk has everything; whoever waited goes on."""
+        waiting, self._waiting = self._waiting, []
+        for partition, end_offset, _ in waiting:
+            durable = partition.log.sync()
+            assert durable >= end_offset
+            partition.advance_high_watermark(durable)
+        for _, _, callback in waiting:
+            callback()
 
 
 class StubBackground:
@@ -130,7 +203,12 @@ class StubHousekeeping:
 
 
 class StubNode:
-    """The parts of a node that `Controller` and its handlers use."""
+    """The controller and a broker that follows it; the coordinators only record their calls."""
+
+    groups: Any
+    transactions: Any
+    markers: Any = None
+    runtime: Any
 
     def __init__(
         self,
@@ -141,37 +219,89 @@ class StubNode:
         authorizer: Authorizer | None = None,
     ) -> None:
         self.config = BrokerConfig({"log.dirs": "/data", **(settings or {})})
-        self.node_id = self.config.node_id
-        self.clock = Clock()
         self.disk = disk or UnsyncedDisk()
         self.randomness = randomness or CountingRandomness()
-        self.authorizer = authorizer or AllowAll()
+        self.fatal_reasons: list[str] = []
+        self.background = StubBackground(self.fatal_reasons.append)
         self.layout = Layout(self.disk, self.config.data)
-        self.partitions = StubPartitions(fsync=self.config.durability == "fsync")
-        self.housekeeping = StubHousekeeping()
-        self.flusher = StubFlusher()
+        self.partitions = LocalPartitions(
+            fsync=self.config.durability == "fsync", on_fatal=self.fatal_reasons.append
+        )
+        self.runtime = self.new_runtime()
+        flusher: Any = StubFlusher()
+        removal: Any = StubRemoval()
+        background: Any = self.background
+        self.store = StageStore(
+            self.runtime, self.layout, self.partitions, OpenSegments(), flusher, removal
+        )
+        self.follower = MetadataFollower()
+        self.metadata = self.follower.state
+        self.log = MetadataLog(
+            self.runtime, self.layout, self.store, background, flusher, self.follower
+        )
+        self.controller = Controller(
+            self.runtime, self.config, self.randomness, self.layout, self.log, self.follower
+        )
+        self.producer_ids = ProducerIds(self.controller.reserve_block)
+        self.add_coordinators()
+        self.coordinators = Coordinators(
+            self.metadata, self.partitions, self.groups, self.transactions
+        )
+        self.effects = MetadataEffects(
+            self.runtime,
+            self.config,
+            self.follower,
+            self.store,
+            self.partitions,
+            self.groups,
+            self.coordinators,
+            self.fatal_reasons.append,
+        )
+        self.follower.attach(self.effects)
+        unused: Any = None
+        self.services = Services(
+            runtime=self.runtime,
+            config=self.config,
+            authorizer=authorizer or AllowAll(),
+            partitions=self.partitions,
+            batch_opener=unused,
+            replies=unused,
+            layout=self.layout,
+            follower=self.follower,
+            controller=self.controller,
+            internal_topics=InternalTopics(self.metadata, self.controller),
+            groups=self.groups,
+            transactions=self.transactions,
+            markers=self.markers,
+            housekeeping=cast("Housekeeping", StubHousekeeping()),
+        )
+
+    def new_runtime(self) -> Any:
+        return StageRuntime(self.disk, fsync=self.partitions.fsync)
+
+    def add_coordinators(self) -> None:
         self.groups = Coordinator()
         self.transactions = Coordinator()
-        self.fatal_reasons: list[str] = []
-        self.background = StubBackground(self.fatal)
-        self.timers: list[Callable[[], None]] = []
-        self.next_turns: list[Callable[[], None]] = []
-        self.refuse_to_open = False
-        self._waiting: list[tuple[Partition, int, Callable[[], None]]] = []
-        self.controller = Controller(cast("Node", self))
 
-    def start(self, *, host: str = "localhost", port: int = 9092) -> StubNode:
+    def start(self, *, host: str = "localhost", port: int = 9092) -> Self:
         self.layout.load()
+        identity = load_identity(self.disk, self.config.data, self.config.node_id, self.randomness)
+        self.follower.cluster_id = identity.cluster_id
         self.controller.load()
+        self.effects.open_all()
+        if not self.layout.clean:
+            self.controller.raise_epochs_above(self.effects.logged_epochs())
         self.controller.register(host, port)
+        self.coordinators.load_all()
         return self
 
+    def halt(self) -> None:
+        """Ends work that takes several turns, as the first step of a stop."""
+        self.controller.stop()
+        self.effects.stop()
+
     def stop(self, *, clean: bool = True) -> None:
-        for partition in self.partitions.by_name.values():
-            partition.close(clean=clean)
-        if clean:
-            self.layout.save_checkpoints(self.partitions.by_name.values())
-            self.layout.mark_clean()
+        self.store.close_all(clean=clean)
 
     def restarted(self, *, clean: bool = True, **settings: str) -> StubNode:
         """The next run on the same disk."""
@@ -179,82 +309,21 @@ class StubNode:
         given = {**self.config.static, **{k.replace("_", "."): v for k, v in settings.items()}}
         return StubNode(given, disk=self.disk, randomness=self.randomness).start()
 
-    def fatal(self, reason: str) -> None:
-        self.fatal_reasons.append(reason)
-
-    # -- what Node offers
-
     def partition(self, topic: str, index: int) -> Partition | None:
-        return self.partitions.by_name.get(TopicPartition(topic, index))
-
-    def open_partition(
-        self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
-    ) -> Partition:
-        if self.refuse_to_open:
-            raise StorageError("no room")
-        opened = open_log(
-            self.disk,
-            self.layout.claim(name, topic_id),
-            config,
-            now_ms=NOW_MS,
-            clean=self.layout.clean,
-            recovery_point=self.layout.recovery_point(name),
-            log_start_offset=self.layout.log_start_offset(name),
-        )
-        fsync = self.partitions.fsync
-        partition = Partition(name, topic_id, leader_epoch, opened, durable_at_append=not fsync)
-        self.partitions.by_name[name] = partition
-        return partition
-
-    def open_metadata_log(self) -> Partition:
-        name = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
-        return self.open_partition(name, bytes(15) + b"\x01", 0, LogConfig())
-
-    def close_partition(self, name: TopicPartition, *, delete: bool) -> None:
-        partition = self.partitions.by_name.pop(name, None)
-        if partition is not None:
-            partition.close(clean=not delete)
-        if delete:
-            self.layout.delete(name)
-
-    def when_durable(
-        self, partition: Partition, end_offset: int, callback: Callable[[], None]
-    ) -> None:
-        if not self.partitions.fsync or partition.high_watermark >= end_offset:
-            callback()
-        else:
-            self._waiting.append((partition, end_offset, callback))
-
-    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> None:
-        (self.timers if delay_ms else self.next_turns).append(callback)
+        return self.partitions.get(topic, index)
 
     def turn(self) -> bool:
-        """Runs one turn of the loop; False if there was nothing to do."""
-        turns, self.next_turns = self.next_turns, []
-        for callback in turns:
-            callback()
-        return bool(turns)
-
-    def fire_timers(self) -> None:
-        """Fires every timer."""
-        timers, self.timers = self.timers, []
-        for callback in timers:
-            callback()
+        """One turn of the loop; False when there was nothing to do in it."""
+        return bool(self.runtime.turn())
 
     def sync(self) -> None:
-        """Syncs the disk and calls everything that waits for durability."""
-        waiting, self._waiting = self._waiting, []
-        for partition, end_offset, _ in waiting:
-            durable = partition.log.sync()
-            assert durable >= end_offset
-            partition.advance_high_watermark(durable)
-        for _, _, callback in waiting:
-            callback()
+        """The disk has everything; whoever waited goes on."""
+        self.runtime.sync()
 
     # -- for tests
 
     def context(self, version: int = 99) -> Context:
-        return Context(cast("Node", self), version, "test", "127.0.0.1")
+        return Context(self.services, version, "test", "127.0.0.1")
 
     def create(self, *topics: NewTopic | str, validate_only: bool = False) -> list[Outcome]:
         wanted = [NewTopic(each) if isinstance(each, str) else each for each in topics]

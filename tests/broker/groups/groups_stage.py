@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition, coordinator_partition
@@ -14,14 +13,12 @@ from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.transactions.markers import EndMarker, MarkerWriter
 from fencepost.broker.waiting import Parked
 from fencepost.wire.codec import encode_response
-from tests.broker.controller.topics_stage import NOW_MS, StubNode
+from tests.broker.controller.topics_stage import NOW_MS, StageRuntime, StubNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fencepost.broker.local_partitions import LocalPartitions
-    from fencepost.broker.runtime import Runtime
-    from fencepost.coordinator.metadata.state import MetadataState
+    from fencepost.simulation.disk import UnsyncedDisk
     from fencepost.wire.apis import ApiKey
 
 
@@ -68,8 +65,8 @@ class Verifier:
         self.answers_later = False
         self.waiting: list[Callable[[ErrorCode], None]] = []
 
-    def load(self, index: int, partition: object) -> None:
-        """The controller loads partitions of `__transaction_state` too."""
+    def load(self, index: int, partition: object, *, held: bool) -> None:
+        """The broker loads partitions of `__transaction_state` too."""
 
     def verify(
         self,
@@ -88,39 +85,63 @@ class Verifier:
             done(self.error)
 
 
-class GroupNode(StubNode):
-    """A node with the real group coordinator."""
+class HandRuntime(StageRuntime):
+    """Timers that fire in the order of their times, when the test lets time pass."""
 
-    groups: GroupCoordinator  # type: ignore[assignment]
-    transactions: Verifier  # type: ignore[assignment]
     clock: HandClock  # type: ignore[assignment]
 
-    def __init__(self, settings: Mapping[str, str] | None = None, **fields: Any) -> None:
-        super().__init__({"offsets.topic.num.partitions": "3", **(settings or {})}, **fields)
+    def __init__(self, disk: UnsyncedDisk, *, fsync: bool) -> None:
+        super().__init__(disk, fsync=fsync)
         self.clock = HandClock()
-        self.transactions = Verifier()
-        self.groups = GroupCoordinator(
-            cast("Runtime", self), self.config, self.randomness, self.controller.state
-        )
-        local = cast("LocalPartitions", SimpleNamespace(get=self.partition))
-        self.markers = MarkerWriter(
-            cast("Runtime", self), local, self.controller.state, self.groups
-        )
-        self._timers: list[StageTimer] = []
+        self._by_time: list[StageTimer] = []
         self._numbers = itertools.count()
-
-    @property
-    def metadata(self) -> MetadataState:
-        return self.controller.state
 
     def steady_ms(self) -> int:
         return self.clock.now_ms()
+
+    def call_later(  # type: ignore[override]
+        self, delay_ms: float, callback: Callable[[], None]
+    ) -> StageTimer:
+        timer = StageTimer(self.clock.time_ms + delay_ms, next(self._numbers), callback)
+        heapq.heappush(self._by_time, timer)
+        return timer
+
+    def advance(self, milliseconds: int) -> None:
+        """Lets time pass, and fires the timers that are due."""
+        until_ms = self.clock.time_ms + milliseconds
+        while self._by_time and self._by_time[0].due_ms <= until_ms:
+            timer = heapq.heappop(self._by_time)
+            self.clock.time_ms = max(self.clock.time_ms, int(timer.due_ms))
+            if not timer.cancelled:
+                timer.callback()
+        self.clock.time_ms = until_ms
+
+
+class GroupNode(StubNode):
+    """A node with the real group coordinator."""
+
+    groups: GroupCoordinator
+    transactions: Verifier
+    markers: MarkerWriter
+    runtime: HandRuntime
+
+    def __init__(self, settings: Mapping[str, str] | None = None, **fields: Any) -> None:
+        super().__init__({"offsets.topic.num.partitions": "3", **(settings or {})}, **fields)
+
+    def new_runtime(self) -> HandRuntime:
+        return HandRuntime(self.disk, fsync=self.partitions.fsync)
+
+    def add_coordinators(self) -> None:
+        runtime: Any = self.runtime
+        self.transactions = Verifier()
+        self.groups = GroupCoordinator(runtime, self.config, self.randomness, self.metadata)
+        self.markers = MarkerWriter(runtime, self.partitions, self.metadata, self.groups)
 
     def begin(self) -> GroupNode:
         """Starts with the topics of the tests and with `__consumer_offsets`."""
         self.start()
         self.made("orders", 3)
-        self.controller.ensure_internal(CONSUMER_OFFSETS_TOPIC)
+        self.services.internal_topics.ensure(CONSUMER_OFFSETS_TOPIC)
         return self
 
     def again(self, **fields: Any) -> GroupNode:
@@ -128,32 +149,12 @@ class GroupNode(StubNode):
         node = GroupNode(
             {**self.config.static}, disk=self.disk, randomness=self.randomness, **fields
         )
-        node.clock.time_ms = self.clock.time_ms
-        node.start()
-        for index in range(node.metadata.partition_count(CONSUMER_OFFSETS_TOPIC)):
-            partition = node.partition(CONSUMER_OFFSETS_TOPIC, index)
-            assert partition is not None
-            node.groups.load(index, partition)
-        return node
-
-    # -- time --------------------------------------------------------------------------------------
-
-    def call_later(  # type: ignore[override]
-        self, delay_ms: float, callback: Callable[[], None]
-    ) -> StageTimer:
-        timer = StageTimer(self.clock.time_ms + delay_ms, next(self._numbers), callback)
-        heapq.heappush(self._timers, timer)
-        return timer
+        node.runtime.clock.time_ms = self.runtime.clock.time_ms
+        return node.start()
 
     def advance(self, milliseconds: int) -> None:
         """Lets time pass, and fires the timers that are due."""
-        until_ms = self.clock.time_ms + milliseconds
-        while self._timers and self._timers[0].due_ms <= until_ms:
-            timer = heapq.heappop(self._timers)
-            self.clock.time_ms = max(self.clock.time_ms, int(timer.due_ms))
-            if not timer.cancelled:
-                timer.callback()
-        self.clock.time_ms = until_ms
+        self.runtime.advance(milliseconds)
 
     # -- requests ----------------------------------------------------------------------------------
 

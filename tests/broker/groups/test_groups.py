@@ -212,7 +212,7 @@ def test_an_unreadable_record_is_skipped() -> None:
     partition = node.partition(CONSUMER_OFFSETS_TOPIC, index_of(node))
     assert partition is not None
     strange = [(b"\0\1\0\5x", b""), (b"", b""), (b"\0\x09", b"later"), (None, b"x")]
-    partition.append_records(strange, node.clock.now_ms())
+    partition.append_records(strange, node.runtime.clock.now_ms())
     commit(node, {1: 6})
     node.stop()
     node = node.again()

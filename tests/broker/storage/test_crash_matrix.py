@@ -213,7 +213,7 @@ class Clients:
             assert table.get(key) in values, key
 
     def log_start(self, topic: str) -> int:
-        partition = self.stage.node.partition(topic, 0)
+        partition = self.stage.node.partitions.get(topic, 0)
         assert partition is not None
         return partition.log_start_offset
 
@@ -277,7 +277,7 @@ def some_retention(clients: Clients) -> None:
 
 
 def delete_records(clients: Clients) -> None:
-    partition = clients.stage.node.partition("t", 0)
+    partition = clients.stage.node.partitions.get("t", 0)
     assert partition is not None
     wanted = partition.high_watermark
     asked = DeleteRecordsPartition(partition_index=0, offset=wanted)

@@ -93,7 +93,7 @@ def test_a_flipped_bit_in_an_old_segment_loses_one_batch(durability: str, ending
 @pytest.mark.parametrize("segment", [0, 3, -1])
 def test_a_flipped_bit_above_the_recovery_point_loses_one_batch_after_a_kill(segment: int) -> None:
     stage = written("os")
-    partition = stage.node.partition("t", 0)
+    partition = stage.node.partitions.get("t", 0)
     assert partition is not None
     path = partition.log.segments[segment].path(".log")
     first = partition.log.segments[segment].base_offset
@@ -112,7 +112,7 @@ def test_a_flipped_bit_above_the_recovery_point_loses_one_batch_after_a_kill(seg
 def test_recovery_points_follow_the_segments_flushed_in_the_background() -> None:
     stage = written("os")
     stage.advance(2_000)
-    partition = stage.node.partition("t", 0)
+    partition = stage.node.partitions.get("t", 0)
     assert partition is not None
     base = partition.log.segments[-1].base_offset
     assert base > 0
@@ -122,7 +122,7 @@ def test_recovery_points_follow_the_segments_flushed_in_the_background() -> None
     # Sealed segments are on the disk although no client ever waited for a sync.
     values, refused = read_around(again, "t", base)
     assert (values, refused) == ([b"%d" % number for number in range(base)], [])
-    opened = again.node.partition("t", 0)
+    opened = again.node.partitions.get("t", 0)
     assert opened is not None
     assert opened.log.recovered_from == base
     again.stop()
@@ -202,7 +202,7 @@ def test_a_topic_of_the_same_name_does_not_inherit_the_offsets_of_a_deleted_one(
     from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     stage = written("os")
-    partition = stage.node.partition("t", 0)
+    partition = stage.node.partitions.get("t", 0)
     assert partition is not None
     partition.delete_before(60)
     stage.advance(120_000)  # Now the checkpoints have the old topic.

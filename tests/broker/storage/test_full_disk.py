@@ -163,7 +163,7 @@ def test_deletions_and_changes_that_cannot_be_written_have_no_effect() -> None:
         request = IncrementalAlterConfigsRequest(resources=[change])
         reply = stage.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
         assert reply.responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        partition = stage.node.partition("kept", 0)
+        partition = stage.node.partitions.get("kept", 0)
         assert partition is not None
         assert partition.log.config.retention_ms != 1_000
         assert read_topic(stage, "kept") == [b"value"]

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.node import SYNCED_AT_ONCE_FROM
+from fencepost.broker.storage.partition_store import SYNCED_AT_ONCE_FROM
 from fencepost.simulation.disk import PowerLost
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -130,10 +130,10 @@ def test_an_expired_producer_is_not_restored_by_a_restart() -> None:
     create_topic(stage, "t", 1)
     produce(stage, "t", batch_of(b"0", sequence=0, **PRODUCER))
     stage.advance(3_600_000)
-    assert not list(stage.node.partition("t", 0).producers)  # type: ignore[union-attr]
+    assert not list(stage.node.partitions.get("t", 0).producers)  # type: ignore[union-attr]
     stage.stop()
     again = stage.again()
-    assert not list(again.node.partition("t", 0).producers)  # type: ignore[union-attr]
+    assert not list(again.node.partitions.get("t", 0).producers)  # type: ignore[union-attr]
     again.stop()
 
 

@@ -371,7 +371,7 @@ def test_a_leader_epoch_known_only_from_batches_is_never_reused() -> None:
     create_topic(stage, "t")
     produce(stage, "t", batch_of(b"old"))
     stage.advance(2_000)
-    partition = stage.node.partition("t", 0)
+    partition = stage.node.partitions.get("t", 0)
     assert partition is not None
     for _ in range(3):
         stage.node.controller.bump_leader_epochs([partition.name], lambda _: None)
@@ -379,7 +379,7 @@ def test_a_leader_epoch_known_only_from_batches_is_never_reused() -> None:
     seen = partition.leader_epoch
     partition.log.sync()
     again = stage.lose_power().again()
-    opened = again.node.partition("t", 0)
+    opened = again.node.partitions.get("t", 0)
     assert opened is not None
     state = again.node.metadata.partition("t", 0)
     assert state is not None

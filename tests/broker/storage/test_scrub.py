@@ -153,7 +153,7 @@ def test_segments_that_change_during_the_scrub_are_not_reported(
     again = stage.again()
     again.run(_sleep(START_DELAY_MS - 1))
     again.run(_sleep(1 + when))
-    partition = again.node.partition("t", 0)
+    partition = again.node.partitions.get("t", 0)
     assert partition is not None
     if event == "retention":
         partition.delete_before(60)
@@ -218,7 +218,7 @@ def test_damage_disappears_when_retention_removes_its_segment() -> None:
     stage.stop()
     flip(stage, SEGMENT, 200)
     again = scrubbed(stage)
-    partition = again.node.partition("t", 0)
+    partition = again.node.partitions.get("t", 0)
     assert partition is not None
     assert len(partition.log.segments[0].damage) == 1
     partition.delete_before(50)

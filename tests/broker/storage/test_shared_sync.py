@@ -155,7 +155,7 @@ def test_a_batch_that_arrives_during_a_sync_waits_for_the_next_one(
     for _ in range(turns_after):
         stage.loop.turn()
     acknowledged = 1 + (first in line.replies) + (second in other.replies)
-    partition = stage.node.partition("t", 0)
+    partition = stage.node.partitions.get("t", 0)
     assert partition is not None
     shown = partition.high_watermark
     stage.disk.lose_power_at(1)  # Now, not after the pending sync.
@@ -188,7 +188,7 @@ def assert_ended(stage: Stage, line: Line, reason: str) -> None:
 
 def test_a_failing_continuation_stops_the_broker_before_anything_else_is_acknowledged() -> None:
     stage, line = broken_stage()
-    partition = stage.node.partition("broken", 0)
+    partition = stage.node.partitions.get("broken", 0)
     assert partition is not None
     produced = partition.append_records([(b"key", b"value")], 0)
 
@@ -196,8 +196,8 @@ def test_a_failing_continuation_stops_the_broker_before_anything_else_is_acknowl
         raise FileNotFoundError("planted")
 
     called: list[str] = []
-    stage.node.when_durable(partition, produced, fail)
-    stage.node.when_durable(partition, produced, lambda: called.append("too late"))
+    stage.node.runtime.when_durable(partition, produced, fail)
+    stage.node.runtime.when_durable(partition, produced, lambda: called.append("too late"))
     written = send_batch(line, "t", b"unsure")
     stage.settle()
     assert written not in line.replies
@@ -207,13 +207,13 @@ def test_a_failing_continuation_stops_the_broker_before_anything_else_is_acknowl
 
 def test_a_continuation_that_fails_when_its_topic_is_deleted_stops_the_broker() -> None:
     stage, line = broken_stage()
-    partition = stage.node.partition("broken", 0)
+    partition = stage.node.partitions.get("broken", 0)
     assert partition is not None
 
     def fail() -> None:
         raise KeyError("planted")
 
-    stage.node.when_durable(partition, partition.log_end_offset + 1, fail)
+    stage.node.runtime.when_durable(partition, partition.log_end_offset + 1, fail)
     deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="broken")])
     line.send(ApiKey.DELETE_TOPICS, 6, deletion)
     stage.settle()
@@ -248,12 +248,12 @@ def test_a_cancelled_sync_stops_the_broker() -> None:
 def test_a_callback_for_a_deleted_partition_is_called_immediately() -> None:
     with Stage() as stage:
         create_topic(stage, "t")
-        partition = stage.node.partition("t", 0)
+        partition = stage.node.partitions.get("t", 0)
         assert partition is not None
         deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
         stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
         called: list[bool] = []
-        stage.node.when_durable(partition, 10, lambda: called.append(partition.closed))
+        stage.node.runtime.when_durable(partition, 10, lambda: called.append(partition.closed))
         assert called == [True]
         with pytest.raises(StorageError, match="closed"):
             partition.append_records([(b"key", b"value")], 0)

@@ -68,7 +68,6 @@ class ShellNode:
             transaction_abort_timed_out_transaction_cleanup_interval_ms=10_000,
             transaction_remove_expired_transaction_cleanup_interval_ms=3_600_000,
         )
-        self.node_id = 1
         self.counts = {
             "t": 4,
             CONSUMER_OFFSETS_TOPIC: 2,
@@ -81,11 +80,6 @@ class ShellNode:
             partition_count=lambda topic: self.counts.get(topic, 0),
             partition=self._known_partition,
         )
-        self.controller: Any = SimpleNamespace(
-            state=self.metadata,
-            allocate_producer_id=self._allocate,
-            ensure_internal=lambda name: None,
-        )
         self.groups: Any = SimpleNamespace(is_loaded=self._group_loaded, on_marker=self._on_marker)
         self.groups_loading: set[int] = set()
         self.settled: list[tuple[int, Entry]] = []
@@ -93,7 +87,6 @@ class ShellNode:
         self.points: list[str] = []
         self.stop_at: str | None = None
         self.denied: set[tuple[str, str, str]] = set()
-        self.authorizer = SimpleNamespace(authorize=self._authorize)
         self.producer_ids = count(9_000)
         self.allocations = 0
         self.allocation_fails = False
@@ -106,8 +99,22 @@ class ShellNode:
                 self.open(TopicPartition(topic, index))
         stub: Any = self
         local: Any = SimpleNamespace(get=self.partition)
+        ids: Any = SimpleNamespace(allocate=self._allocate)
         self.markers = MarkerWriter(stub, local, stub.metadata, stub.groups)
-        self.transactions = TransactionCoordinator(stub, stub.config, stub.controller, self.markers)
+        self.transactions = TransactionCoordinator(
+            stub, stub.config, stub.metadata, ids, self.markers
+        )
+        self.services: Any = SimpleNamespace(
+            runtime=self,
+            config=self.config,
+            authorizer=SimpleNamespace(authorize=self._authorize),
+            partitions=local,
+            metadata=self.metadata,
+            internal_topics=SimpleNamespace(ensure=lambda name: None),
+            groups=self.groups,
+            transactions=self.transactions,
+            markers=self.markers,
+        )
 
     # -- for the service ---------------------------------------------------------------------------
 

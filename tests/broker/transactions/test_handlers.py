@@ -5,7 +5,7 @@ The numbers are the conformance cases.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 
@@ -49,9 +49,6 @@ from fencepost.wire.forms.write_txn_markers import (
 from tests.broker.transactions.shell import ShellNode
 from tests.partition.batches import client_batch
 
-if TYPE_CHECKING:
-    from fencepost.broker.node import Node
-
 pytestmark = pytest.mark.interpreted
 
 
@@ -63,8 +60,8 @@ def node() -> ShellNode:
 
 
 def ask(node: ShellNode, handler: Any, request: Any, version: int) -> Any:
-    """The reply, which must be ready after the turns that are due."""
-    context = Context(cast("Node", node), version, "client", "127.0.0.1")
+    """The answer, which must be there once the turns that are due have run."""
+    context = Context(node.services, version, "client", "127.0.0.1")
     reply = handler.handle(request, context)
     if isinstance(reply, Parked):
         node.pass_time(0)  # On a slow machine a reply may take several turns.
@@ -392,7 +389,7 @@ def test_writing_markers_needs_alter_or_cluster_action_permission(node: ShellNod
 def test_markers_are_acknowledged_when_all_of_them_are_durable() -> None:
     node = ShellNode(fsync=True)
     request = WriteTxnMarkersRequest(markers=[marker(1, ("t", 0), ("t", 1))])
-    parked = write_txn_markers.handle(request, Context(node, 2, "x", "y"))  # type: ignore[arg-type]
+    parked = write_txn_markers.handle(request, Context(node.services, 2, "x", "y"))
     assert isinstance(parked, Parked)
     node.pass_time(0)  # On a slow machine the request takes several turns.
     assert not parked.answered

@@ -182,10 +182,10 @@ def test_a_partition_that_cannot_be_opened_keeps_its_directory_in_os_mode() -> N
     stage, _ = open_transaction_that_lost_its_coordinator(disk)
     disk.refused = f"{FOLDER}/t-0"
     stage = stage.again(durability="fsync")
-    assert stage.node.partition("t", 0) is None
+    assert stage.node.partitions.get("t", 0) is None
     disk.refused = "nothing"
     stage = stage.kill().again(durability="fsync")
-    assert stage.node.partition("t", 0) is not None
+    assert stage.node.partitions.get("t", 0) is not None
     assert not pinned(stage)
     stage.abandon()
 
@@ -249,7 +249,7 @@ def test_a_start_in_fsync_mode_makes_data_of_os_mode_durable() -> None:
         producer.commit()
         stage.advance(1000)
     producer.send("t", b"open")
-    written = stage.node.partition("t", 0)
+    written = stage.node.partitions.get("t", 0)
     assert written is not None
     assert len(written.log.segments) > 3
     producer.client = stage = stage.kill().again(durability="fsync")

@@ -69,7 +69,7 @@ class Sorting:
             self.topics.append(made)
 
     def _find(self, topic: Any, *, by_id: bool) -> tuple[str, bytes, ErrorCode]:
-        metadata = self._context.node.metadata
+        metadata = self._context.services.metadata
         if by_id:
             name = metadata.topic_name(topic.topic_id)
             if name is None:
@@ -84,7 +84,7 @@ class Sorting:
         return name, topic_id, ErrorCode.NONE
 
     def _refuse_partition(self, name: str, index: int) -> ErrorCode:
-        if 0 <= index < self._context.node.metadata.partition_count(name):
+        if 0 <= index < self._context.services.metadata.partition_count(name):
             return ErrorCode.NONE
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -93,7 +93,7 @@ class Sorting:
 
         A topic of the same name is another topic.
         """
-        metadata = self._context.node.metadata
+        metadata = self._context.services.metadata
         still_there = []
         for admitted in self.admitted:
             if metadata.topic_id(admitted.partition.topic) == admitted.topic_id:

@@ -72,7 +72,7 @@ class _Slices:
                 self._reply.topics[-1].partitions += topics[0].partitions
                 topics = topics[1:]
             self._reply.topics += topics
-        self._context.node.call_later(0, self.serve_next)
+        self._context.services.runtime.call_later(0, self.serve_next)
 
 
 def _divide(topics: list[Any]) -> Iterator[tuple[list[Any], bool]]:

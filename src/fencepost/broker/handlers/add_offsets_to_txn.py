@@ -34,7 +34,7 @@ def handle(request: AddOffsetsToTxnRequest, context: Context) -> AddOffsetsToTxn
     error = _refuse(request, context)
     if error is not ErrorCode.NONE:
         return AddOffsetsToTxnResponse(error_code=error)
-    count = context.node.metadata.partition_count(CONSUMER_OFFSETS_TOPIC)
+    count = context.services.metadata.partition_count(CONSUMER_OFFSETS_TOPIC)
     index = coordinator_partition(request.group_id, count)
     event = AddPartitions(
         request.transactional_id,
@@ -43,7 +43,7 @@ def handle(request: AddOffsetsToTxnRequest, context: Context) -> AddOffsetsToTxn
         {CONSUMER_OFFSETS_TOPIC: (index,)},
     )
     parked = Parked(holds_followers=True)
-    context.node.transactions.add_partitions(
+    context.services.transactions.add_partitions(
         event, lambda reply: parked.answer(_respond(reply, context))
     )
     return parked
@@ -56,7 +56,7 @@ def _refuse(request: AddOffsetsToTxnRequest, context: Context) -> ErrorCode:
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     try:
         # A client may add a group before any client has looked up its coordinator.
-        context.node.controller.ensure_internal(CONSUMER_OFFSETS_TOPIC)
+        context.services.internal_topics.ensure(CONSUMER_OFFSETS_TOPIC)
     except StorageError:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return ErrorCode.NONE

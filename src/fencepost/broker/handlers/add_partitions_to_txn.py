@@ -82,7 +82,7 @@ def _serve(
     if refused:
         done(refused)
         return
-    transactions = context.node.transactions
+    transactions = context.services.transactions
     if transaction.verify_only:
         transactions.verify_all(
             names,
@@ -112,7 +112,7 @@ def _refuse(transactional_id: str, names: list[TopicPartition], context: Context
     for name in names:
         if from_client and not _may_write(name.topic, context):
             errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif context.node.metadata.partition(*name) is None:
+        elif context.services.metadata.partition(*name) is None:
             errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not errors:
         return []

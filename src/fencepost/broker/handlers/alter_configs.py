@@ -15,9 +15,10 @@ from fencepost.wire.forms.alter_configs import AlterConfigsResourceResponse, Alt
 
 if TYPE_CHECKING:
     from fencepost.broker.context import Context
-    from fencepost.broker.node import Node
     from fencepost.broker.settings.changes import Checked, Resource
+    from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.waiting import Parked
+    from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.wire.forms.alter_configs import AlterableConfig, AlterConfigsRequest
 
 
@@ -26,5 +27,12 @@ def handle(request: AlterConfigsRequest, context: Context) -> Parked:
     return alter(request, context, _check, AlterConfigsResponse, AlterConfigsResourceResponse)
 
 
-def _check(node: Node, resource: Resource, configs: list[AlterableConfig]) -> Checked:
-    return check_replacement(node, resource, [(each.name, each.value) for each in configs])
+def _check(
+    metadata: MetadataState,
+    config: BrokerConfig,
+    resource: Resource,
+    configs: list[AlterableConfig],
+) -> Checked:
+    return check_replacement(
+        metadata, config, resource, [(each.name, each.value) for each in configs]
+    )

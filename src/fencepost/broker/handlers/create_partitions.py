@@ -45,7 +45,7 @@ def handle(request: CreatePartitionsRequest, context: Context) -> Parked:
         )
 
     # The next request of this connection may be about partitions that are not decided yet.
-    parked.holds_followers = not context.node.controller.create_partitions(
+    parked.holds_followers = not context.services.controller.create_partitions(
         events, created, validate_only=request.validate_only
     )
     return parked

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, TOPIC
-from fencepost.broker.controller.controller import NewTopic, Outcome
+from fencepost.broker.controller.controller import Outcome
+from fencepost.broker.controller.new_topics import NewTopic
 from fencepost.broker.settings.views import describe_topic
 from fencepost.broker.turns import fill, run_in_turns
 from fencepost.broker.waiting import Parked
@@ -52,10 +53,10 @@ def handle(request: CreateTopicsRequest, context: Context) -> Parked:
             names,
             lambda name: _describe(outcomes[name], wanted.get(name), context),
         )
-        run_in_turns(context.node, steps, partial(parked.answer, response))
+        run_in_turns(context.services.runtime, steps, partial(parked.answer, response))
 
     # The next request of this connection may be about topics that are not decided yet.
-    parked.holds_followers = not context.node.controller.create(
+    parked.holds_followers = not context.services.controller.create(
         [_read(topic) for topic in wanted.values()], created, validate_only=request.validate_only
     )
     return parked
@@ -117,5 +118,5 @@ def _describe_settings(asked: CreatableTopic, context: Context) -> list[Creatabl
         CreatableTopicConfigs(
             name=row.name, value=row.value, read_only=row.read_only, config_source=row.source
         )
-        for row in describe_topic(context.node.config, overrides)
+        for row in describe_topic(context.services.config, overrides)
     ]

@@ -46,11 +46,11 @@ def handle(request: DeleteGroupsRequest, context: Context) -> Parked:
             if number:
                 yield
             if context.authorize("DELETE", "GROUP", group_id):
-                context.node.groups.delete_group(group_id, partial(done, group_id))
+                context.services.groups.delete_group(group_id, partial(done, group_id))
             else:
                 done(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
     if not results:
         parked.answer(response)
-    parked.holds_followers = not run_in_turns(context.node, steps(), parked.release)
+    parked.holds_followers = not run_in_turns(context.services.runtime, steps(), parked.release)
     return parked

@@ -48,7 +48,7 @@ def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResp
     """Serves one request; see above."""
     response = DeleteRecordsResponse()
     steps = _Deletion(context).steps(request, response)
-    return in_turns(context.node, steps, response, holds_followers=True)
+    return in_turns(context.services.runtime, steps, response, holds_followers=True)
 
 
 class _Cut(NamedTuple):
@@ -99,14 +99,14 @@ class _Deletion:
 
     def _save(self) -> ErrorCode:
         """Saves the new starts first: deleted records must not come back."""
-        node = self._context.node
+        services = self._context.services
         starts: dict[TopicPartition, int] = {}
         for cut in self._cuts:
             if not cut.partition.closed:
                 name = cut.partition.name
                 starts[name] = max(cut.offset, starts.get(name, 0))
         try:
-            node.layout.save_log_starts(starts, sync=node.partitions.fsync)
+            services.layout.save_log_starts(starts, sync=services.partitions.fsync)
         except StorageError as problem:
             log.error("cannot delete records of %s: %s", ", ".join(map(str, starts)), problem)
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -118,7 +118,7 @@ class _Deletion:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif error is ErrorCode.NONE:
             error = partition.delete_before(cut.offset)
-            self._context.node.housekeeping.retain_soon(partition)
+            self._context.services.housekeeping.retain_soon(partition)
         cut.result.error_code = error
         if error is ErrorCode.NONE:
             cut.result.low_watermark = partition.log_start_offset
@@ -128,14 +128,14 @@ def _find(topic: str, index: int, context: Context) -> Partition | ErrorCode:
     """Finds the partition, if it is here and records may be deleted from it."""
     if not context.authorize("DELETE", TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    state = context.node.controller.state.partition(topic, index)
+    state = context.services.metadata.partition(topic, index)
     if state is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    if state.leader != context.node.node_id:
+    if state.leader != context.services.config.node_id:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    partition = context.node.partition(topic, index)
+    partition = context.services.partitions.get(topic, index)
     if partition is None:
         return ErrorCode.KAFKA_STORAGE_ERROR
     policy = partition.log.config.cleanup_policy

@@ -36,7 +36,7 @@ FIRST_VERSION_WITH_DISABLED: Final = 3
 
 def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse | Parked:
     """Serves one request; see above."""
-    if not context.node.config.delete_topic_enable:
+    if not context.services.config.delete_topic_enable:
         return _refuse_all(request, context)
     results: list[DeletableTopicResult] = []
     names = _resolve(request.topics, results, context)
@@ -54,7 +54,7 @@ def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsRespon
         )
         parked.answer(DeleteTopicsResponse(responses=results))
 
-    context.node.controller.delete(names, deleted)
+    context.services.controller.delete(names, deleted)
     return parked
 
 
@@ -81,7 +81,7 @@ def _resolve(
     topics: Sequence[DeleteTopicState], results: list[DeletableTopicResult], context: Context
 ) -> list[str]:
     """Returns the names of the topics to delete; the others have an error in the reply."""
-    state = context.node.controller.state
+    state = context.services.metadata
     names: list[str] = []
     ids: dict[str, bytes] = {}
     for topic in topics:

@@ -45,11 +45,11 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
     operations = NOT_REQUESTED
     if request.include_cluster_authorized_operations:
         operations = authorized_operations(context, CLUSTER, CLUSTER_NAME)
-    topics = context.node.controller
+    follower = context.services.follower
     return DescribeClusterResponse(
         error_message=None,
-        cluster_id=topics.cluster_id,
-        controller_id=topics.controller_id,
+        cluster_id=follower.cluster_id,
+        controller_id=follower.controller_id,
         brokers=_describe_brokers(request, context),
         cluster_authorized_operations=operations,
     )
@@ -70,6 +70,6 @@ def _describe_brokers(
             rack=broker.rack,
             is_fenced=broker.fenced,
         )
-        for node_id, broker in sorted(context.node.controller.state.brokers.items())
+        for node_id, broker in sorted(context.services.metadata.brokers.items())
         if broker.endpoints and (request.include_fenced_brokers or not broker.fenced)
     ]

@@ -68,7 +68,7 @@ def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigs
             response.results.append(_describe(resource, request, context))
             yield
 
-    return in_turns(context.node, steps(), response, holds_followers=True)
+    return in_turns(context.services.runtime, steps(), response, holds_followers=True)
 
 
 def _describe(
@@ -103,8 +103,8 @@ def _rows_of(described: DescribeConfigsResource, context: Context) -> list[Row] 
     if resource.kind == BROKER_RESOURCE:
         return _broker_rows(resource.name, context)
     if resource.kind == LOGGER_RESOURCE:
-        return refuse_logger_owner(context.node, resource.name) or describe_loggers()
-    own = context.node.controller.state.settings_of(*resource)
+        return refuse_logger_owner(context.services.config, resource.name) or describe_loggers()
+    own = context.services.metadata.settings_of(*resource)
     return refuse_nameless(resource) or describe_client_metrics(own)
 
 
@@ -115,10 +115,10 @@ def _topic_rows(name: str, context: Context) -> list[Row] | Refusal:
         )
     if problem := refuse_name(name):
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    state = context.node.controller.state
+    state = context.services.metadata
     if name not in state.topics:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
-    return describe_topic(context.node.config, state.settings_of(TOPIC_RESOURCE, name))
+    return describe_topic(context.services.config, state.settings_of(TOPIC_RESOURCE, name))
 
 
 def _group_rows(group: Resource, context: Context) -> list[Row] | Refusal:
@@ -126,16 +126,16 @@ def _group_rows(group: Resource, context: Context) -> list[Row] | Refusal:
         return Refusal(
             ErrorCode.GROUP_AUTHORIZATION_FAILED, f"Not authorized to describe {group.name!r}."
         )
-    own = context.node.controller.state.settings_of(*group)
-    return refuse_nameless(group) or describe_group(context.node.config, own)
+    own = context.services.metadata.settings_of(*group)
+    return refuse_nameless(group) or describe_group(context.services.config, own)
 
 
 def _broker_rows(name: str, context: Context) -> list[Row] | Refusal:
-    if refused := refuse_broker(context.node, name):
+    if refused := refuse_broker(context.services.config, name):
         return refused
     if name == CLUSTER_DEFAULT:
-        return describe_cluster_default(context.node.config)
-    return describe_broker(context.node.config)
+        return describe_cluster_default(context.services.config)
+    return describe_broker(context.services.config)
 
 
 def _encode(row: Row, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

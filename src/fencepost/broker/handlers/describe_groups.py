@@ -42,13 +42,13 @@ def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGroupsRe
 
     response = DescribeGroupsResponse()
     steps = fill(response.groups, request.groups, tell)
-    return in_turns(context.node, steps, response, holds_followers=True)
+    return in_turns(context.services.runtime, steps, response, holds_followers=True)
 
 
 def _describe(group_id: str, context: Context) -> DescribedGroup:
     if not context.authorize("DESCRIBE", GROUP, group_id):
         return _refused(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    found = context.node.groups.find(group_id)
+    found = context.services.groups.find(group_id)
     if isinstance(found, ErrorCode):
         return _refused(group_id, found)
     view = describe_group(found.state, group_id)

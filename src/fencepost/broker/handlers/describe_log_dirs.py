@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fencepost.broker.context import Context
-    from fencepost.broker.node import Node
+    from fencepost.broker.local_partitions import LocalPartitions
     from fencepost.partition.partition import Partition
 
 
@@ -36,17 +36,18 @@ def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirs
     """Serves one request; see above."""
     if not context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    node = context.node
-    result = DescribeLogDirsResult(log_dir=node.config.data)
+    services = context.services
+    folder = services.config.data
+    result = DescribeLogDirsResult(log_dir=folder)
     try:
-        result.total_bytes, result.usable_bytes = node.disk.space(node.config.data)
+        result.total_bytes, result.usable_bytes = services.runtime.disk.space(folder)
     except OSError:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return DescribeLogDirsResponse(results=[result])
     by_topic: dict[str, DescribeLogDirsTopic] = {}
 
     def steps() -> Iterator[None]:
-        for partition in _wanted(request, node):
+        for partition in _wanted(request, services.partitions):
             if partition.closed:
                 continue  # Deleted meanwhile.
             name = partition.name.topic
@@ -57,19 +58,19 @@ def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirs
             yield
 
     response = DescribeLogDirsResponse(results=[result])
-    return in_turns(node, steps(), response, holds_followers=True)
+    return in_turns(services.runtime, steps(), response, holds_followers=True)
 
 
-def _wanted(request: DescribeLogDirsRequest, node: Node) -> Iterable[Partition]:
+def _wanted(request: DescribeLogDirsRequest, partitions: LocalPartitions) -> Iterable[Partition]:
     """The requested partitions whose logs are here."""
     if request.topics is None:
-        for name, partition in list(node.partitions.by_name.items()):
+        for name, partition in list(partitions.by_name.items()):
             if name.topic != CLUSTER_METADATA_TOPIC:
                 yield partition
         return
     for topic in request.topics:
         for index in dict.fromkeys(topic.partitions):
-            found = node.partition(topic.topic, index)
+            found = partitions.get(topic.topic, index)
             if found is not None:
                 yield found
 

@@ -46,7 +46,7 @@ def handle(
                 )
                 yield
 
-    return in_turns(context.node, steps(), response, holds_followers=True)
+    return in_turns(context.services.runtime, steps(), response, holds_followers=True)
 
 
 def _refuse_topic(name: str, context: Context) -> tuple[ErrorCode, str] | None:
@@ -55,16 +55,16 @@ def _refuse_topic(name: str, context: Context) -> tuple[ErrorCode, str] | None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
     if not context.authorize("READ", "TOPIC", name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to read {name!r}."
-    if context.node.metadata.partition_count(name) == 0:
+    if context.services.metadata.partition_count(name) == 0:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}."
     return None
 
 
 def _describe(topic: str, index: int, context: Context) -> PartitionResponse:
-    partition = context.node.partition(topic, index)
+    partition = context.services.partitions.get(topic, index)
     if partition is not None:
         return PartitionResponse(partition_index=index, active_producers=_producers_of(partition))
-    if context.node.metadata.partition(topic, index) is None:
+    if context.services.metadata.partition(topic, index) is None:
         return _refused(
             index,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

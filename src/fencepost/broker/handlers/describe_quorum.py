@@ -65,17 +65,17 @@ def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
 
 
 def _quorum(context: Context) -> DescribedPartition:
-    node = context.node
-    metadata = node.partition(CLUSTER_METADATA_TOPIC, 0)
+    services = context.services
+    metadata = services.partitions.get(CLUSTER_METADATA_TOPIC, 0)
     assert metadata is not None, "the metadata log is open as long as anybody is served"
-    now_ms = node.clock.now_ms()
+    now_ms = services.runtime.clock.now_ms()
     return DescribedPartition(
-        leader_id=node.controller.controller_id,
+        leader_id=services.follower.controller_id,
         leader_epoch=metadata.leader_epoch,
         high_watermark=metadata.high_watermark,
         current_voters=[
             ReplicaState(
-                replica_id=node.controller.controller_id,
+                replica_id=services.follower.controller_id,
                 log_end_offset=metadata.log_end_offset,
                 last_fetch_timestamp=now_ms,
                 last_caught_up_timestamp=now_ms,
@@ -85,9 +85,9 @@ def _quorum(context: Context) -> DescribedPartition:
 
 
 def _voter(context: Context) -> Node:
-    topics = context.node.controller
-    endpoint = topics.state.endpoint(topics.controller_id)
+    controller_id = context.services.follower.controller_id
+    endpoint = context.services.metadata.endpoint(controller_id)
     listeners = []
     if endpoint is not None:
         listeners = [Listener(name=endpoint.name, host=endpoint.host, port=endpoint.port)]
-    return Node(node_id=topics.controller_id, listeners=listeners)
+    return Node(node_id=controller_id, listeners=listeners)

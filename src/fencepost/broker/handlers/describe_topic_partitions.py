@@ -44,7 +44,7 @@ def handle(
     names = sorted(asked) if asked else _known_names(context)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
-    limit = context.node.config.max_request_partition_size_limit
+    limit = context.services.config.max_request_partition_size_limit
     page = _Page(context, cursor, max(1, min(request.response_partition_limit, limit)))
     for name in names:
         if not page.add(name):
@@ -65,7 +65,7 @@ def _refuse_cursor(request: DescribeTopicPartitionsRequest) -> DescribeTopicPart
 
 def _known_names(context: Context) -> list[str]:
     """All topics that this client may describe."""
-    names = sorted(context.node.controller.state.topics)
+    names = sorted(context.services.metadata.topics)
     return [name for name in names if context.authorize("DESCRIBE", TOPIC, name)]
 
 
@@ -81,7 +81,7 @@ class _Page:
 
     def add(self, name: str) -> bool:
         """Adds as many partitions of a topic as fit; False when the page is full."""
-        topic = self._context.node.controller.state.topics.get(name)
+        topic = self._context.services.metadata.topics.get(name)
         error = self._refuse(name, topic)
         if topic is None or error is not ErrorCode.NONE:
             self.topics.append(self._describe(name, None, error))
@@ -127,7 +127,7 @@ class _Page:
 
     def _partition(self, topic: Topic, index: int) -> DescribeTopicPartitionsResponsePartition:
         partition = topic.partitions[index]
-        available = is_available(self._context.node, topic.name, index, partition)
+        available = is_available(self._context.services, topic.name, index, partition)
         return DescribeTopicPartitionsResponsePartition(
             error_code=ErrorCode.NONE if available else ErrorCode.LEADER_NOT_AVAILABLE,
             partition_index=index,

@@ -36,14 +36,14 @@ def handle(
         request.transactional_ids,
         lambda transactional_id: _describe(transactional_id, context),
     )
-    return in_turns(context.node, steps, response, holds_followers=True)
+    return in_turns(context.services.runtime, steps, response, holds_followers=True)
 
 
 def _describe(transactional_id: str, context: Context) -> TransactionState:
     if not context.authorize("DESCRIBE", "TRANSACTIONAL_ID", transactional_id):
         found = Description(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id)
     else:
-        found = context.node.transactions.describe(transactional_id)
+        found = context.services.transactions.describe(transactional_id)
     return TransactionState(
         error_code=found.error,
         transactional_id=transactional_id,

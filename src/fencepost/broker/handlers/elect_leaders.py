@@ -48,13 +48,13 @@ def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersRespon
             elect_one = partial(_elect, topic.topic, known=known, context=context)
             yield from fill(result.partition_result, topic.partitions, elect_one)
 
-    return in_turns(context.node, steps(), response, holds_followers=True)
+    return in_turns(context.services.runtime, steps(), response, holds_followers=True)
 
 
 def _elect(topic: str, index: int, *, known: bool, context: Context) -> PartitionResult:
     if not known:
         error, message = ErrorCode.INVALID_REQUEST, "There is no such kind of election."
-    elif context.node.controller.state.partition(topic, index) is None:
+    elif context.services.metadata.partition(topic, index) is None:
         error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no {topic}-{index}."
     else:
         error, message = ErrorCode.ELECTION_NOT_NEEDED, "The one copy leads already."

@@ -37,7 +37,9 @@ def handle(request: EndTxnRequest, context: Context) -> EndTxnResponse | Parked:
         request.committed,
         2 if context.api_version >= FIRST_VERSION_OF_TV2 else 0,
     )
-    context.node.transactions.end_txn(event, lambda reply: parked.answer(_respond(reply, context)))
+    context.services.transactions.end_txn(
+        event, lambda reply: parked.answer(_respond(reply, context))
+    )
     return parked
 
 

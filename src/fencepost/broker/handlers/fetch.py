@@ -61,7 +61,7 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
     """Serves one request; see above."""
     if request.session_epoch not in FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    if not context.node.partitions.may_read_now():
+    if not context.services.partitions.may_read_now():
         return _LongPoll(request, context, None, 0).parked
     read = read_all(request, context)
     if (
@@ -110,17 +110,19 @@ class _LongPoll:
         self._is_waiting = True
         self._is_hurried = False
         self._is_late = request.max_wait_ms <= 0
-        self._timer: TimerHandle = context.node.call_later(request.max_wait_ms, self._time_is_up)
+        self._timer: TimerHandle = context.services.runtime.call_later(
+            request.max_wait_ms, self._time_is_up
+        )
         if partitions is None:
-            context.node.partitions.wake_soon([self])
-        elif context.node.replies.is_full:
+            context.services.partitions.wake_soon([self])
+        elif context.services.replies.is_full:
             self._wait_for_room()
         else:
             self._watch(size_bytes)
         self.parked.when_abandoned(self._leave)
 
     def _watch(self, size_bytes: int) -> None:
-        self._context.node.partitions.fetch_waiters.add(
+        self._context.services.partitions.fetch_waiters.add(
             self,
             self._partitions,
             missing_bytes=self._request.min_bytes - size_bytes,
@@ -133,16 +135,16 @@ class _LongPoll:
         Not for long: the memory may be taken by replies that wait behind this one on its own
         connection.
         """
-        node = self._context.node
+        services = self._context.services
         if not self._is_hurried:
             self._is_hurried = True
             self._timer.cancel()
             wait_ms = min(self._request.max_wait_ms, FETCH_MEMORY_WAIT_MS)
-            self._timer = node.call_later(wait_ms, self._time_is_up)
-        node.replies.when_free(self.wake)
+            self._timer = services.runtime.call_later(wait_ms, self._time_is_up)
+        services.replies.when_free(self.wake)
 
     def _unwatch(self) -> None:
-        self._context.node.partitions.fetch_waiters.remove(self, self._partitions)
+        self._context.services.partitions.fetch_waiters.remove(self, self._partitions)
 
     def wake(self) -> None:
         """Reads again: one of its partitions has its share of bytes, or has changed otherwise."""
@@ -153,7 +155,7 @@ class _LongPoll:
         if self._is_late or read.settled:
             self._answer(read.response)
             return
-        if self._context.node.replies.is_full:
+        if self._context.services.replies.is_full:
             self._wait_for_room()
             return
         if read.size_bytes >= self._request.min_bytes:
@@ -167,12 +169,12 @@ class _LongPoll:
 
     def _time_is_up(self) -> None:
         self._is_late = True
-        self._context.node.partitions.wake_soon([self])
+        self._context.services.partitions.wake_soon([self])
 
     def _leave(self) -> None:
         self._is_waiting = False
         self._timer.cancel()
-        self._context.node.replies.forget(self.wake)
+        self._context.services.replies.forget(self.wake)
         self._unwatch()
 
     def _answer(self, response: FetchResponse) -> None:
@@ -186,9 +188,9 @@ def _partitions_of(request: FetchRequest, context: Context) -> list[Partition]:
     with_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     found = []
     for topic in request.topics:
-        name = context.node.metadata.topic_name(topic.topic_id) if with_ids else topic.topic
+        name = context.services.metadata.topic_name(topic.topic_id) if with_ids else topic.topic
         for asked in topic.partitions:
-            partition = context.node.partition(name or "", asked.partition)
+            partition = context.services.partitions.get(name or "", asked.partition)
             if partition is not None:
                 found.append(partition)
     return found
@@ -212,7 +214,7 @@ def _has_rolled(request: FetchRequest, partitions: list[Partition]) -> bool:
 
 def _most_bytes(request: FetchRequest, context: Context) -> int:
     """The limit of a reply, which only a larger first batch exceeds."""
-    return max(0, min(request.max_bytes, context.node.config.fetch_max_bytes))
+    return max(0, min(request.max_bytes, context.services.config.fetch_max_bytes))
 
 
 def read_all(request: FetchRequest, context: Context) -> Read:
@@ -221,7 +223,7 @@ def read_all(request: FetchRequest, context: Context) -> Read:
     Copied bytes are limited, too; the reader fetches the rest later. While unread replies take up
     all of their memory, nothing is read, and the reply has only the offsets of the partitions.
     """
-    share = context.node.replies.share()
+    share = context.services.replies.share()
     most = _most_bytes(request, context)
     left = min(most, share)
     with_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
@@ -234,7 +236,7 @@ def read_all(request: FetchRequest, context: Context) -> Read:
         name: str | None = topic.topic
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if with_ids:
-            name = context.node.metadata.topic_name(topic.topic_id)
+            name = context.services.metadata.topic_name(topic.topic_id)
             if name is None:
                 unknown = ErrorCode.UNKNOWN_TOPIC_ID
         error = None
@@ -242,7 +244,7 @@ def read_all(request: FetchRequest, context: Context) -> Read:
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         partitions = []
         for asked in topic.partitions:
-            partition = context.node.partition(name or "", asked.partition)
+            partition = context.services.partitions.get(name or "", asked.partition)
             if error is not None or partition is None:
                 data = _failed(asked, error or unknown, aborted=[])
             else:

@@ -42,7 +42,7 @@ def handle(request: FindCoordinatorRequest, context: Context) -> FindCoordinator
         request.coordinator_keys,
         lambda key: _find(request.key_type, key, context),
     )
-    return in_turns(context.node, steps, response, holds_followers=True)
+    return in_turns(context.services.runtime, steps, response, holds_followers=True)
 
 
 def _find(key_type: int, key: str, context: Context) -> Coordinator:
@@ -50,10 +50,10 @@ def _find(key_type: int, key: str, context: Context) -> Coordinator:
         return _not_found(key, error)
     topic = CONSUMER_OFFSETS_TOPIC if key_type == GROUP else TRANSACTION_STATE_TOPIC
     try:
-        context.node.controller.ensure_internal(topic)
+        context.services.internal_topics.ensure(topic)
     except StorageError:
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    metadata = context.node.metadata
+    metadata = context.services.metadata
     count = metadata.partition_count(topic)
     if count == 0:  # The topic is being created; the client retries.
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)

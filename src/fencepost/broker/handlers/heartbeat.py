@@ -26,4 +26,4 @@ def handle(request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
     event = Heartbeat(
         request.group_id, request.member_id, request.generation_id, request.group_instance_id
     )
-    return HeartbeatResponse(error_code=context.node.groups.heartbeat(event))
+    return HeartbeatResponse(error_code=context.services.groups.heartbeat(event))

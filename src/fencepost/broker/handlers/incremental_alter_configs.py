@@ -24,9 +24,10 @@ from fencepost.wire.forms.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from fencepost.broker.context import Context
-    from fencepost.broker.node import Node
     from fencepost.broker.settings.changes import Checked, Resource
+    from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.waiting import Parked
+    from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.wire.forms.incremental_alter_configs import (
         AlterableConfig,
         IncrementalAlterConfigsRequest,
@@ -40,6 +41,11 @@ def handle(request: IncrementalAlterConfigsRequest, context: Context) -> Parked:
     )
 
 
-def _check(node: Node, resource: Resource, configs: list[AlterableConfig]) -> Checked:
+def _check(
+    metadata: MetadataState,
+    config: BrokerConfig,
+    resource: Resource,
+    configs: list[AlterableConfig],
+) -> Checked:
     changes = [Change(each.name, each.config_operation, each.value) for each in configs]
-    return check_changes(node, resource, changes)
+    return check_changes(metadata, config, resource, changes)

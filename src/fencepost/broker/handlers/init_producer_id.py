@@ -40,9 +40,9 @@ def handle(request: InitProducerIdRequest, context: Context) -> InitProducerIdRe
         parked.answer(_respond(reply, context))
 
     if request.transactional_id is None:
-        context.node.transactions.fresh_producer_id(done)
+        context.services.transactions.fresh_producer_id(done)
     else:
-        context.node.transactions.init_producer_id(
+        context.services.transactions.init_producer_id(
             _event_of(request, request.transactional_id), done
         )
     return parked
@@ -67,7 +67,9 @@ def _may_write_idempotently(context: Context) -> bool:
     """Whether the client may write to the cluster, or to at least one topic (KIP-679)."""
     if context.authorize("IDEMPOTENT_WRITE", "CLUSTER", CLUSTER_NAME):
         return True
-    return any(context.authorize("WRITE", "TOPIC", name) for name in context.node.metadata.topics)
+    return any(
+        context.authorize("WRITE", "TOPIC", name) for name in context.services.metadata.topics
+    )
 
 
 def _event_of(request: InitProducerIdRequest, transactional_id: str) -> InitProducerId:

@@ -40,12 +40,14 @@ def handle(request: JoinGroupRequest, context: Context) -> JoinGroupResponse | P
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return _respond(JoinReply(error, request.member_id))
     parked = Parked()
-    context.node.groups.join(_read(request, context), lambda reply: parked.answer(_respond(reply)))
+    context.services.groups.join(
+        _read(request, context), lambda reply: parked.answer(_respond(reply))
+    )
     return parked
 
 
 def _read(request: JoinGroupRequest, context: Context) -> Join:
-    groups = context.node.groups
+    groups = context.services.groups
     client_id = context.client_id or ""
     instance_id = request.group_instance_id
     return Join(

@@ -32,7 +32,7 @@ def handle(request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse |
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     leavers = tuple(Leaver(each.member_id, each.group_instance_id) for each in request.members)
     parked = Parked()
-    context.node.groups.leave(
+    context.services.groups.leave(
         Leave(request.group_id, leavers), lambda reply: parked.answer(_respond(leavers, reply))
     )
     return parked

@@ -49,7 +49,7 @@ def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigR
         types = {CLIENT_METRICS_RESOURCE}
     if not types <= set(TYPES):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    state = context.node.controller.state
+    state = context.services.metadata
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)

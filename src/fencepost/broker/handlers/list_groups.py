@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse | Parked:
     """Serves one request; see above."""
-    states = context.node.groups.states()
+    states = context.services.groups.states()
     if isinstance(states, ErrorCode):
         return ListGroupsResponse(error_code=states)
     sees_all = context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME)
@@ -46,4 +46,4 @@ def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse |
             ]
             yield
 
-    return in_turns(context.node, steps(), response, holds_followers=True)
+    return in_turns(context.services.runtime, steps(), response, holds_followers=True)

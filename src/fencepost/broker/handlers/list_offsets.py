@@ -61,7 +61,7 @@ NOWHERE: Final = TimestampOffset(NO_TIMESTAMP, -1, -1)
 def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse | Parked:
     """Looks up some partitions per turn of the loop: each may read from disk and open a batch."""
     lookups, response = _prepare(request, context)
-    return in_turns(context.node, lookups, response)
+    return in_turns(context.services.runtime, lookups, response)
 
 
 def _prepare(
@@ -102,7 +102,7 @@ def _look_up(
 ) -> ListOffsetsPartitionResponse:
     if not context.authorize("DESCRIBE", "TOPIC", topic):
         return _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    partition = context.node.partition(topic, asked.partition_index)
+    partition = context.services.partitions.get(topic, asked.partition_index)
     if partition is None:
         return _failed(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if error := partition.check_leader_epoch(asked.current_leader_epoch):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def handle(request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse | Parked:
     """Serves one request; see above."""
-    if context.node.transactions.is_loading:
+    if context.services.transactions.is_loading:
         return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     try:
         pattern = _compiled(request.transactional_id_pattern)
@@ -46,7 +46,7 @@ def handle(request: ListTransactionsRequest, context: Context) -> ListTransactio
     response = ListTransactionsResponse(unknown_state_filters=unknown)
 
     def steps() -> Iterator[None]:
-        for found in context.node.transactions.list(filters):
+        for found in context.services.transactions.list(filters):
             response.transaction_states += [
                 TransactionState(
                     transactional_id=transactional_id,
@@ -58,7 +58,7 @@ def handle(request: ListTransactionsRequest, context: Context) -> ListTransactio
             ]
             yield
 
-    return in_turns(context.node, steps(), response, holds_followers=True)
+    return in_turns(context.services.runtime, steps(), response, holds_followers=True)
 
 
 def _compiled(text: str | None) -> Pattern | None:

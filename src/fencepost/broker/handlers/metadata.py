@@ -38,10 +38,9 @@ from fencepost.wire.forms.metadata import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fencepost.broker.context import Context
+    from fencepost.broker.context import Context, Services
     from fencepost.broker.controller.controller import Outcome
-    from fencepost.broker.node import Node
-    from fencepost.coordinator.metadata.state import PartitionState, Topic
+    from fencepost.coordinator.metadata.state import MetadataState, PartitionState, Topic
     from fencepost.wire.forms.metadata import MetadataRequestTopic
 
 FIRST_VERSION_WITH_IDS: Final = 12
@@ -62,7 +61,7 @@ def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Par
         failed = {outcome.name: outcome.error for outcome in outcomes if outcome.error}
         parked.answer(_answer(request, context, failed))
 
-    context.node.controller.auto_create(missing, created)
+    context.services.controller.auto_create(missing, created)
     return parked
 
 
@@ -84,7 +83,7 @@ def _refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataRes
 
 def _answer_in_turns(request: MetadataRequest, context: Context) -> MetadataResponse | Parked:
     """Describes many uncached topics over several turns of the loop, then replies in one."""
-    state, shown = context.node.controller.state, context.node.controller.shown
+    state, shown = context.services.metadata, context.services.follower.shown
     wanted = request.topics
     names = state.topics if wanted is None else [topic.name or "" for topic in wanted]
     unseen = [name for name in names if name not in shown]
@@ -98,10 +97,10 @@ def _answer_in_turns(request: MetadataRequest, context: Context) -> MetadataResp
             # A topic may have been deleted, or recreated, meanwhile.
             topic = state.topics.get(unseen.pop())
             if topic is not None:
-                _describe_topic(context.node, topic)
+                _describe_topic(context.services, topic)
                 left -= len(topic.partitions)
         if unseen:
-            context.node.call_later(0, turn)
+            context.services.runtime.call_later(0, turn)
         else:
             parked.answer(_answer(request, context, {}))
 
@@ -115,10 +114,10 @@ def _answer_in_turns(request: MetadataRequest, context: Context) -> MetadataResp
 
 def _topics_to_create(request: MetadataRequest, context: Context) -> list[str]:
     """The requested topics that do not exist and may be created."""
-    node = context.node
+    services = context.services
     if request.topics is None or not request.allow_auto_topic_creation or _by_ids(request.topics):
         return []
-    state = node.controller.state
+    state = services.metadata
     missing = dict.fromkeys(
         topic.name
         for topic in request.topics
@@ -127,7 +126,7 @@ def _topics_to_create(request: MetadataRequest, context: Context) -> list[str]:
     return [
         name
         for name in missing
-        if (node.config.auto_create_topics_enable or name in INTERNAL_TOPICS)
+        if (services.config.auto_create_topics_enable or name in INTERNAL_TOPICS)
         and refuse_name(name) is None
         and _may_create(name, context)
     ]
@@ -147,7 +146,7 @@ def _may_create(name: str, context: Context) -> bool:
 def _answer(
     request: MetadataRequest, context: Context, failed: dict[str, ErrorCode]
 ) -> MetadataResponse:
-    node = context.node
+    services = context.services
     topics = (
         _all_topics(context)
         if request.topics is None
@@ -159,15 +158,15 @@ def _answer(
     if request.include_cluster_authorized_operations:
         operations = authorized_operations(context, CLUSTER, CLUSTER_NAME)
     return MetadataResponse(
-        brokers=_describe_brokers(node),
-        cluster_id=node.controller.cluster_id,
-        controller_id=node.controller.controller_id,
+        brokers=_describe_brokers(services.metadata),
+        cluster_id=services.follower.cluster_id,
+        controller_id=services.follower.controller_id,
         topics=topics,
         cluster_authorized_operations=operations,
     )
 
 
-def _describe_brokers(node: Node) -> list[MetadataResponseBroker]:
+def _describe_brokers(metadata: MetadataState) -> list[MetadataResponseBroker]:
     return [
         MetadataResponseBroker(
             node_id=broker.node_id,
@@ -175,17 +174,17 @@ def _describe_brokers(node: Node) -> list[MetadataResponseBroker]:
             port=broker.endpoints[0].port,
             rack=broker.rack,
         )
-        for broker in node.controller.state.live_brokers()
+        for broker in metadata.live_brokers()
         if broker.endpoints
     ]
 
 
 def _all_topics(context: Context) -> list[MetadataResponseTopic]:
     """All topics that this client may describe; the others are left out."""
-    node = context.node
+    services = context.services
     return [
-        _describe_topic(node, topic)
-        for name, topic in node.controller.state.topics.items()
+        _describe_topic(services, topic)
+        for name, topic in services.metadata.topics.items()
         if context.authorize("DESCRIBE", TOPIC, name)
     ]
 
@@ -213,9 +212,9 @@ def _by_ids(wanted: Sequence[MetadataRequestTopic]) -> bool:
 def _by_name(name: str, context: Context, failed: dict[str, ErrorCode]) -> MetadataResponseTopic:
     if not context.authorize("DESCRIBE", TOPIC, name):
         return _not_found(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    topic = context.node.controller.state.topics.get(name)
+    topic = context.services.metadata.topics.get(name)
     if topic is not None:
-        return _describe_topic(context.node, topic)
+        return _describe_topic(context.services, topic)
     if refuse_name(name) is not None:
         return _not_found(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
     return _not_found(name, failed.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -226,7 +225,7 @@ def _not_found(name: str, error: ErrorCode) -> MetadataResponseTopic:
 
 
 def _by_id(topic_id: bytes, context: Context) -> MetadataResponseTopic:
-    topic = context.node.controller.state.topics_by_id.get(topic_id)
+    topic = context.services.metadata.topics_by_id.get(topic_id)
     if topic is None:
         return MetadataResponseTopic(
             name=None, topic_id=topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID
@@ -236,12 +235,12 @@ def _by_id(topic_id: bytes, context: Context) -> MetadataResponseTopic:
         return MetadataResponseTopic(
             name=None, topic_id=topic_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
         )
-    return _describe_topic(context.node, topic)
+    return _describe_topic(context.services, topic)
 
 
-def _describe_topic(node: Node, topic: Topic) -> MetadataResponseTopic:
+def _describe_topic(services: Services, topic: Topic) -> MetadataResponseTopic:
     """Describes a topic; cached until it changes, as clients request the same topics repeatedly."""
-    shown = node.controller.shown
+    shown = services.follower.shown
     found = shown.get(topic.name)
     if found is None:
         found = shown[topic.name] = MetadataResponseTopic(
@@ -249,7 +248,7 @@ def _describe_topic(node: Node, topic: Topic) -> MetadataResponseTopic:
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
             partitions=[
-                _describe_partition(node, topic.name, index, partition)
+                _describe_partition(services, topic.name, index, partition)
                 for index, partition in enumerate(topic.partitions)
             ],
         )
@@ -257,10 +256,10 @@ def _describe_topic(node: Node, topic: Topic) -> MetadataResponseTopic:
 
 
 def _describe_partition(
-    node: Node, topic: str, index: int, partition: PartitionState
+    services: Services, topic: str, index: int, partition: PartitionState
 ) -> MetadataResponsePartition:
     replicas = list(partition.replicas)
-    available = is_available(node, topic, index, partition)
+    available = is_available(services, topic, index, partition)
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE if available else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=index,
@@ -272,11 +271,11 @@ def _describe_partition(
     )
 
 
-def is_available(node: Node, topic: str, index: int, partition: PartitionState) -> bool:
+def is_available(services: Services, topic: str, index: int, partition: PartitionState) -> bool:
     """Whether a partition has a leader: it is open here, or its broker is alive."""
-    if partition.leader == node.node_id:
-        return node.partition(topic, index) is not None
-    return node.controller.state.endpoint(partition.leader) is not None
+    if partition.leader == services.config.node_id:
+        return services.partitions.get(topic, index) is not None
+    return services.metadata.endpoint(partition.leader) is not None
 
 
 def _with_operations(topic: MetadataResponseTopic, context: Context) -> MetadataResponseTopic:

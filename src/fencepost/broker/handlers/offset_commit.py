@@ -60,7 +60,7 @@ def _commit(request: OffsetCommitRequest, context: Context) -> OffsetCommitRespo
         sorting.settle(reply)
         parked.answer(response)
 
-    context.node.groups.commit(_read(request, sorting, context), done)
+    context.services.groups.commit(_read(request, sorting, context), done)
     return parked
 
 

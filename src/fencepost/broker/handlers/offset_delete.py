@@ -44,5 +44,5 @@ def handle(request: OffsetDeleteRequest, context: Context) -> OffsetDeleteRespon
         parked.answer(OffsetDeleteResponse(topics=sorting.topics))
 
     partitions = tuple(admitted.partition for admitted in sorting.admitted)
-    context.node.groups.delete_offsets(DeleteOffsets(request.group_id, partitions), done)
+    context.services.groups.delete_offsets(DeleteOffsets(request.group_id, partitions), done)
     return parked

@@ -64,7 +64,7 @@ def handle(request: OffsetFetchRequest, context: Context) -> Parked:
 
     parked = Parked()
     parked.holds_followers = not run_in_turns(
-        context.node, steps(), partial(_answer_when_durable, parked, response, asked)
+        context.services.runtime, steps(), partial(_answer_when_durable, parked, response, asked)
     )
     return parked
 
@@ -72,7 +72,7 @@ def handle(request: OffsetFetchRequest, context: Context) -> Parked:
 def _find(group: OffsetFetchRequestGroup, context: Context) -> GroupPartition | ErrorCode:
     if not context.authorize("DESCRIBE", "GROUP", group.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return context.node.groups.find(group.group_id)
+    return context.services.groups.find(group.group_id)
 
 
 def _answer_when_durable(
@@ -136,13 +136,13 @@ class _Reader:
     def _read_topic(self, topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
         name: str | None = topic.name
         if self._by_id:
-            name = self._context.node.metadata.topic_name(topic.topic_id)
+            name = self._context.services.metadata.topic_name(topic.topic_id)
         if name is None:
             return _refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID)
         if not self._context.authorize("DESCRIBE", "TOPIC", name):
             return _refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         # Compared by id for names, too: a recreated topic does not inherit offsets.
-        topic_id = self._context.node.metadata.topic_id(name) or ZERO_TOPIC_ID
+        topic_id = self._context.services.metadata.topic_id(name) or ZERO_TOPIC_ID
         views = [
             fetch_offset(
                 self._state,
@@ -162,13 +162,13 @@ class _Reader:
         for view in fetch_all_offsets(
             self._state,
             self._group_id,
-            self._context.node.metadata.topic_id,
+            self._context.services.metadata.topic_id,
             require_stable=self._require_stable,
         ):
             found.setdefault(view.partition.topic, []).append(_show(view))
         topics = []
         for name, partitions in found.items():
-            topic_id = self._context.node.metadata.topic_id(name)
+            topic_id = self._context.services.metadata.topic_id(name)
             if self._context.authorize("DESCRIBE", "TOPIC", name) and (topic_id or not self._by_id):
                 topics.append(
                     OffsetFetchResponseTopics(

@@ -39,14 +39,14 @@ def handle(
                 result.partitions, topic.partitions, partial(_end_of, topic.topic, context=context)
             )
 
-    return in_turns(context.node, steps(), response, holds_followers=True)
+    return in_turns(context.services.runtime, steps(), response, holds_followers=True)
 
 
 def _end_of(topic: str, asked: OffsetForLeaderPartition, *, context: Context) -> EpochEndOffset:
     index = asked.partition
     if not context.authorize("DESCRIBE", "TOPIC", topic):
         return EpochEndOffset(partition=index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    partition = context.node.partition(topic, index)
+    partition = context.services.partitions.get(topic, index)
     if partition is None:
         return EpochEndOffset(partition=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if error := partition.check_leader_epoch(asked.current_leader_epoch):

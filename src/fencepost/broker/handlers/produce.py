@@ -134,7 +134,7 @@ def _open_batches(
         if reply is not parked:
             parked.answer(reply)
 
-    context.node.opener.open(to_open, opened)
+    context.services.batch_opener.open(to_open, opened)
 
 
 # -- checks that need no partition
@@ -148,7 +148,7 @@ def _admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, 
     for topic in request.topic_data:
         name = topic.name
         if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            name = context.node.metadata.topic_name(topic.topic_id) or ""
+            name = context.services.metadata.topic_name(topic.topic_id) or ""
         error = refusal or _refuse_topic(name, context)
         partitions = []
         for data in topic.partition_data:
@@ -213,7 +213,7 @@ def _refuse_topic(name: str, context: Context) -> Refusal | None:
 def _admit_partition(
     name: str, data: PartitionProduceData, context: Context
 ) -> Write | PartitionProduceResponse:
-    partition = context.node.partition(name, data.index)
+    partition = context.services.partitions.get(name, data.index)
     if partition is None:
         by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS and not name
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -286,7 +286,7 @@ def _must_ask(context: Context) -> bool:
     """Whether the coordinator verifies first writes; in TV2 it always adds the partition."""
     return (
         context.api_version >= FIRST_VERSION_OF_TV2
-        or context.node.config.transaction_partition_verification_enable
+        or context.services.config.transaction_partition_verification_enable
     )
 
 
@@ -294,7 +294,7 @@ def _start_verification(
     request: ProduceRequest, writes: list[Write], context: Context
 ) -> list[Write]:
     """Begins the verification of every first write; returns those writes."""
-    now_ms = context.node.clock.now_ms()
+    now_ms = context.services.runtime.clock.now_ms()
     tv2 = context.api_version >= FIRST_VERSION_OF_TV2
     waiting = []
     for write in list(writes):
@@ -331,7 +331,7 @@ def _verify(
             parked.answer(reply)
 
     first = waiting[0].batch  # All have the same producer (`_has_several_producers`).
-    context.node.transactions.verify_all(
+    context.services.transactions.verify_all(
         [write.partition.name for write in waiting],
         request.transactional_id,
         first.producer_id,
@@ -377,7 +377,7 @@ def _explain_fence(request: ProduceRequest, write: Write, context: Context) -> R
     """Replies with error 47, never 90 (KAFKA-10687), and with both epochs in the message."""
     batch = write.batch
     message = f"Epoch of producer {batch.producer_id} is {batch.producer_epoch}, which is not "
-    known = context.node.transactions.describe(request.transactional_id or "")
+    known = context.services.transactions.describe(request.transactional_id or "")
     if known.error is NONE:
         message += f"the epoch {known.producer_epoch} of its coordinator."
     else:  # The coordinator has a newer epoch since its reply.
@@ -407,7 +407,7 @@ def _finish(
     if done == len(writes):
         return _answer(request, response, undurable, context, parked)
     waiting = parked or Parked(holds_followers=True)
-    context.node.call_later(
+    context.services.runtime.call_later(
         0, partial(_append_on, request, response, writes, done, undurable, context, waiting)
     )
     return waiting
@@ -428,7 +428,7 @@ def _append_on(
     """
     done = _append_some(writes, done, undurable, context)
     if done < len(writes):
-        context.node.call_later(
+        context.services.runtime.call_later(
             0, partial(_append_on, request, response, writes, done, undurable, context, parked)
         )
         return
@@ -441,7 +441,7 @@ def _append_some(
     writes: list[Write], first: int, undurable: list[tuple[Write, int]], context: Context
 ) -> int:
     """Appends from `first` on until the end of a turn; returns how many are done in all."""
-    now_ms = context.node.clock.now_ms()
+    now_ms = context.services.runtime.clock.now_ms()
     until = perf_counter() + APPENDING_SECONDS if len(writes) > 1 else 0.0
     for index in range(first, len(writes)):
         write = writes[index]
@@ -478,7 +478,7 @@ def _answer(
     """Replies when all batches are durable; they are in the logs now."""
     if request.acks == 0:
         for write, _ in undurable:
-            context.node.partitions.appended(write.partition)
+            context.services.partitions.appended(write.partition)
         return _say_nothing(response)
     if not undurable:
         return response
@@ -520,7 +520,7 @@ def _wait_until_durable(
             parked.answer(response)
 
     for write, end_offset in undurable:
-        context.node.when_durable(write.partition, end_offset, partial(durable, write))
+        context.services.runtime.when_durable(write.partition, end_offset, partial(durable, write))
     return parked
 
 

@@ -32,14 +32,16 @@ def handle(request: SyncGroupRequest, context: Context) -> SyncGroupResponse | P
     ):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     parked = Parked()
-    context.node.groups.sync(_read(request, context), lambda reply: parked.answer(_respond(reply)))
+    context.services.groups.sync(
+        _read(request, context), lambda reply: parked.answer(_respond(reply))
+    )
     return parked
 
 
 def _read(request: SyncGroupRequest, context: Context) -> Sync:
     return Sync(
         group_id=request.group_id,
-        ticket=context.node.groups.new_ticket(),
+        ticket=context.services.groups.new_ticket(),
         member_id=request.member_id,
         generation_id=request.generation_id,
         group_instance_id=request.group_instance_id,

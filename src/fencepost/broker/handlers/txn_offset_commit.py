@@ -67,12 +67,12 @@ def _commit(request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommi
         sorting.refuse_deleted()
         return _read(request, sorting)
 
-    context.node.groups.commit_in_transaction(
+    context.services.groups.commit_in_transaction(
         request.group_id,
         request.transactional_id,
         Producer(request.producer_id, request.producer_epoch),
         add=context.api_version >= FIRST_VERSION_OF_TV2,
-        verify=context.node.transactions.verify,
+        verify=context.services.transactions.verify,
         read=read_now,
         done=done,
     )

@@ -46,7 +46,7 @@ def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkers
     ):
         return _refuse_all(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     writing = _Writing(request, context)
-    is_walked = run_in_turns(context.node, writing.steps(), writing.walked)
+    is_walked = run_in_turns(context.services.runtime, writing.steps(), writing.walked)
     writing.parked.holds_followers = not is_walked
     return writing.parked
 
@@ -57,7 +57,7 @@ class _Writing:
     def __init__(self, request: WriteTxnMarkersRequest, context: Context) -> None:
         self.parked: Final = Parked()
         self._request: Final = request
-        self._node: Final = context.node
+        self._services: Final = context.services
         self._unfinished = 1
         """The number of markers that are not durable yet, plus one until all are written."""
         self._errors: Errors = {}
@@ -77,10 +77,10 @@ class _Writing:
                     yield
 
     def _write(self, marker: EndMarker, topic: str, index: int) -> None:
-        if self._node.partition(topic, index) is None:
+        if self._services.partitions.get(topic, index) is None:
             self._note(marker, topic, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
-        written = self._node.markers.append(topic, index, marker)
+        written = self._services.markers.append(topic, index, marker)
         if isinstance(written, Refusal):
             self._note(marker, topic, index, written.error)
             return
@@ -88,7 +88,7 @@ class _Writing:
         self._note(marker, topic, index, ErrorCode.NONE)
         self._unfinished += 1
         durable = partial(self._durable, marker, partition)
-        self._node.when_durable(partition, end_offset, durable)
+        self._services.runtime.when_durable(partition, end_offset, durable)
 
     def _note(self, marker: EndMarker, topic: str, index: int, error: ErrorCode) -> None:
         of_topic = self._errors.setdefault(marker.producer_id, {}).setdefault(topic, {})

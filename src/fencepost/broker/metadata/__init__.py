@@ -1,4 +1,33 @@
-"""What the records of the metadata log mean for this broker.
+"""The cluster as this broker knows it, and what that means for its partitions.
 
-effects.py  opens, closes and reconfigures the partitions of this node
+follower.py         the state of the metadata log, and what replies cache of it
+effects.py          opens, deletes and reconfigures the partitions that this broker leads
+internal_topics.py  creates the topics of the coordinators on first use
+
+Theory of operation
+-------------------
+The broker follows the metadata log, which only the controller writes (`broker/controller`). It has
+to do nothing but follow: what a record means for this broker is decided from the record and the
+state alone (`coordinator.metadata.effects`), never from the request behind it.
+
+Every batch of the log arrives twice:
+
+    apply      in the turn in which it was appended. The state is a fold of the log, and the follower
+               owns it; everything else in the broker reads it. Cached descriptions of what has
+               changed are dropped. The effects of the batch are returned, not carried out.
+    carry out  when the records are durable. Partitions of new topics are opened, those of deleted
+               topics closed and their folders removed, settings and leader epochs passed on. Many
+               partitions take several turns of the loop; `done` is called after the last one.
+
+So the state is ahead of the partitions. A partition that the state has and that is not open yet is
+shown without a leader, and Produce and Fetch refuse it with a retriable error. A deleted topic is
+gone from the state at once, while its folders remain until its last partition is closed. An effect
+that finds its topic deleted or replaced meanwhile does nothing.
+
+At a start the controller folds the whole log into the state; then `MetadataEffects.open_all` opens
+what this broker leads. That covers every effect that a crash has interrupted: a partition is opened
+because the state has it, and a folder without a topic was set aside by the controller.
+
+A partition that the disk refuses to open is offline. It is tried again every few seconds, and at
+the next start; one whose files are damaged is tried again only at the next start.
 """

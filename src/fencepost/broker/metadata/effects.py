@@ -1,6 +1,6 @@
-"""The effects of metadata changes on this node: its partitions are opened, closed, reconfigured.
+"""The effects of the metadata log on this broker: its partitions are opened, deleted, reconfigured.
 
-Each effect is carried out when its records are durable. Only partitions that this node leads are
+Each effect is carried out when its records are durable. Only partitions that this broker leads are
 opened.
 """
 
@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import CorruptError, StorageError, SyncError
-from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
+from fencepost.base.ids import TopicPartition
 from fencepost.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from fencepost.broker.settings.config import TOPIC_SETTINGS, topic_log_config, warnings_of
 from fencepost.broker.settings.groups import GROUP_SETTINGS
@@ -33,12 +33,17 @@ from fencepost.records.metadata_log import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from fencepost.broker.node import Node
+    from fencepost.broker.coordinators import Coordinators
+    from fencepost.broker.groups.coordinator import GroupCoordinator
+    from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.metadata.follower import MetadataFollower
+    from fencepost.broker.runtime import Runtime
+    from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.settings.kinds import Setting
+    from fencepost.broker.storage.partition_store import PartitionStore
     from fencepost.coordinator.metadata.effects import Effect
-    from fencepost.coordinator.metadata.state import MetadataState, Topic
+    from fencepost.coordinator.metadata.state import Topic
     from fencepost.log.config import LogConfig
-    from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
 
@@ -62,39 +67,72 @@ _WARNED_OF: Final[Mapping[int, tuple[str, Mapping[str, Setting[Any]]]]] = {
 class MetadataEffects:
     """Carries out what the controller has decided."""
 
-    def __init__(self, node: Node, state: MetadataState, changed: Callable[[str], None]) -> None:
-        self._node = node
-        self._state: Final = state
-        self._changed: Final = changed
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        follower: MetadataFollower,
+        store: PartitionStore,
+        partitions: LocalPartitions,
+        groups: GroupCoordinator,
+        coordinators: Coordinators,
+        on_fatal: Callable[[str], None],
+    ) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._node_id: Final = config.node_id
+        self._state: Final = follower.state
+        self._changed: Final = follower.partitions_changed
+        self._store = store
+        self._partitions = partitions
+        self._groups = groups
+        self._coordinators = coordinators
+        self._on_fatal = on_fatal
         self._offline: set[TopicPartition] = set()
         self._stopped = False
         self._last_config: tuple[str, LogConfig] | None = None
-        self.loads_coordinators = False
-        """Whether new partitions of internal topics are loaded; at a start the node loads them."""
 
-    @property
-    def has_offline(self) -> bool:
-        """Whether a partition could not be opened and will be tried again."""
-        return bool(self._offline)
+    # -- start and stop ---------------------------------------------------------------------------
 
-    def run(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
-        """Carries out the effects in order; many partitions take several turns of the loop."""
-        self._go_on(self._steps(effects), done)
+    def open_all(self) -> None:
+        """Opens every partition that this broker leads, under the settings that the log has."""
+        self._apply_broker_settings()
+        for topic in self._state.topics.values():
+            self._open(topic, range(len(topic.partitions)))
 
-    def _go_on(self, steps: Iterator[None], done: Callable[[], None]) -> None:
-        for _ in steps:
-            # After a stop, the next start does the rest: the records are durable.
-            self._node.call_later(0, lambda: None if self._stopped else self._go_on(steps, done))
-            return
-        done()
+    def logged_epochs(self) -> list[tuple[TopicPartition, int]]:
+        """The newest leader epoch in the log of every open partition."""
+        found = []
+        for topic in self._state.topics.values():
+            for index in range(len(topic.partitions)):
+                opened = self._partitions.get(topic.name, index)
+                if opened is not None:
+                    found.append((opened.name, opened.log.epochs.latest))
+        return found
 
     def stop(self) -> None:
         """Opens and closes nothing from now on."""
         self._stopped = True
 
+    # -- the effects of a batch -------------------------------------------------------------------
+
+    def run(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
+        """Carries the effects out in their order; many partitions take several turns of the loop."""
+        if any(isinstance(effect, TopicRemoved) for effect in effects):
+            # Committed offsets must be gone, or a new topic of that name would inherit them.
+            done = partial(self._groups.when_durable, done)
+        self._go_on(self._steps(effects), done)
+
+    def _go_on(self, steps: Iterator[None], done: Callable[[], None]) -> None:
+        for _ in steps:
+            # After a stop, the next start does the rest: the records are durable.
+            self._runtime.call_later(0, lambda: None if self._stopped else self._go_on(steps, done))
+            return
+        done()
+
     def _steps(self, effects: Sequence[Effect]) -> Iterator[None]:
         """Yields before each turn of the loop but the first."""
-        certain = AT_ONCE_SYNCED if self._node.partitions.fsync else AT_ONCE
+        certain = AT_ONCE_SYNCED if self._partitions.fsync else AT_ONCE
         turn = Turn()
         for effect in effects:
             self._warn_of_settings(effect)
@@ -110,7 +148,7 @@ class MetadataEffects:
         match effect:
             case PartitionsCreated(topic, first, count, topic_id):
                 if first == 0:
-                    self._node.groups.on_topic_created(topic)
+                    self._groups.on_topic_created(topic)
                 found = self._state.topics.get(topic)
                 # Otherwise it was deleted meanwhile.
                 if found is not None and found.topic_id == topic_id:
@@ -119,7 +157,7 @@ class MetadataEffects:
                 self._last_config = None  # A new topic of this name may have other settings.
                 for index in range(count):
                     yield partial(self._remove, TopicPartition(topic, index))
-                yield from self._node.groups.forgetting([topic])
+                yield from self._groups.forgetting([topic])
             case SettingsChanged(resource_type, name):
                 yield from self._reconfigurations(resource_type, name)
             case LeadersChanged(partitions):
@@ -137,9 +175,16 @@ class MetadataEffects:
         for warning in warnings_of(table, self._state.settings_of(*resource)):
             log.warning("%s %s: %s", what, resource[1], warning)
 
-    def open(self, name: str, indexes: Iterable[int]) -> None:
-        """Opens the partitions that this node leads; those that fail are offline and retried."""
-        for opening in self._openings(self._state.topics[name], indexes):
+    # -- open and delete --------------------------------------------------------------------------
+
+    @property
+    def has_offline(self) -> bool:
+        """Whether a partition could not be opened and will be tried again."""
+        return bool(self._offline)
+
+    def _open(self, topic: Topic, indexes: Iterable[int]) -> None:
+        """Opens the partitions that this broker leads; those that fail are offline and tried again."""
+        for opening in self._openings(topic, indexes):
             opening()
 
     def _openings(self, topic: Topic, indexes: Iterable[int]) -> Iterator[Callable[[], None]]:
@@ -151,18 +196,18 @@ class MetadataEffects:
             return  # Deleted meanwhile; a new topic of this name is opened by its own effect.
         partition = topic.partitions[index]
         name = TopicPartition(topic.name, index)
-        if partition.leader != self._node.node_id or self._node.partition(*name) is not None:
+        if partition.leader != self._node_id or self._partitions.get(*name) is not None:
             return
         try:
-            opened = self._node.open_partition(
-                name, topic.topic_id, partition.leader_epoch, self.log_config(topic.name)
+            opened = self._store.open(
+                name, topic.topic_id, partition.leader_epoch, self._log_config(topic.name)
             )
         except SyncError as problem:
-            self._node.fatal(f"{problem}; what the disk holds is unknown, stopping")
+            self._on_fatal(f"{problem}; what the disk holds is unknown, stopping")
         except (OSError, StorageError) as problem:
             self._set_offline(name, problem)
         else:
-            self._load_coordinator(topic.name, index, opened)
+            self._coordinators.opened(opened)
         self._changed(topic.name)
 
     def _set_offline(self, name: TopicPartition, problem: Exception) -> None:
@@ -170,7 +215,7 @@ class MetadataEffects:
         if isinstance(problem, CorruptError):
             return  # Trying again does not help.
         if not self._offline:
-            self._node.call_later(RETRY_OPEN_MS, self._retry_open)
+            self._runtime.call_later(RETRY_OPEN_MS, self._retry_open)
         self._offline.add(name)
 
     def _retry_open(self) -> None:
@@ -179,37 +224,22 @@ class MetadataEffects:
         offline, self._offline = self._offline, set()
         for name in sorted(offline):
             # The topic may be deleted by now, or replaced by one whose logs are open.
-            if self._state.partition(*name) is not None and self._node.partition(*name) is None:
-                self.open(name.topic, [name.partition])
-
-    def _load_coordinator(self, name: str, index: int, partition: Partition) -> None:
-        """Loads the coordinator of a new partition of an internal topic."""
-        if name not in INTERNAL_TOPICS or not self.loads_coordinators:
-            return
-        if name == CONSUMER_OFFSETS_TOPIC:
-            self._node.groups.load(index, partition)
-        else:
-            self._node.transactions.load(index, partition)
+            if self._state.partition(*name) is not None and self._partitions.get(*name) is None:
+                self._open(self._state.topics[name.topic], [name.partition])
 
     def _remove(self, name: TopicPartition) -> None:
         try:
-            self._node.close_partition(name, delete=True)
+            self._store.delete(name)
         except (OSError, StorageError) as problem:
             log.error("%s is deleted, but its files could not be removed: %s", name, problem)
 
-    def _take_epochs(self, partitions: Iterable[TopicPartition]) -> None:
-        for name in partitions:
-            opened = self._node.partition(*name)
-            state = self._state.partition(*name)
-            if opened is not None and state is not None:
-                opened.bump_leader_epoch(state.leader_epoch)
-            self._changed(name.topic)
+    # -- settings and leaders ---------------------------------------------------------------------
 
-    def log_config(self, name: str) -> LogConfig:
+    def _log_config(self, name: str) -> LogConfig:
         """The settings of a topic's logs, computed once for all of its partitions."""
         if self._last_config is None or self._last_config[0] != name:
             overrides = self._state.settings_of(TOPIC_RESOURCE, name)
-            self._last_config = name, topic_log_config(self._node.config, overrides)
+            self._last_config = name, topic_log_config(self._config, overrides)
         return self._last_config[1]
 
     def _reconfigurations(self, resource_type: int, name: str) -> Iterator[Callable[[], None]]:
@@ -217,23 +247,31 @@ class MetadataEffects:
         if resource_type == TOPIC_RESOURCE:
             affected = [name]
         elif resource_type == BROKER_RESOURCE:
-            yield self.apply_broker_settings
+            yield self._apply_broker_settings
             affected = list(self._state.topics)
         for topic in affected:
             yield partial(self._reconfigure, topic)
 
     def _reconfigure(self, topic: str) -> None:
         self._last_config = None
-        config = self.log_config(topic)
+        config = self._log_config(topic)
         for index in range(self._state.partition_count(topic)):
-            partition = self._node.partition(topic, index)
+            partition = self._partitions.get(topic, index)
             if partition is not None:
                 partition.reconfigure(config)
 
-    def apply_broker_settings(self) -> None:
+    def _apply_broker_settings(self) -> None:
         """Applies the dynamic settings of the broker."""
         self._last_config = None
-        self._node.config.replace_dynamic(
+        self._config.replace_dynamic(
             self._state.settings_of(BROKER_RESOURCE, CLUSTER_DEFAULT),
-            self._state.settings_of(BROKER_RESOURCE, str(self._node.node_id)),
+            self._state.settings_of(BROKER_RESOURCE, str(self._node_id)),
         )
+
+    def _take_epochs(self, partitions: Iterable[TopicPartition]) -> None:
+        for name in partitions:
+            opened = self._partitions.get(*name)
+            state = self._state.partition(*name)
+            if opened is not None and state is not None:
+                opened.bump_leader_epoch(state.leader_epoch)
+            self._changed(name.topic)

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from fencepost.broker.context import Context
-    from fencepost.broker.node import Node
+    from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.settings.kinds import Setting
+    from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.wire.forms.alter_configs import AlterConfigsRequest
     from fencepost.wire.forms.incremental_alter_configs import IncrementalAlterConfigsRequest
 
@@ -97,15 +98,17 @@ class AlterLoggers(NamedTuple):
 Checked = AlterSettings | AlterLoggers | Refusal
 
 
-def check_changes(node: Node, resource: Resource, changes: Sequence[Change]) -> Checked:
+def check_changes(
+    metadata: MetadataState, config: BrokerConfig, resource: Resource, changes: Sequence[Change]
+) -> Checked:
     """The event for these changes, or the refusal."""
     if refused := _refuse_form(changes):
         return refused
     if resource.kind == LOGGER_RESOURCE:
-        return refuse_logger_owner(node, resource.name) or _check_loggers(changes)
-    if refused := _refuse_resource(node, resource):
+        return refuse_logger_owner(config, resource.name) or _check_loggers(changes)
+    if refused := _refuse_resource(metadata, config, resource):
         return refused
-    present = node.controller.state.settings_of(*resource)
+    present = metadata.settings_of(*resource)
     try:
         wanted = {
             change.name: _new_value(resource, change, present.get(change.name))
@@ -113,20 +116,23 @@ def check_changes(node: Node, resource: Resource, changes: Sequence[Change]) -> 
         }
     except ConfigError as problem:
         return Refusal(ErrorCode.INVALID_CONFIG, str(problem))
-    return _check_values(node, resource, present, wanted)
+    return _check_values(config, resource, present, wanted)
 
 
 def check_replacement(
-    node: Node, resource: Resource, settings: Sequence[tuple[str, str | None]]
+    metadata: MetadataState,
+    config: BrokerConfig,
+    resource: Resource,
+    settings: Sequence[tuple[str, str | None]],
 ) -> Checked:
     """The event that replaces all settings of the resource, or the refusal."""
     changes = [Change(name, Operation.SET, value) for name, value in settings]
-    if refused := _refuse_form(changes) or _refuse_resource(node, resource):
+    if refused := _refuse_form(changes) or _refuse_resource(metadata, config, resource):
         return refused
-    present = node.controller.state.settings_of(*resource)
+    present = metadata.settings_of(*resource)
     wanted: dict[str, str | None] = dict.fromkeys(present)
     wanted.update(settings)
-    return _check_values(node, resource, present, wanted)
+    return _check_values(config, resource, present, wanted)
 
 
 def _refuse_form(changes: Sequence[Change]) -> Refusal | None:
@@ -140,11 +146,13 @@ def _refuse_form(changes: Sequence[Change]) -> Refusal | None:
     return None
 
 
-def _refuse_resource(node: Node, resource: Resource) -> Refusal | None:
+def _refuse_resource(
+    metadata: MetadataState, config: BrokerConfig, resource: Resource
+) -> Refusal | None:
     if resource.kind == TOPIC_RESOURCE:
-        return _refuse_topic(node, resource.name)
+        return _refuse_topic(metadata, resource.name)
     if resource.kind == BROKER_RESOURCE:
-        return refuse_broker(node, resource.name)
+        return refuse_broker(config, resource.name)
     if resource.kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
         return refuse_nameless(resource)
     return Refusal(
@@ -161,29 +169,29 @@ def refuse_nameless(resource: Resource) -> Refusal | None:
     return Refusal(ErrorCode.INVALID_REQUEST, f"A {what} needs a name.")
 
 
-def _refuse_topic(node: Node, name: str) -> Refusal | None:
+def _refuse_topic(metadata: MetadataState, name: str) -> Refusal | None:
     if not name:
         return Refusal(ErrorCode.INVALID_REQUEST, "There are no settings for all topics at once.")
     if problem := refuse_name(name):
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if name not in node.controller.state.topics:
+    if name not in metadata.topics:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
     return None
 
 
-def refuse_broker(node: Node, name: str) -> Refusal | None:
+def refuse_broker(config: BrokerConfig, name: str) -> Refusal | None:
     """Refuses a name that is neither this broker's id nor empty (all brokers)."""
-    if name in (CLUSTER_DEFAULT, str(node.node_id)):
+    if name in (CLUSTER_DEFAULT, str(config.node_id)):
         return None
-    what = f"This is broker {node.node_id}" if name.isdigit() else "The name must be a broker id"
+    what = f"This is broker {config.node_id}" if name.isdigit() else "The name must be a broker id"
     return Refusal(ErrorCode.INVALID_REQUEST, f"{what}, not {name!r}.")
 
 
-def refuse_logger_owner(node: Node, name: str) -> Refusal | None:
+def refuse_logger_owner(config: BrokerConfig, name: str) -> Refusal | None:
     """Refuses all brokers at once: loggers belong to one broker."""
     if name == CLUSTER_DEFAULT:
         return Refusal(ErrorCode.INVALID_REQUEST, "Loggers belong to one broker: send its id.")
-    return refuse_broker(node, name)
+    return refuse_broker(config, name)
 
 
 def _check_loggers(changes: Sequence[Change]) -> Checked:
@@ -235,15 +243,18 @@ def _combine(operation: int, before: list[str], words: list[str]) -> list[str]:
 
 
 def _check_values(
-    node: Node, resource: Resource, present: Mapping[str, str], wanted: Mapping[str, str | None]
+    config: BrokerConfig,
+    resource: Resource,
+    present: Mapping[str, str],
+    wanted: Mapping[str, str | None],
 ) -> Checked:
     merged = {**present, **wanted}
     settings = {name: value for name, value in merged.items() if value is not None}
     try:
         if resource.kind == TOPIC_RESOURCE:
-            check_topic_overrides(node.config, settings)
+            check_topic_overrides(config, settings)
         elif resource.kind == GROUP_RESOURCE:
-            check_group_settings(node.config, settings)
+            check_group_settings(config, settings)
         elif resource.kind == CLIENT_METRICS_RESOURCE:
             check_client_metrics(settings)
         else:
@@ -264,7 +275,7 @@ def _check_broker(
             check_dynamic(name, value, for_cluster=resource.name == CLUSTER_DEFAULT)
 
 
-Check = Callable[["Node", Resource, Any], Checked]
+Check = Callable[["MetadataState", "BrokerConfig", Resource, Any], Checked]
 
 
 def alter(
@@ -319,7 +330,7 @@ class _Alteration:
 
     def start(self, respond: Callable[[Iterable[tuple[Resource, Refusal | None]]], object]) -> None:
         self._respond = respond
-        is_over = run_in_turns(self._context.node, self._steps(), self._all_decided)
+        is_over = run_in_turns(self._context.services.runtime, self._steps(), self._all_decided)
         self.parked.holds_followers = not is_over
 
     def _steps(self) -> Iterator[None]:
@@ -334,10 +345,11 @@ class _Alteration:
 
     def _decide(self, index: int) -> Checked:
         resource = self._resources[index]
+        services = self._context.services
         return (
             _refuse_repeated(self._counts[resource])
             or _refuse_unauthorized(resource, self._context)
-            or self._check(self._context.node, resource, self._named[index].configs)
+            or self._check(services.metadata, services.config, resource, self._named[index].configs)
         )
 
     def _perform(self, index: int, event: AlterSettings | AlterLoggers) -> None:
@@ -345,7 +357,7 @@ class _Alteration:
             _set_levels(event, self._context)
             return
         self._unfinished += 1
-        self._context.node.controller.alter_settings([event], partial(self._altered, index))
+        self._context.services.controller.alter_settings([event], partial(self._altered, index))
 
     def _altered(self, index: int, errors: Sequence[ErrorCode]) -> None:
         self._refusals[index] = _refuse_disk(errors[0])

@@ -3,6 +3,7 @@
 directory_lock.py   one process per directory
 identity.py         the owner of a directory: Kafka's meta.properties
 layout.py           the files beside the partitions, and the folders of the partitions
+partition_store.py  opens, closes and deletes partitions
 descriptors.py      how file descriptors are divided among logs, readers and connections
 background.py       syncs of sealed segments and other blocking work, in threads
 removal.py          removal of deleted partitions' folders, in a thread

@@ -22,9 +22,9 @@ from fencepost.base.failures import StorageError, SyncError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fencepost.broker.node import Node
-    from fencepost.broker.runtime import TimerHandle
-    from fencepost.broker.storage.layout import Save
+    from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.runtime import Runtime, TimerHandle
+    from fencepost.broker.storage.layout import Layout, Save
     from fencepost.log.durability import PendingSync
     from fencepost.partition.partition import Partition
 
@@ -78,8 +78,17 @@ class Background:
 class Flusher:
     """Syncs sealed segments, one log after the other, and saves recovery points."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        runtime: Runtime,
+        partitions: LocalPartitions,
+        layout: Layout,
+        background: Background,
+    ) -> None:
+        self._runtime = runtime
+        self._partitions = partitions
+        self._layout = layout
+        self._background = background
         self._sealed: dict[Partition, None] = {}
         self._written: set[Partition] = set()
         self._is_flushing = False
@@ -88,14 +97,14 @@ class Flusher:
 
     def sealed(self, partition: Partition) -> None:
         """Schedules the flush of a segment that was just sealed."""
-        if self._node.partitions.fsync:
+        if self._partitions.fsync:
             self.save_soon()  # The sync that acknowledges the next append covers the segment.
             return
         self._flush_soon(partition)
 
     def written(self, partition: Partition) -> None:
         """Schedules a sync of the whole log: without the metadata log no other log can be found."""
-        if not self._node.partitions.fsync:
+        if not self._partitions.fsync:
             self._written.add(partition)
             self._flush_soon(partition)
 
@@ -103,7 +112,7 @@ class Flusher:
         self._sealed[partition] = None
         if not self._is_flushing:
             self._is_flushing = True
-            self._node.call_later(0, self._flush_next)
+            self._runtime.call_later(0, self._flush_next)
 
     def stop(self) -> None:
         """Cancels the pending save."""
@@ -119,7 +128,7 @@ class Flusher:
             if self._is_open(partition) and (is_whole or partition.log.needs_flush):
                 opened = partition.log
                 pending = opened.prepare_sync() if is_whole else opened.prepare_flush()
-                self._node.background.run(pending.run, partial(self._flushed, partition, pending))
+                self._background.run(pending.run, partial(self._flushed, partition, pending))
                 return
         self._is_flushing = False
 
@@ -133,7 +142,7 @@ class Flusher:
             log.warning("%s could not be flushed and will be retried: %s", partition.name, problem)
             if pending.end_offset > partition.log.segments[-1].base_offset:
                 self._written.add(partition)
-            self._node.call_later(RETRY_FLUSH_MS, lambda: self._flush_again(partition))
+            self._runtime.call_later(RETRY_FLUSH_MS, lambda: self._flush_again(partition))
         self._flush_next()
 
     def _flush_again(self, partition: Partition) -> None:
@@ -141,7 +150,7 @@ class Flusher:
             self._flush_soon(partition)
 
     def _is_open(self, partition: Partition) -> bool:
-        return self._node.partitions.by_name.get(partition.name) is partition
+        return self._partitions.by_name.get(partition.name) is partition
 
     # -- recovery points
     # ----------------------------------------------------------------------------------
@@ -149,7 +158,7 @@ class Flusher:
     def save_soon(self) -> None:
         """Schedules a save of the recovery points in a second."""
         if self._save_timer is None:
-            self._save_timer = self._node.call_later(SAVE_DELAY_MS, self.save)
+            self._save_timer = self._runtime.call_later(SAVE_DELAY_MS, self.save)
 
     def save(self) -> None:
         """Saves the recovery points now; after a failure it tries again later."""
@@ -159,10 +168,9 @@ class Flusher:
         if self._is_saving:
             self.save_soon()
             return
-        node = self._node
         try:
-            save = node.layout.prepare_checkpoints(
-                node.partitions.by_name.values(), sync=node.partitions.fsync
+            save = self._layout.prepare_checkpoints(
+                self._partitions.by_name.values(), sync=self._partitions.fsync
             )
         except StorageError as problem:
             log.warning("%s; it is tried again later", problem)
@@ -170,14 +178,14 @@ class Flusher:
             return
         if save is not None:
             self._is_saving = True
-            node.background.run(save.run, partial(self._saved, save))
+            self._background.run(save.run, partial(self._saved, save))
 
     def _saved(self, save: Save, problem: Exception | None) -> None:
         self._is_saving = False
         if problem is None:
             try:
-                if self._node.layout.complete_save(save):
-                    self._node.background.run(self._node.layout.sync_names, self._named)
+                if self._layout.complete_save(save):
+                    self._background.run(self._layout.sync_names, self._named)
                     return
             except StorageError as refused:
                 problem = refused

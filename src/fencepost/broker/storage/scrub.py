@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fencepost.base.seams import Disk, File
-    from fencepost.broker.node import Node
-    from fencepost.broker.runtime import TimerHandle
+    from fencepost.broker.groups.coordinator import GroupCoordinator
+    from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.runtime import Runtime, TimerHandle
+    from fencepost.broker.storage.background import Background
+    from fencepost.broker.transactions.coordinator import TransactionCoordinator
     from fencepost.log.segment.segment import Segment
     from fencepost.log.segment.survey import Survey
     from fencepost.partition.partition import Partition
@@ -117,8 +120,20 @@ class SegmentRead:
 class Scrub:
     """The scrub of one broker."""
 
-    def __init__(self, node: Node, pause: Callable[[float], None] = time.sleep) -> None:
-        self._node = node
+    def __init__(
+        self,
+        runtime: Runtime,
+        partitions: LocalPartitions,
+        background: Background,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._runtime = runtime
+        self._partitions = partitions
+        self._background = background
+        self._groups = groups
+        self._transactions = transactions
         self.pause = pause
         self.is_stopped = False
         self._timer: TimerHandle | None = None
@@ -133,7 +148,7 @@ class Scrub:
 
     def start(self) -> None:
         """Schedules the first pass."""
-        self._timer = self._node.call_later(START_DELAY_MS, self._begin)
+        self._timer = self._runtime.call_later(START_DELAY_MS, self._begin)
 
     def stop(self) -> None:
         """Begins nothing more; the thread ends at its next piece."""
@@ -142,14 +157,14 @@ class Scrub:
             self._timer.cancel()
 
     def _begin(self) -> None:
-        self._began_ms = self._logged_ms = self._node.clock.now_ms()
+        self._began_ms = self._logged_ms = self._runtime.clock.now_ms()
         self._segments = self._bytes = self._damaged = self._unreadable = 0
         self._work = self._segments_to_read()
         self._next()
 
     def _segments_to_read(self) -> Iterator[tuple[Partition, Segment] | None]:
         """The segments of one pass; None where the loop should get a turn."""
-        partitions = self._node.partitions.by_name
+        partitions = self._partitions.by_name
         passed = 0
         for name in list(partitions):
             partition = partitions.get(name)
@@ -180,11 +195,11 @@ class Scrub:
             self._go_on()
             return
         partition, segment = found
-        reading = SegmentRead(self._node.disk, segment, self)
-        self._node.background.run(reading.run, partial(self._read, partition, segment, reading))
+        reading = SegmentRead(self._runtime.disk, segment, self)
+        self._background.run(reading.run, partial(self._read, partition, segment, reading))
 
     def _go_on(self) -> None:
-        self._timer = self._node.call_later(PAUSE_MS, self._next)
+        self._timer = self._runtime.call_later(PAUSE_MS, self._next)
 
     def _read(
         self, partition: Partition, segment: Segment, reading: SegmentRead, _: Exception | None
@@ -212,8 +227,8 @@ class Scrub:
     def _notify_coordinator(self, partition: Partition) -> None:
         topic, index = partition.name
         if topic == TRANSACTION_STATE_TOPIC:
-            self._node.transactions.on_damage(partition)
-        elif topic == CONSUMER_OFFSETS_TOPIC and self._node.groups.is_loaded(index):
+            self._transactions.on_damage(partition)
+        elif topic == CONSUMER_OFFSETS_TOPIC and self._groups.is_loaded(index):
             log.error(
                 "%s: its consumer groups are served from memory until the next start. Before "
                 "that, restore the file from a copy or accept the loss with `fencepost repair`",
@@ -224,7 +239,7 @@ class Scrub:
     # -------------------------------------------------------------------------------------
 
     def _log_progress(self) -> None:
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._runtime.clock.now_ms()
         if now_ms - self._logged_ms >= PROGRESS_MS:
             self._logged_ms = now_ms
             log.info("scrub: %d segments, %d bytes read so far", self._segments, self._bytes)
@@ -236,12 +251,12 @@ class Scrub:
             "scrub: %d segments (%d bytes) read in %d s: %d damaged, %d unreadable",
             self._segments,
             self._bytes,
-            (self._node.clock.now_ms() - self._began_ms) // 1000,
+            (self._runtime.clock.now_ms() - self._began_ms) // 1000,
             self._damaged,
             self._unreadable,
         )
         self._is_first = False
-        self._timer = self._node.call_later(INTERVAL_MS, self._begin)
+        self._timer = self._runtime.call_later(INTERVAL_MS, self._begin)
 
 
 def _is_current(partition: Partition, segment: Segment) -> bool:

@@ -64,10 +64,11 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from fencepost.base.ids import TopicPartition
-    from fencepost.broker.controller.controller import Controller
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.transactions.markers import MarkerWriter
+    from fencepost.broker.transactions.producer_ids import ProducerIds
+    from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.coordinator.txn.apply import CoordinatorState
     from fencepost.coordinator.txn.events import Decision, LogRecord, TimedOut
     from fencepost.partition.partition import Partition
@@ -97,13 +98,14 @@ class TransactionCoordinator:
         self,
         runtime: Runtime,
         config: BrokerConfig,
-        controller: Controller,
+        metadata: MetadataState,
+        producer_ids: ProducerIds,
         markers: MarkerWriter,
     ) -> None:
         self._runtime = runtime
         self._config = config
-        self._controller = controller
-        self._metadata = controller.state
+        self._metadata = metadata
+        self._producer_ids = producer_ids
         self._markers = markers
         self._served: dict[int, CoordinatorPartition] = {}
         self._loading: dict[int, LogLoader] = {}
@@ -266,7 +268,7 @@ class TransactionCoordinator:
                 else Reply(NONE, producer_id, producer_epoch=0)
             )
 
-        self._controller.allocate_producer_id(allocated)
+        self._producer_ids.allocate(allocated)
 
     def add_partitions(self, event: AddPartitions, done: Done) -> None:
         """AddPartitionsToTxn of a client, or (TV2) of the broker that received a first write."""
@@ -316,7 +318,7 @@ class TransactionCoordinator:
             else:
                 self.submit(decide, replace(event, new_producer_id=producer_id), done)
 
-        self._controller.allocate_producer_id(allocated)
+        self._producer_ids.allocate(allocated)
 
     def _write(
         self, coordinator: CoordinatorPartition, decision: Decision, now_ms: int, done: Done

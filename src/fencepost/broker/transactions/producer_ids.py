@@ -1,4 +1,4 @@
-"""Producer ids, assigned from a block that the metadata log has reserved for this node.
+"""Producer ids, assigned from a block that the controller has reserved for this broker.
 
 A block is durable before its first id is assigned. The rest of a block is never used after a
 restart, which starts with the next block. So no two producers ever have the same id, whenever the

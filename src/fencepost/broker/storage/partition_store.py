@@ -1,0 +1,184 @@
+"""Opens and closes partitions: from a folder of the data directory to a registered `Partition`.
+
+Theory of operation
+-------------------
+The order in which a partition is opened matters after a crash:
+
+1. The folder is claimed for the topic id. A folder of another topic is set aside. The first claim
+   of a start also removes the mark of a clean stop.
+2. The log is recovered from the recovery point, and the producer states and the transaction
+   indexes are rebuilt.
+3. In `fsync` mode all of it is synced.
+4. The partition is registered, and can be read and written from now on.
+
+In `os` mode a partition without records has no folder. Its first batch creates it.
+
+When all partitions are closed at a clean stop, every log is on the disk before the offsets are
+saved, and the mark of a clean stop is written last. A step that fails leaves the directory without
+the mark, and the next start reads the logs as after a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.failures import StorageError
+from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
+from fencepost.log.config import LogConfig
+from fencepost.log.opening import open_log, unborn_log
+from fencepost.partition.partition import Partition
+
+if TYPE_CHECKING:
+    from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.runtime import Runtime
+    from fencepost.broker.storage.background import Flusher
+    from fencepost.broker.storage.layout import Layout
+    from fencepost.broker.storage.removal import Removal
+    from fencepost.log.log import Log
+    from fencepost.log.segment.open_segments import OpenSegments
+
+log = logging.getLogger(__name__)
+
+SYNCED_AT_ONCE_FROM: Final = 50
+"""With this many logs to sync, a stop syncs the whole volume at once. With fewer, a sync of what
+other processes have written to the volume might take longer."""
+
+_METADATA_LOG: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+_METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
+
+
+class PartitionStore:
+    """The partitions of one data directory, as this process opens and closes them."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        layout: Layout,
+        partitions: LocalPartitions,
+        open_segments: OpenSegments,
+        flusher: Flusher,
+        removal: Removal,
+    ) -> None:
+        self._runtime = runtime
+        self._layout = layout
+        self._partitions = partitions
+        self._open_segments = open_segments
+        self._flusher = flusher
+        self._removal = removal
+
+    # -- open -------------------------------------------------------------------------------------
+
+    def open(
+        self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
+    ) -> Partition:
+        """Opens or creates the log of a partition, and registers the partition."""
+        fsync = self._partitions.fsync
+        opened = self._open_log(name, topic_id, config)
+        partition = Partition(name, topic_id, leader_epoch, opened, durable_at_append=not fsync)
+        if fsync:
+            # Records that a crash left in the page cache become readable now, so they must be on
+            # the disk first. So must the transaction indexes that the partition has just rebuilt:
+            # the recovery point moves past them.
+            opened.sync()
+        self._partitions.add(partition, self._flusher.sealed)
+        if opened.needs_flush:
+            self._flusher.sealed(partition)
+        return partition
+
+    def _open_log(self, name: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:
+        layout, disk = self._layout, self._runtime.disk
+        now_ms = self._runtime.clock.now_ms()
+        fsync = self._partitions.fsync
+        if not fsync and layout.is_new(name):
+            # In fsync mode the folder is created and synced now, so that the first write need not
+            # wait for it.
+            return unborn_log(
+                disk,
+                layout.folder_of(name),
+                config,
+                now_ms=now_ms,
+                make_folder=partial(self._make_folder, name, topic_id),
+                open_segments=self._open_segments,
+            )
+        opened = open_log(
+            disk,
+            layout.claim(name, topic_id, sync=fsync),
+            config,
+            now_ms=now_ms,
+            clean=layout.clean,
+            recovery_point=layout.recovery_point(name),
+            log_start_offset=layout.log_start_offset(name),
+            open_segments=self._open_segments,
+            lost_power=layout.lost_power,
+        )
+        opened.first_dirty_offset = max(opened.first_dirty_offset, layout.first_dirty_offset(name))
+        return opened
+
+    def _make_folder(self, name: TopicPartition, topic_id: bytes) -> None:
+        self._layout.claim(name, topic_id)
+
+    def open_metadata_log(self) -> Partition:
+        """Opens the metadata log, which no topic record describes."""
+        # First, because it removes the mark of a clean stop: from here on the directory is in use.
+        self._layout.claim(_METADATA_LOG, _METADATA_TOPIC_ID, sync=self._partitions.fsync)
+        return self.open(_METADATA_LOG, _METADATA_TOPIC_ID, 0, LogConfig())
+
+    # -- close ------------------------------------------------------------------------------------
+
+    def delete(self, name: TopicPartition) -> None:
+        """Closes a partition and removes its folder; a partition that is not open has one, too."""
+        partition = self._partitions.remove(name)
+        if partition is not None:
+            partition.close(clean=False)
+        self._removal.add(self._layout.delete(name))
+
+    def close_all(self, *, clean: bool) -> None:
+        """Closes every partition at the end; if all succeeds, marks the stop as clean."""
+        partitions = list(self._partitions.by_name.values())
+        if clean:
+            clean = self._sync_at_once(partitions)
+        for partition in partitions:
+            try:
+                partition.close(clean=clean)
+            except StorageError as problem:
+                log.error("closing %s failed: %s", partition.name, problem)
+                clean = False
+        if not clean:
+            return
+        try:
+            self._layout.save_checkpoints(partitions)
+            self._layout.mark_clean()
+        except (OSError, StorageError) as problem:
+            log.error("the stop is not recorded as clean: %s", problem)
+
+    def _sync_at_once(self, partitions: list[Partition]) -> bool:
+        """Syncs many logs with one sync of the whole volume; few are synced as they are closed.
+
+        False when that sync failed. A second sync of the same files could succeed although their
+        bytes are lost, so nothing is synced after that, and the next start reads the logs as after
+        a crash.
+        """
+        try:
+            unsynced = [each.log for each in partitions if each.prepare_close()]
+        except StorageError as problem:
+            log.warning("the logs are closed one by one: %s", problem)
+            return True
+        if len(unsynced) < SYNCED_AT_ONCE_FROM:
+            return True
+        syncs = [(each, each.prepare_sync()) for each in unsynced]
+        try:
+            is_synced = self._runtime.disk.sync_all(self._layout.folder)
+        except OSError as problem:
+            log.critical(
+                "the disk did not confirm a sync of %s: %s. The stop is not recorded as clean; "
+                "check the disk before the next start, which reads the logs as after a crash",
+                self._layout.folder,
+                problem,
+            )
+            return False
+        if is_synced:
+            for each, sync in syncs:
+                each.complete_sync(sync)
+        return True
