@@ -6,9 +6,9 @@ internal_topics.py  creates the topics of the coordinators on first use
 
 Theory of operation
 -------------------
-The broker follows the metadata log, which only the controller writes (`broker/controller`). It has
-to do nothing but follow: what a record means for this broker is decided from the record and the
-state alone (`coordinator.metadata.effects`), never from the request behind it.
+The broker follows the metadata log, which only the controller writes (`broker/controller`). It needs
+nothing else from the controller: what a record means for this broker follows from the record and the
+state (`coordinator.metadata.effects`), never from the request behind it.
 
 Every batch of the log arrives twice:
 
@@ -24,9 +24,9 @@ shown without a leader, and Produce and Fetch refuse it with a retriable error. 
 gone from the state at once, while its folders remain until its last partition is closed. An effect
 that finds its topic deleted or replaced meanwhile does nothing.
 
-At a start the controller folds the whole log into the state; then `MetadataEffects.open_all` opens
-what this broker leads. That covers every effect that a crash has interrupted: a partition is opened
-because the state has it, and a folder without a topic was set aside by the controller.
+At a start the controller folds the whole log into the state and sets aside folders without a topic;
+then `MetadataEffects.open_all` opens what this broker leads. That covers every effect that a crash
+has interrupted.
 
 A partition that the disk refuses to open is offline. It is tried again every few seconds, and at
 the next start; one whose files are damaged is tried again only at the next start.
