@@ -55,7 +55,7 @@ class Coordinators:
             self._load(partition, held=held)
 
     def opened(self, partition: Partition) -> None:
-        """Loads the coordinator of a partition that was just opened; at a start, `load_all` does."""
+        """Loads the coordinator of a newly opened partition; at a start, `load_all` does."""
         if self._is_started and partition.name.topic in self._by_topic:
             self._load(partition, held=False)
 

@@ -1,4 +1,4 @@
-"""The effects of the metadata log: what has to be done before a client is answered, and what not."""
+"""The effects of the metadata log, and which of them a reply waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that follow the metadata log: they need its records and nothing else from the controller."""
+"""Brokers that follow the metadata log need its records and nothing else."""
 
 from __future__ import annotations
 

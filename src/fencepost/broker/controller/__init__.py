@@ -19,19 +19,19 @@ register brokers and reserve blocks of producer ids. Every such change takes the
     5. effects   brokers open, close and reconfigure their partitions
     6. answer    the client, or hand out the block
 
-Steps 1 to 3 run in one turn of the loop, so the next request decides on the result. A change of more
-than `DECIDED_AT_ONCE` records is decided, encoded over several turns, and then appended and applied
-in one turn, provided that the state has not changed since; otherwise it is decided again. Steps 4 to
-6 of several changes overlap. In `os` mode an append is durable, and all steps of a small change run
-in one turn.
+Steps 1 to 3 run in one turn of the loop, so the next request decides on the result. A change of
+more than `DECIDED_AT_ONCE` records is decided, encoded over several turns, and then appended and
+applied in one turn, provided that the state has not changed since; otherwise it is decided again.
+Steps 4 to 6 of several changes overlap. In `os` mode an append is durable, and all steps of a small
+change run in one turn.
 
 No step 5 begins before step 4, so no client can write to a partition that a loss of power would
 undo, and no folder is removed for a deletion that is not certain.
 
 The controller opens no partition and knows no coordinator. It knows brokers by one interface,
 `Followers`: they apply its records and carry out the effects. Here that is the broker of the same
-process (`broker/metadata`), joined by direct calls. It also owns the state: the controller reads it,
-folds the log into it at a start, and changes it through `Followers.apply` from then on. The
+process (`broker/metadata`), joined by direct calls. It also owns the state: the controller reads
+it, folds the log into it at a start, and changes it through `Followers.apply` from then on. The
 controller itself owns the log, its checkpoints, and the names of topics that are being removed: the
 creation of a topic of the same name waits until their folders and committed offsets are gone.
 

@@ -1,9 +1,9 @@
 """The metadata log, as its only writer uses it.
 
-`take` appends the records of a decision as one batch, and the followers apply them in the same turn.
-An append that fails is not applied. `finish` continues when everything appended so far is durable;
-`commit_now` waits for that in place, at a start. In `os` mode the log is synced soon after an append,
-too: without the metadata log no other log can be found.
+`take` appends the records of a decision as one batch, and the followers apply them in the same
+turn. An append that fails is not applied. `finish` continues when everything appended so far is
+durable; `commit_now` waits for that in place, at a start. In `os` mode the log is synced soon after
+an append, too: without the metadata log no other log can be found.
 """
 
 from __future__ import annotations

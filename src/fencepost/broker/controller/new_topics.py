@@ -1,7 +1,8 @@
 """New topics: what a request leaves open comes from the broker's settings.
 
-The internal topics have no open questions. The number of their partitions decides which of them owns
-a group or a transactional id, so it is always that of the broker's settings and can never change.
+The internal topics have no open questions. The number of their partitions decides which of them
+owns a group or a transactional id, so it is always that of the broker's settings and can never
+change.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def _internal_settings(config: BrokerConfig, name: str) -> dict[str, str]:
 
 
 def refuse_changed_counts(state: MetadataState, config: BrokerConfig) -> None:
-    """Raises ConfigError if an internal topic has another number of partitions than the settings."""
+    """Raises ConfigError if an internal topic has not the partition count of the settings."""
     for topic, setting in INTERNAL_COUNTS.items():
         present = state.partition_count(topic)
         wanted = _internal_count(config, topic)

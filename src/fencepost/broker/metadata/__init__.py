@@ -6,14 +6,14 @@ internal_topics.py  creates the topics of the coordinators on first use
 
 Theory of operation
 -------------------
-The broker follows the metadata log, which only the controller writes (`broker/controller`). It needs
-nothing else from the controller: what a record means for this broker follows from the record and the
-state (`coordinator.metadata.effects`), never from the request behind it.
+The broker follows the metadata log, which only the controller writes (`broker/controller`). It
+needs nothing else from the controller: what a record means for this broker follows from the record
+and the state (`coordinator.metadata.effects`), never from the request behind it.
 
 Every batch of the log arrives twice:
 
-    apply      in the turn in which it was appended. The state is a fold of the log, and the follower
-               owns it; everything else in the broker reads it. Cached descriptions of what has
+    apply      in the turn in which it was appended. The state is a fold of the log. The follower
+               owns it, and everything else in the broker reads it. Cached descriptions of what has
                changed are dropped. The effects of the batch are returned, not carried out.
     carry out  when the records are durable. Partitions of new topics are opened, those of deleted
                topics closed and their folders removed, settings and leader epochs passed on. Many

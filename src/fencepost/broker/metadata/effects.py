@@ -117,7 +117,7 @@ class MetadataEffects:
     # -- the effects of a batch -------------------------------------------------------------------
 
     def run(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
-        """Carries the effects out in their order; many partitions take several turns of the loop."""
+        """Carries the effects out in their order; many partitions take several turns."""
         if any(isinstance(effect, TopicRemoved) for effect in effects):
             # Committed offsets must be gone, or a new topic of that name would inherit them.
             done = partial(self._groups.when_durable, done)
@@ -183,7 +183,7 @@ class MetadataEffects:
         return bool(self._offline)
 
     def _open(self, topic: Topic, indexes: Iterable[int]) -> None:
-        """Opens the partitions that this broker leads; those that fail are offline and tried again."""
+        """Opens the partitions that this broker leads; retries those that fail later."""
         for opening in self._openings(topic, indexes):
             opening()
 

@@ -1,4 +1,4 @@
-"""Follows the metadata log: the state of the cluster, as every other part of the broker reads it."""
+"""Follows the metadata log: the state of the cluster for the other parts of the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topics of the coordinators, `__consumer_offsets` and `__transaction_state`: created on first use.
+"""The topics of the coordinators are created on first use.
 
 A broker that needs one asks the controller for it, as a client would. In Kafka it is the same.
 """

@@ -141,7 +141,7 @@ class Reconciliation:
             )
 
     def _end_dangling(self, repaired: set[Partition]) -> None:
-        """Aborts pending offsets of transactions whose marker is lost: nothing else would end them."""
+        """Aborts pending offsets of transactions whose marker is lost, as nothing else would."""
         for partition in repaired:
             if partition.name.topic != CONSUMER_OFFSETS_TOPIC:
                 continue
@@ -241,7 +241,7 @@ class Reconciliation:
             )
 
     def _sync(self, partitions: Iterable[Partition]) -> None:
-        """Syncs in fsync mode: what is written here must be durable before the session is trusted."""
+        """Syncs in fsync mode, as these writes must be durable before the session is trusted."""
         if self._partitions.fsync:
             for partition in dict.fromkeys(partitions):
                 partition.advance_high_watermark(partition.log.sync())

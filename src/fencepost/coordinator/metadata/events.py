@@ -73,7 +73,7 @@ class RegisterBroker(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Records to append as one batch, or an error; their effects follow from them (`effects.py`)."""
+    """Records to append as one batch, or an error; `effects.py` derives their effects."""
 
     records: tuple[MetadataRecord, ...] = ()
     error: ErrorCode = ErrorCode.NONE
