@@ -12,11 +12,11 @@ from fencepost.base.failures import ConfigError
 from fencepost.base.ids import TopicPartition
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkRefused, sentence_of
-from fencepost.spark.session import workers_python
 from fencepost.spark.sink.checks import check_ledger, check_session, check_timeout, claim_id
 from fencepost.spark.sink.ledger.decision import Batch, Overrides
 from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView
 from fencepost.spark.sink.settings import read_settings
+from fencepost.spark.sink.workers_python import workers_python
 
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 

@@ -13,5 +13,7 @@ origins.py       whether the query reads from the sink's own cluster
 limits.py        how large a batch each topic accepts
 producer.py      the driver's producer: fence, lend, commit or abort
 job.py           one attempt to write: chooses a route of `transport/` and collects its reports
+workers_python.py
+                 which Python the tasks run with
 ledger/          which micro-batch is committed, recorded by the transaction that committed it
 """

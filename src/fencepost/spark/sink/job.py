@@ -26,15 +26,10 @@ from fencepost.base.errors import ErrorCode
 from fencepost.client.failures import BatchRefusedForSize, Refused
 from fencepost.spark.connection import begin_partition_count
 from fencepost.spark.failures import BatchTooLarge, RowRefused
-from fencepost.spark.session import (
-    changed_setting,
-    concurrent_tasks,
-    is_on,
-    setting,
-    workers_python,
-)
+from fencepost.spark.session import changed_setting, concurrent_tasks, is_on, setting
 from fencepost.spark.sink.counts import is_observed
 from fencepost.spark.sink.settings import SinkSettings
+from fencepost.spark.sink.workers_python import workers_python
 from fencepost.spark.transport.accounts import Account, settle_accounts
 from fencepost.spark.transport.collected import AttachedRecord, RowCollector, write_collected
 from fencepost.spark.transport.delivery import REPORT_SCHEMA, Attempt

@@ -1,0 +1,36 @@
+"""Which Python the tasks of the sink run with."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fencepost.spark import PYTHON_SET_HERE
+from fencepost.spark.session import setting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def workers_python(session: SparkSession) -> Iterator[None]:
+    """Chooses the Python of workers for the functions of the block, unless the user has chosen one.
+
+    On this machine it is the driver's. On other machines the driver's path, which importing this
+    package may have set, means nothing.
+    """
+    context = session.sparkContext
+    is_unset = PYTHON_SET_HERE or "PYSPARK_PYTHON" not in os.environ
+    if setting(session, "spark.pyspark.python") or not is_unset:
+        yield
+        return
+    before = context.pythonExec
+    is_local = (context.master or "").startswith("local")
+    context.pythonExec = sys.executable if is_local else "python3"
+    try:
+        yield
+    finally:
+        context.pythonExec = before
