@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from fencepost.spark.failures import (  # noqa: E402
     RowRefused,
 )
 from fencepost.spark.sink.ledger.record import sealed_record  # noqa: E402
-from fencepost.spark.transport import exchange, packing  # noqa: E402
+from fencepost.spark.transport import packing  # noqa: E402
 from fencepost.spark.transport.accounts import settle_accounts  # noqa: E402
 from fencepost.spark.transport.collected import collect_limit_after, write_collected  # noqa: E402
 from fencepost.spark.transport.delivery import Attempt, first_length  # noqa: E402
@@ -38,12 +37,10 @@ SECONDS = 20.0
 PARTITIONS = 3
 
 
-@pytest.fixture(params=["plain", "compiled", "compiled, far apart"])
+@pytest.fixture(params=["plain", "compiled"])
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     found = packing if request.param != "plain" else None
     monkeypatch.setattr(packing, "compiled_columns", lambda *_: found)
-    if request.param == "compiled, far apart":
-        monkeypatch.setattr(exchange, "map_arena", lambda _: None)
 
 
 @pytest.fixture
@@ -122,35 +119,6 @@ def test_every_row_reaches_the_writer_of_its_partition_once_and_in_order(
             mine = [key for key, _ in records if key and key.startswith(b"%d-" % task)]
             sent = [b"%d-%d" % (task, n) for n in range(300 if task < 10 else 200)]
             assert mine == [k for k in sent if partition_for_key(k, PARTITIONS) == partition]
-
-
-@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory is shared on Linux only")
-def test_tasks_on_one_machine_lend_their_batches(
-    cluster: Cluster,
-    new_topic: Callable[..., str],
-    rendezvous: Rendezvous,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(packing, "compiled_columns", lambda *_: packing)
-    is_lent = threading.Event()
-    give_back = exchange._give_back
-
-    def noted(connection: socket.socket, at: int) -> None:
-        is_lent.set()
-        give_back(connection, at)
-
-    monkeypatch.setattr(exchange, "_give_back", noted)
-
-    def until_lent() -> Iterator[Any]:
-        """Batches are lent as soon as the peer has mapped the memory."""
-        while not is_lent.is_set():
-            yield rows_of(0, 200)
-
-    stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous)
-    reports = [r for task in stage.run([until_lent(), iter([])]) for r in task.result(SECONDS)]
-    account = settle_accounts(reports)
-    assert account.records == account.rows > 0
-    cluster.end_txn(stage.identity, commit=False)
 
 
 def test_a_task_without_rows_still_writes_what_others_send(

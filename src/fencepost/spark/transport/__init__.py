@@ -12,7 +12,7 @@ What they share:
     placement.py             the partition of a row, as Kafka's own producer chooses it
     packing.py, packing_by_record.py, packing_by_column.py
                              rows into record batches
-    arena.py, regions.py     memory for batches that tasks on one machine can share
+    regions.py               memory for the batches of a task
     exchange.py, rendezvous.py
                              the sockets between tasks, and how the tasks find each other
     delivery.py, delivery_thread.py

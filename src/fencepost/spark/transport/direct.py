@@ -1,7 +1,7 @@
 """The direct route, from task to task without Spark's shuffle: one stage packs, exchanges, writes.
 
     rows -> pack -> own partition?  yes -> deliver
-                                    no  -> socket or shared memory -> its writer task -> deliver
+                                    no  -> over a socket to the task that writes it -> deliver
 
 All tasks must run at once, as a barrier stage. So the rows must have no more partitions than there
 are slots. Compared with the shuffle this saves a stage, and two of the three times that every byte
@@ -9,10 +9,9 @@ passes between the JVM and Python. The rules are the same: one writer per topic-
 counts that the driver compares.
 
 Several threads share the work of a task. Spark's thread reads rows, packs them, and sends batches
-to other tasks. The threads of `exchange.py` receive batches and acknowledgements from other tasks.
-Only the thread of `delivery_thread.py` talks to the brokers. Waiting is never circular: sending,
-and memory lent to a peer (`arena.py`), wait for the peer's delivery thread, and a delivery thread
-waits for brokers only.
+to other tasks. The threads of `exchange.py` receive batches from other tasks. Only the thread of
+`delivery_thread.py` talks to the brokers. Waiting is never circular: sending waits for the peer's
+delivery thread, and a delivery thread waits for brokers only.
 
 The length of a partition's first batch depends on its writer (`delivery.py`). Any task's batch may
 arrive first, so each task cuts its first batch for a partition to that length.
@@ -72,8 +71,7 @@ def write_directly(
         exchange.send_end()
         deliverer.end()
         written = deliverer.finish()
-        exchange.await_lent()
-    packer.release()
+    packer.end_task()
     yield report(attempt, deliverer.opened_ms, written, [packer.manifest()])
 
 

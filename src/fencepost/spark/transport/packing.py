@@ -30,7 +30,6 @@ from fencepost.spark.transport.placement import Placement
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fencepost.spark.transport.arena import Arena
     from fencepost.spark.transport.packing_by_column import ColumnPacker
 
 ANY_LENGTH: Final = 2**31 - 1
@@ -84,10 +83,6 @@ class PackedBatch(NamedTuple):
     data: bytearray | memoryview
     done: Callable[[], None] = _nothing
     """Called when the bytes are no longer needed."""
-    arena: Arena | None = None
-    """The arena that the bytes are a view of, if any."""
-    at: int = 0
-    """Where in the arena they begin."""
 
 
 def slot_of(place: TopicPartition, slots: int) -> int:
@@ -136,10 +131,9 @@ class Packer:
         if self._columnwise is not None:
             yield from map(self._counted, self._columnwise.close_all())
 
-    def release(self) -> None:
-        """Releases the memory, when no packed batch is in use any more."""
+    def end_task(self) -> None:
+        """The last call: what the compiled loops have loaded stays in this worker."""
         if self._columnwise is not None:
-            self._columnwise.regions.release()
             freeze_loaded_objects()
 
     def manifest(self) -> str:

@@ -87,14 +87,7 @@ class ColumnPacker:
         if batch.region is None:
             return PackedBatch(place, batch.record_count, batch.data)
         region, regions = batch.region, self.regions
-        return PackedBatch(
-            place,
-            batch.record_count,
-            batch.data,
-            lambda: regions.give_back(region),
-            regions.arena,
-            region * regions.region_bytes,
-        )
+        return PackedBatch(place, batch.record_count, batch.data, lambda: regions.give_back(region))
 
     def _check_sizes(self, keys: Column, values: Column) -> None:
         sizes = np.diff(keys.offsets) + np.diff(values.offsets)

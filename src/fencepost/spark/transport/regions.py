@@ -1,4 +1,4 @@
-"""The memory in which a task builds its batches: one arena, cut into regions that are reused.
+"""The memory in which a task builds its batches: one array, cut into regions that are reused.
 
     take -> a batch grows, is sealed, travels, is acknowledged -> give back
 
@@ -11,9 +11,13 @@ from __future__ import annotations
 import threading
 from typing import Final
 
+import numpy as np
+
 from fencepost.records.batch import HEADER_BYTES
 from fencepost.records.columns import Bytes
-from fencepost.spark.transport.arena import ARENA_BYTES, keep_arena, take_arena
+
+MEMORY_BYTES: Final = 64 * 1024 * 1024
+"""The size of the array, unless batches are very large. Only used pages take up memory."""
 
 LEAST_REGION_BYTES: Final = 16 * 1024 + HEADER_BYTES
 """Smaller batches are not worth their header, even with many partitions."""
@@ -29,19 +33,14 @@ class Regions:
     """The regions of one task."""
 
     def __init__(self, batch_bytes: int, partitions: int) -> None:
-        wanted = ARENA_BYTES // (2 * max(1, partitions))
+        wanted = MEMORY_BYTES // (2 * max(1, partitions))
         self.region_bytes = min(batch_bytes + HEADER_BYTES, max(wanted, LEAST_REGION_BYTES))
-        count = max(2, min(ARENA_BYTES // self.region_bytes, MAX_REGIONS))
-        self._count = count
-        self.arena = take_arena(count * self.region_bytes)
+        count = max(2, min(MEMORY_BYTES // self.region_bytes, MAX_REGIONS))
+        self.memory: Bytes = np.empty(count * self.region_bytes, np.uint8)
+        """All regions, one after the other."""
         self._free = list(range(count - 1, -1, -1))
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
-
-    @property
-    def memory(self) -> Bytes:
-        """All regions, one after the other."""
-        return self.arena.memory[: self._count * self.region_bytes]
 
     def take(self) -> int:
         """A free region; waits for one.
@@ -59,12 +58,6 @@ class Regions:
         with self._changed:
             self._free.append(region)
             self._changed.notify()
-
-    def release(self) -> None:
-        """Passes the memory on to the next task, unless a region is still in use."""
-        with self._changed:
-            if self._failure is None and len(self._free) == self._count:
-                keep_arena(self.arena)
 
     def fail(self, problem: BaseException) -> None:
         """Makes `take` raise: no more regions will be given back."""

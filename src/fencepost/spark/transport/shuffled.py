@@ -72,7 +72,7 @@ def pack(
         waiting.add(packed)
     waiting.add_manifest(packer.manifest())
     yield waiting.emit()
-    packer.release()
+    packer.end_task()
 
 
 class _PackedRows:
