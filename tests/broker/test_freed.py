@@ -165,6 +165,7 @@ def use_parked_requests(stage: Stage) -> None:
         line.send(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
         line.send(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["a", "b", "c"]))
         line.send(ApiKey.CREATE_PARTITIONS, 3, grow_request("wide", 1_200 + 1_100 * leaves))
+        line.send(ApiKey.OFFSET_COMMIT, 8, wide_commit(2_500))
         if not leaves:
             stage.settle()
         line.wire.close()
@@ -174,6 +175,16 @@ def use_parked_requests(stage: Stage) -> None:
 def grow_request(name: str, count: int) -> CreatePartitionsRequest:
     topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
     return CreatePartitionsRequest(topics=[topic], timeout_ms=1000)
+
+
+def wide_commit(width: int) -> OffsetCommitRequest:
+    """More offsets than are committed in one turn."""
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=1)
+        for index in range(width)
+    ]
+    topic = OffsetCommitRequestTopic(name="wide", partitions=partitions)
+    return OffsetCommitRequest(group_id="plain", topics=[topic])
 
 
 def read_end(stage: Stage, topic: str) -> int:

@@ -161,3 +161,54 @@ def test_a_transaction_fenced_between_slices_commits_none_of_its_offsets(turns: 
         assert set(errors["a"] + errors["c"]) <= {0, ErrorCode.INVALID_PRODUCER_EPOCH}
         stage.advance(1_000)
         assert committed(stage, stable=True)["c"] == [-1] * 7
+
+
+def delete_topic(stage: Stage, name: str) -> None:
+    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000)
+    (result,) = stage.call(ApiKey.DELETE_TOPICS, 6, deletion).responses
+    assert result.error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("kind", ["plain", "transactional"])
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_offsets_for_a_topic_that_is_replaced_in_between_do_not_go_to_its_successor(
+    kind: str, durability: str
+) -> None:
+    with Stage(durability=durability) as stage:
+        prepare(stage)
+        producer = WireProducer(stage, "x", TV2).initialise()
+        line = stage.connect()
+        if kind == "plain":
+            sent = line.send(api := ApiKey.OFFSET_COMMIT, version := 8, plain(**WIDTHS))
+        else:
+            places = {(name, n): 100 + n for name, width in WIDTHS.items() for n in range(width)}
+            request = commit_offsets_request(producer, GROUP, places)
+            sent = line.send(api := ApiKey.TXN_OFFSET_COMMIT, version := 5, request)
+        delete_topic(stage, "c")
+        create_topic(stage, "c", WIDTHS["c"])
+        errors = errors_of(line.reply(api, version, sent))
+        assert errors["c"][-1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if kind == "transactional":
+            producer.commit()
+            stage.advance(10)
+        assert committed(stage)["c"] == [-1] * 7
+
+
+@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_what_a_client_has_left_behind_does_not_overwrite_what_it_commits_next(
+    durability: str, turns: int
+) -> None:
+    with Stage(durability=durability) as stage:
+        prepare(stage)
+        line = stage.connect()
+        line.send(ApiKey.OFFSET_COMMIT, 8, plain(**WIDTHS))
+        for _ in range(turns):
+            stage.loop.turn()
+        line.wire.close()
+        request = plain(c=3)
+        for each in request.topics[0].partitions:
+            each.committed_offset = 500
+        stage.call(ApiKey.OFFSET_COMMIT, 8, request)
+        stage.advance(10)
+        assert committed(stage)["c"][:3] == [500] * 3

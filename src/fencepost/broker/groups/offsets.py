@@ -13,7 +13,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fencepost.broker.context import Context
     from fencepost.coordinator.group.events import CommitReply
@@ -37,10 +37,14 @@ class Admitted(NamedTuple):
 class Sorting:
     """The partitions of one request: those already answered, and those for the coordinator."""
 
-    __slots__ = ("_context", "admitted", "topics")
+    __slots__ = ("_context", "_expected_ids", "admitted", "topics")
 
-    def __init__(self, context: Context) -> None:
+    def __init__(
+        self, context: Context, expected_ids: Mapping[str, bytes | None] | None = None
+    ) -> None:
+        """`expected_ids`: a topic that has another id by now is unknown."""
         self._context = context
+        self._expected_ids = expected_ids
         self.admitted: list[Admitted] = []
         self.topics: list[Any] = []
 
@@ -79,7 +83,12 @@ class Sorting:
         if not self._context.authorize("READ", "TOPIC", name):
             return name, ZERO_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topic_id = metadata.topic_id(name)
-        if topic_id is None:
+        is_replaced = (
+            not by_id
+            and self._expected_ids is not None
+            and self._expected_ids.get(name) != topic_id
+        )
+        if topic_id is None or is_replaced:
             return name, ZERO_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return name, topic_id, ErrorCode.NONE
 

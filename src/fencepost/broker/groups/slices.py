@@ -3,6 +3,13 @@
 Each partition of a commit has its own error in the reply, so the partitions of one request need not
 be committed together. Every slice is checked again: if the group rebalances or the transaction ends
 in between, the remaining partitions get the error of that moment.
+
+A slice may not do what the whole request could not have done when it arrived:
+
+- The topics are those that existed then. The offsets of a topic that is deleted in between do not
+  go to a new topic of the same name.
+- When the client leaves, the remaining slices are dropped. It may have committed newer offsets on
+  another connection, and older ones must not follow them.
 """
 
 from __future__ import annotations
@@ -13,20 +20,24 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.broker.waiting import Parked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from fencepost.broker.context import Context
+
+    TopicIds = Mapping[str, bytes | None]
+    Serve = Callable[[Any, Context, TopicIds | None], object]
 
 COMMITTED_PER_TURN: Final = 1_000
 """Offsets that are committed in one turn of the loop, at about 7 microseconds each."""
 
 
-def serve_in_slices(
-    request: Any, context: Context, serve: Callable[[Any, Context], object]
-) -> object:
-    """Serves a commit, in slices if it is large; the reply lists everything as in one piece."""
+def serve_in_slices(request: Any, context: Context, serve: Serve) -> object:
+    """Serves a commit, in slices if it is large; the reply lists everything as in one piece.
+
+    `serve` gets the ids that the topics had when a sliced request arrived, by name.
+    """
     if sum(len(topic.partitions) for topic in request.topics) <= COMMITTED_PER_TURN:
-        return serve(request, context)
+        return serve(request, context, None)
     slices = _Slices(request, context, serve)
     slices.serve_next()
     return slices.parked
@@ -35,21 +46,39 @@ def serve_in_slices(
 class _Slices:
     """One large commit."""
 
-    __slots__ = ("_context", "_left", "_reply", "_request", "_serve", "parked")
+    __slots__ = (
+        "_context",
+        "_is_abandoned",
+        "_left",
+        "_reply",
+        "_request",
+        "_serve",
+        "_topic_ids",
+        "parked",
+    )
 
-    def __init__(
-        self, request: Any, context: Context, serve: Callable[[Any, Context], object]
-    ) -> None:
+    def __init__(self, request: Any, context: Context, serve: Serve) -> None:
         self._request: Final = request
         self._context: Final = context
         self._serve: Final = serve
         self._left: Final = _divide(request.topics)
+        metadata = context.node.metadata
+        self._topic_ids: Final = {
+            topic.name: metadata.topic_id(topic.name) for topic in request.topics
+        }
         self._reply: Any = None
+        self._is_abandoned = False
         # The next request of this connection may depend on offsets of a later slice.
         self.parked: Final = Parked(holds_followers=True)
+        self.parked.when_abandoned(self._abandon)
+
+    def _abandon(self) -> None:
+        self._is_abandoned = True
 
     def serve_next(self) -> None:
         """Serves the next slice; the one after it follows when its offsets are durable."""
+        if self._is_abandoned:
+            return
         found = next(self._left, None)
         if found is None:
             self.parked.answer(self._reply)
@@ -57,7 +86,7 @@ class _Slices:
         topics, continues = found
         request = copy(self._request)
         request.topics = topics
-        reply = self._serve(request, self._context)
+        reply = self._serve(request, self._context, self._topic_ids)
         if isinstance(reply, Parked):
             reply.when_answered(lambda answer: self._served(answer, continues))
         else:

@@ -30,6 +30,7 @@ from fencepost.wire.forms.offset_commit import (
 
 if TYPE_CHECKING:
     from fencepost.broker.context import Context
+    from fencepost.broker.groups.slices import TopicIds
 
 FIRST_VERSION_WITH_GROUP_NOT_FOUND: Final = 9
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
@@ -40,8 +41,10 @@ def handle(request: OffsetCommitRequest, context: Context) -> object:
     return serve_in_slices(request, context, _commit)
 
 
-def _commit(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse | Parked:
-    sorting = Sorting(context)
+def _commit(
+    request: OffsetCommitRequest, context: Context, topic_ids: TopicIds | None
+) -> OffsetCommitResponse | Parked:
+    sorting = Sorting(context, topic_ids)
     sorting.sort(
         request.topics,
         OffsetCommitResponseTopic,

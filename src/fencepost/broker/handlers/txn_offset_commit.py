@@ -36,6 +36,7 @@ from fencepost.wire.forms.txn_offset_commit import (
 
 if TYPE_CHECKING:
     from fencepost.broker.context import Context
+    from fencepost.broker.groups.slices import TopicIds
 
 FIRST_VERSION_WITH_LOADING: Final = 2
 FIRST_VERSION_WITH_ABORTABLE: Final = 4
@@ -47,8 +48,10 @@ def handle(request: TxnOffsetCommitRequest, context: Context) -> object:
     return serve_in_slices(request, context, _commit)
 
 
-def _commit(request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse | Parked:
-    sorting = Sorting(context)
+def _commit(
+    request: TxnOffsetCommitRequest, context: Context, topic_ids: TopicIds | None
+) -> TxnOffsetCommitResponse | Parked:
+    sorting = Sorting(context, topic_ids)
     sorting.sort(request.topics, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition)
     response = TxnOffsetCommitResponse(topics=sorting.topics)
     if error := _refuse(request, context):
