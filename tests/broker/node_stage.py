@@ -12,6 +12,7 @@ nothing is left to do.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import struct
 from collections.abc import Mapping
@@ -240,10 +241,12 @@ class Stage:
         self._is_dead = False
 
     def start(self) -> Self:
-        """Loads the disk and serves; a failed start closes the loop."""
+        """Loads what the disk has, and serves; after a failure it stops, as the process does."""
         try:
             self.run(self.node.start())
         except BaseException:
+            with contextlib.suppress(Exception):  # The power may be off.
+                self.run(self.node.stop())
             self.abandon()
             raise
         self._server = Server(

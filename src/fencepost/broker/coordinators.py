@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,6 +43,15 @@ class Coordinators:
                 partition = self._partitions.get(topic, index)
                 if partition is not None:
                     yield partition
+
+    def unopened(self) -> list[TopicPartition]:
+        """The partitions of the internal topics that are not open."""
+        return [
+            TopicPartition(topic, index)
+            for topic in self._by_topic
+            for index in range(self._metadata.partition_count(topic))
+            if self._partitions.get(topic, index) is None
+        ]
 
     def load_all(self, *, held: bool = False) -> None:
         """Loads groups and transactions from the internal topics, if these exist.

@@ -81,6 +81,8 @@ class Node:
         self._randomness = randomness
         self._server: Server | None = None
         self._loaded = False
+        self._is_settled = False
+        """Whether this start has settled what the last stop left."""
 
         # -- the directory and its partitions
         self._descriptors = descriptors or share_out(UNLIMITED, config.max_connections)
@@ -207,6 +209,7 @@ class Node:
         if not self._effects.has_offline:
             # Offline partitions have been neither synced nor compared with the other logs.
             self.layout.trust_session(sync=self.partitions.fsync)
+            self._is_settled = True
         self._removal.start(loop, self.layout.deleted_folders())
         self.housekeeping.start()
         self.scrub.start()
@@ -228,7 +231,7 @@ class Node:
             identity = load_identity(disk, config.data, config.node_id, self._randomness)
             self.follower.cluster_id = identity.cluster_id
             self.controller.load()
-            self._effects.open_all()
+            self._effects.open_all(compares_logs=self.layout.may_disagree)
             if not self.layout.clean:
                 self.controller.raise_epochs_above(self._effects.logged_epochs())
         except OSError as problem:
@@ -259,7 +262,7 @@ class Node:
         self.groups.close()
         self.transactions.close()
         if self._loaded:
-            self._store.close_all(clean=clean)
+            self._store.close_all(clean=clean, settled=self._is_settled)
         if self.trace is not None:
             self.trace.close()
 

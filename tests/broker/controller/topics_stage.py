@@ -301,7 +301,7 @@ class StubNode:
         self.effects.stop()
 
     def stop(self, *, clean: bool = True) -> None:
-        self.store.close_all(clean=clean)
+        self.store.close_all(clean=clean, settled=True)
 
     def restarted(self, *, clean: bool = True, **settings: str) -> StubNode:
         """The next run on the same disk."""

@@ -165,13 +165,14 @@ def test_a_crash_during_recovery_is_recovered_by_the_next_start(
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("crash", ["kill", "lose_power"])
 @pytest.mark.parametrize("failure", ["EIO", "EMFILE", "ENOSPC", "EROFS"])
 def test_a_start_with_one_failing_disk_call_succeeds_or_can_be_repeated(
-    durability: str, failure: str
+    durability: str, crash: str, failure: str
 ) -> None:
-    calls = calls_of_a_start(crashed(durability, "kill", 60).stage)
+    calls = calls_of_a_start(crashed(durability, crash, 60).stage)
     for call in some_of(calls):
-        clients = crashed(durability, "kill", 60)
+        clients = crashed(durability, crash, 60)
         dead = clients.stage
         dead.disk.fail_for_a_while(call, 1, getattr(errno, failure))
         try:
@@ -183,9 +184,15 @@ def test_a_start_with_one_failing_disk_call_succeeds_or_can_be_repeated(
                 again = dead.again()
             if again.fatal:
                 again = again.kill().again()
+            elif again.node._effects.has_offline:  # Until the next start.
+                again.stop()
+                again = again.again()
             clients.move_to(again)
-            clients.go_on()
-            clients.check()
+            if (durability, crash) == ("os", "lose_power"):
+                go_on_after_a_loss(clients)
+            else:
+                clients.go_on()
+                clients.check()
         except Exception as problem:
             raise AssertionError(f"{failure} at call {call} of a start: {problem!r}") from problem
         clients.stage.abandon()

@@ -7,12 +7,19 @@ import itertools
 
 import pytest
 
-from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC
+from fencepost.base.failures import FencepostError, StorageError
+from fencepost.base.ids import (
+    CLUSTER_METADATA_TOPIC,
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
+from fencepost.broker.server import Server
 from fencepost.broker.storage.layout import SESSION, Layout
 from fencepost.broker.transactions.reconciliation import SKIPPED_IDS
 from fencepost.simulation.disk import PowerLost, UnsyncedDisk, UnsyncedFile
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import FOLDER, Stage
+from tests.broker.raw import ClosedError
 from tests.broker.requests import batch_of, create_topic, produce
 from tests.transactions.protocol import TV1, TV2
 from tests.transactions.requests import init_request
@@ -263,5 +270,82 @@ def test_a_directory_without_a_recorded_mode_is_reconciled() -> None:
     stage, _ = open_transaction_that_lost_its_coordinator()
     stage.disk.write_file(f"{FOLDER}/{SESSION}", b"power 0", sync=True)  # As in version 1.
     stage = stage.again(durability="fsync")
+    assert not pinned(stage)
+    stage.abandon()
+
+
+def half_committed(disk: UnsyncedDisk) -> Stage:
+    """A broker that died after the first of two markers of a commit; everything is on disk."""
+    stage = Stage(durability="os", disk=disk).start()
+    create_topic(stage, "first")
+    create_topic(stage, "second")
+    producer = WireProducer(stage, "a", TV2).initialise()
+    producer.send("first", b"1")
+    producer.send("second", b"2")
+
+    def die(point: str) -> None:
+        if point == "commit.marker-appended":
+            raise RuntimeError(point)
+
+    stage.node.runtime.crash_points = die
+    with pytest.raises(ClosedError):
+        producer.end(commit=True)
+    for topic in ("first", "second", TRANSACTION_STATE_TOPIC, CLUSTER_METADATA_TOPIC):
+        sync(stage, topic)
+    return stage.lose_power()
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_a_coordinator_whose_log_cannot_be_opened_for_a_while_aborts_no_half_of_a_commit(
+    durability: str,
+) -> None:
+    disk = RefusingDisk()
+    stage = half_committed(disk)
+    disk.refused = f"{FOLDER}/{TRANSACTION_STATE_TOPIC}-"
+    for _ in range(2):
+        with pytest.raises(StorageError, match="Nothing was settled"):
+            stage.again(durability=durability)
+    disk.refused = "nothing"
+    again = stage.again(durability=durability)
+    again.advance(10_000)
+    assert consume(again, "first").values == [b"1"]
+    assert consume(again, "second").values == [b"2"]
+    again.stop()
+
+
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+def test_a_partition_that_missed_the_reconciliation_is_served_after_the_next_start(
+    ending: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = RefusingDisk()
+    stage, _ = open_transaction_that_lost_its_coordinator(disk)
+    disk.refused = f"{FOLDER}/t-0"
+    with caplog.at_level("ERROR", logger="fencepost"):
+        stage = stage.again()
+    assert "t-0 is offline until the next start" in caplog.text
+    disk.refused = "nothing"
+    stage.advance(60_000)
+    assert stage.node.partitions.get("t", 0) is None, "nothing would ever end its open transaction"
+    getattr(stage, ending)()
+    stage = stage.again()
+    assert stage.node.partitions.get("t", 0) is not None
+    assert not pinned(stage)
+    stage.abandon()
+
+
+def test_a_start_that_cannot_listen_leaves_the_reconciliation_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage, _ = open_transaction_that_lost_its_coordinator()
+    real = Server.listen
+
+    async def refuse(*_: object) -> int:
+        raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    monkeypatch.setattr(Server, "listen", refuse)
+    with pytest.raises(FencepostError, match="in use"):
+        stage.again()
+    monkeypatch.setattr(Server, "listen", real)
+    stage = stage.again()
     assert not pinned(stage)
     stage.abandon()

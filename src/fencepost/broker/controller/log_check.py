@@ -3,7 +3,8 @@
 The metadata log defines which topics exist. A broker that started with a part of it would set the
 folders of the other topics aside, raise leader epochs and allow their names to be used again. So
 the whole log is read first, and any damage refuses the start. A torn tail is not damage: it is an
-append that a crash interrupted and that was never acknowledged.
+append that a crash interrupted and that was never acknowledged. A loss of power may also take the
+end of a segment that was just sealed, and leave the next one; recovery removes the next one then.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class MetadataLogCheck:
         found: list[str] = []
         end_offset = bases[0]
         for base, following in zip(bases, [*bases[1:], None], strict=True):
+            if base != end_offset and self._may_be_lost(end_offset):
+                break  # Recovery ends the log here.
             if base != end_offset:
                 found.append(f"records {end_offset} to {base - 1} are missing")
             end_offset = self._read_segment(base, following, found)
@@ -66,6 +69,10 @@ class MetadataLogCheck:
         if end_offset < self._recovery_point:
             found.append(f"it ends at {end_offset}, but was on disk up to {self._recovery_point}")
         return found
+
+    def _may_be_lost(self, offset: int) -> bool:
+        """Whether a loss of power can have taken the records from an offset on."""
+        return self._lost_power and not self._clean and offset >= self._recovery_point
 
     def _absent(self) -> list[str]:
         if self._recovery_point > 0:
@@ -96,7 +103,8 @@ class MetadataLogCheck:
             file.close()
         found += [f"{name}: {damage}" for damage in seen.damage]
         torn_bytes = size - seen.size_bytes
-        if torn_bytes and (self._clean or following is not None):
+        is_tail = not self._clean and following is None
+        if torn_bytes and not (is_tail or self._may_be_lost(seen.next_offset)):
             found.append(
                 f"{name}: {torn_bytes} bytes after record {seen.next_offset - 1} are not a record"
             )

@@ -62,7 +62,7 @@ class _Slices:
         self._context: Final = context
         self._serve: Final = serve
         self._left: Final = _divide(request.topics)
-        metadata = context.node.metadata
+        metadata = context.services.metadata
         self._topic_ids: Final = {
             topic.name: metadata.topic_id(topic.name) for topic in request.topics
         }

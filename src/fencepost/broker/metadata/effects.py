@@ -89,16 +89,25 @@ class MetadataEffects:
         self._coordinators = coordinators
         self._on_fatal = on_fatal
         self._offline: set[TopicPartition] = set()
+        self._until_restart: set[TopicPartition] = set()
+        """Partitions that could not be opened at a start that compares all logs."""
+        self._compares_logs = False
         self._stopped = False
         self._last_config: tuple[str, LogConfig] | None = None
 
     # -- start and stop ---------------------------------------------------------------------------
 
-    def open_all(self) -> None:
-        """Opens every partition that this broker leads, under the settings that the log has."""
+    def open_all(self, *, compares_logs: bool = False) -> None:
+        """Opens every partition that this broker leads, under the settings that the log has.
+
+        With `compares_logs` the start compares all logs before it serves any. A partition that
+        cannot be opened misses that, and stays offline until the next start.
+        """
         self._apply_broker_settings()
+        self._compares_logs = compares_logs
         for topic in self._state.topics.values():
             self._open(topic, range(len(topic.partitions)))
+        self._compares_logs = False
 
     def logged_epochs(self) -> list[tuple[TopicPartition, int]]:
         """The newest leader epoch in the log of every open partition."""
@@ -179,8 +188,8 @@ class MetadataEffects:
 
     @property
     def has_offline(self) -> bool:
-        """Whether a partition could not be opened and will be tried again."""
-        return bool(self._offline)
+        """Whether a partition could not be opened and will be tried again, maybe at a start."""
+        return bool(self._offline or self._until_restart)
 
     def _open(self, topic: Topic, indexes: Iterable[int]) -> None:
         """Opens the partitions that this broker leads; retries those that fail later."""
@@ -211,6 +220,16 @@ class MetadataEffects:
         self._changed(topic.name)
 
     def _set_offline(self, name: TopicPartition, problem: Exception) -> None:
+        if self._compares_logs:
+            log.error(
+                "%s is offline until the next start: %s. After a loss of power its transactions "
+                "have to be compared with the other logs before it is served; start again when "
+                "the disk can be read",
+                name,
+                problem,
+            )
+            self._until_restart.add(name)
+            return
         log.error("%s is offline: %s", name, problem)
         if isinstance(problem, CorruptError):
             return  # Trying again does not help.

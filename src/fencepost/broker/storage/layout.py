@@ -106,6 +106,11 @@ class Layout:
         self._forgotten = 0
         """Number of calls of `forget`: a save that was prepared before the last one is outdated."""
 
+    @property
+    def may_disagree(self) -> bool:
+        """Whether each log may have lost a different tail, so that a start has to compare them."""
+        return self.lost_power and not self.is_synced and not self.clean
+
     def _path(self, name: str) -> str:
         return f"{self.folder}/{name}"
 

@@ -134,8 +134,12 @@ class PartitionStore:
             partition.close(clean=False)
         self._removal.add(self._layout.delete(name))
 
-    def close_all(self, *, clean: bool) -> None:
-        """Closes every partition at the end; if all succeeds, marks the stop as clean."""
+    def close_all(self, *, clean: bool, settled: bool) -> None:
+        """Closes every partition at the end; if all succeeds, marks the stop as clean.
+
+        `settled` is whether this start has settled what the last stop left. If it has not, and the
+        logs may disagree, there is no mark: the next start has to compare them.
+        """
         partitions = list(self._partitions.by_name.values())
         if clean:
             clean = self._sync_at_once(partitions)
@@ -149,7 +153,10 @@ class PartitionStore:
             return
         try:
             self._layout.save_checkpoints(partitions)
-            self._layout.mark_clean()
+            if settled or not self._layout.may_disagree:
+                self._layout.mark_clean()
+            else:
+                log.warning("the stop is not recorded as clean: the next start compares the logs")
         except (OSError, StorageError) as problem:
             log.error("the stop is not recorded as clean: %s", problem)
 

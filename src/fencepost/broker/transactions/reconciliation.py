@@ -16,8 +16,10 @@ At the end of a start two things are settled:
 
 For this the coordinators are read to their end in one turn, because only all of them together show
 that a transaction has no owner; nothing that they found is finished before that. If one of them is
-damaged, the broker does not start. A start that dies in the middle is repeated as a whole: until
-`Layout.trust_session` the directory still says that power was lost.
+damaged or cannot be opened, the broker does not start. Other partitions that cannot be opened are
+not compared, so they stay offline until the next start. A start that fails or dies in the middle is
+repeated as a whole: until `Layout.trust_session` the directory still says that power was lost, and
+no stop is marked as clean.
 
 The same happens, in both modes and also after a clean stop, for a coordinator's log from which
 `fencepost repair` has removed records (`repair.LOSS`). The rest of it may be older than its
@@ -98,8 +100,7 @@ class Reconciliation:
     def load_coordinators(self) -> None:
         """Loads the coordinators, and settles what the last stop or a repair has left."""
         repaired = self._repaired()
-        layout = self._layout
-        if repaired or (layout.lost_power and not layout.is_synced and not layout.clean):
+        if repaired or self._layout.may_disagree:
             self._load_all()
             self._reconcile(repaired)
             first_id = self._reserve_ids(skipped=SKIPPED_IDS)
@@ -110,7 +111,7 @@ class Reconciliation:
                 self._transactions.resume(coordinator)
         else:
             self._coordinators.load_all()
-            if not layout.clean:
+            if not self._layout.clean:
                 self._reserve_ids(skipped=0)
 
     def _repaired(self) -> set[Partition]:
@@ -182,6 +183,8 @@ class Reconciliation:
     def _load_all(self) -> None:
         """Loads all coordinators or none: transactions in an unreadable log would have no owner."""
         try:
+            if missing := self._coordinators.unopened():
+                raise StorageError(f"{missing[0]} could not be opened")
             self._coordinators.load_all(held=True)
         except (StorageError, BatchError) as problem:
             raise StorageError(
