@@ -232,7 +232,7 @@ def test_a_broker_with_a_new_address_is_registered_there() -> None:
 
 def test_a_changed_number_of_internal_partitions_is_refused() -> None:
     node = StubNode({"offsets.topic.num.partitions": "3"}).start()
-    node.services.internal_topics.ensure("__consumer_offsets")
+    node.internal_topics.ensure("__consumer_offsets")
     with pytest.raises(ConfigError, match=r"is 4.*has 3.*offsets\.topic\.num\.partitions=3"):
         node.restarted(offsets_topic_num_partitions="4")
 
@@ -259,8 +259,8 @@ def test_a_log_without_a_topic_is_set_aside() -> None:
 )
 def test_an_internal_topic_is_created_on_first_use(name: str, setting: str) -> None:
     node = StubNode({setting: "3"}).start()
-    node.services.internal_topics.ensure(name)
-    node.services.internal_topics.ensure(name)
+    node.internal_topics.ensure(name)
+    node.internal_topics.ensure(name)
     topic = node.metadata.topics[name]
     assert len(topic.partitions) == 3
     partition = node.partition(name, 2)
@@ -271,7 +271,7 @@ def test_an_internal_topic_is_created_on_first_use(name: str, setting: str) -> N
 
 def test_coordinators_load_their_new_partitions_once() -> None:
     node = StubNode({"offsets.topic.num.partitions": "2"}).start()
-    node.services.internal_topics.ensure("__consumer_offsets")
+    node.internal_topics.ensure("__consumer_offsets")
     assert node.groups.loaded == [0, 1]
     assert node.transactions.loaded == []
     # At a start they are loaded when everything is open.
@@ -290,7 +290,7 @@ def test_an_internal_topic_always_has_the_partition_count_of_its_setting() -> No
 
 def test_a_small_segment_of_an_internal_topic_is_allowed() -> None:
     node = StubNode({"transaction.state.log.segment.bytes": "1000"}).start()
-    node.services.internal_topics.ensure("__transaction_state")
+    node.internal_topics.ensure("__transaction_state")
     partition = node.partition("__transaction_state", 0)
     assert partition is not None
     assert partition.log.config.segment_bytes == 1000
@@ -491,7 +491,7 @@ def test_on_a_full_disk_changes_are_refused_and_nothing_changes() -> None:
     assert errors([*node.create("more"), *heard]) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     assert allocate(node, 1) == [None]
     with pytest.raises(StorageError):
-        node.services.internal_topics.ensure("__consumer_offsets")
+        node.internal_topics.ensure("__consumer_offsets")
     assert node.metadata.version == before
     node.disk.empty()
     assert errors(node.create("more")) == [ErrorCode.NONE]

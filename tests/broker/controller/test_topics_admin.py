@@ -221,7 +221,7 @@ def test_a_topic_listed_by_name_and_by_id_is_reported_with_its_id() -> None:
 
 def test_internal_topics_are_not_deleted() -> None:
     node = StubNode().start()
-    node.services.internal_topics.ensure("__consumer_offsets")
+    node.internal_topics.ensure("__consumer_offsets")
     (result,) = delete(node, "__consumer_offsets")
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
@@ -380,7 +380,7 @@ def test_records_of_a_compacted_topic_cannot_be_deleted(policy: str, error: Erro
 
 def test_records_of_an_internal_topic_cannot_be_deleted() -> None:
     node = StubNode().start()
-    node.services.internal_topics.ensure("__consumer_offsets")
+    node.internal_topics.ensure("__consumer_offsets")
     assert delete_records(node, 0, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from fencepost.base.errors import ErrorCode
@@ -258,18 +259,24 @@ class StubNode:
             self.fatal_reasons.append,
         )
         self.follower.attach(self.effects)
+        self.internal_topics = InternalTopics(self.metadata, self.controller)
+        self._authorizer = authorizer or AllowAll()
+
+    @cached_property
+    def services(self) -> Services:
+        """For handlers; a compiled `Services` takes no stand-ins."""
         unused: Any = None
-        self.services = Services(
+        return Services(
             runtime=self.runtime,
             config=self.config,
-            authorizer=authorizer or AllowAll(),
+            authorizer=self._authorizer,
             partitions=self.partitions,
             batch_opener=unused,
             replies=unused,
             layout=self.layout,
             follower=self.follower,
             controller=self.controller,
-            internal_topics=InternalTopics(self.metadata, self.controller),
+            internal_topics=self.internal_topics,
             groups=self.groups,
             transactions=self.transactions,
             markers=self.markers,

@@ -141,7 +141,7 @@ class GroupNode(StubNode):
         """Starts with the topics of the tests and with `__consumer_offsets`."""
         self.start()
         self.made("orders", 3)
-        self.services.internal_topics.ensure(CONSUMER_OFFSETS_TOPIC)
+        self.internal_topics.ensure(CONSUMER_OFFSETS_TOPIC)
         return self
 
     def again(self, **fields: Any) -> GroupNode:
