@@ -99,6 +99,7 @@ class SegmentRead:
         self.problem: OSError | None = None
 
     def run(self) -> None:
+        """Reads the segment; sets `found`, or `problem` if the disk fails."""
         try:
             file = self._disk.open(self._path)
             try:

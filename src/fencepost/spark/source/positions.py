@@ -54,6 +54,7 @@ class Positions:
 
     @property
     def cluster(self) -> Cluster:
+        """The cluster of the source."""
         return cluster_of(self._options.client)
 
     def subscribed(
@@ -121,6 +122,7 @@ class Positions:
                 found = again
 
     def earliest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
+        """The first offset of each partition."""
         return self._at(dict.fromkeys(partitions, reading.EARLIEST))
 
     def latest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:

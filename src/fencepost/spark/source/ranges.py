@@ -23,6 +23,7 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
+        """The number of offsets."""
         return self.end - self.start
 
 

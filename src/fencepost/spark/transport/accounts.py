@@ -33,6 +33,7 @@ class Account:
 
     @property
     def records(self) -> int:
+        """The records of all partitions together."""
         return sum(report.records for report in self.partitions.values())
 
 

@@ -49,6 +49,7 @@ class PlainWork:
         self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
+        """Counts the rows of a batch; large rows count several times."""
         self.rows += batch.num_rows + batch.nbytes // BYTES_LIKE_A_ROW
 
 
