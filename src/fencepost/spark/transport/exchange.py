@@ -53,9 +53,11 @@ class Outgoing:
         packed.done()
 
     def send_end(self) -> None:
+        """Reports to the peer that no batch follows."""
         self._send(_END, _NOWHERE)
 
     def close(self) -> None:
+        """Closes the connection."""
         _close(self._connection)
 
     def _send(
