@@ -37,6 +37,7 @@ ONE_OF_EACH: list[MetadataRecord] = [
         features=[BrokerFeature(name="f", min_supported_version=0, max_supported_version=2)],
         rack="r",
         fenced=False,
+        in_controlled_shutdown=True,
         log_dirs=[ID],
     ),
     UnregisterBrokerRecord(broker_id=1, broker_epoch=12),
@@ -56,6 +57,7 @@ ONE_OF_EACH: list[MetadataRecord] = [
     FeatureLevelRecord(name="transaction.version", feature_level=2),
     ProducerIdsRecord(broker_id=1, broker_epoch=12, next_producer_id=1000),
     BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=12, fenced=-1),
+    BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=12, in_controlled_shutdown=1),
     NoOpRecord(),
 ]
 
@@ -105,6 +107,22 @@ def test_a_record_reads_back(record: MetadataRecord) -> None:
         (
             BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=12, fenced=-1),
             "01 11 00 00000001 000000000000000c 01 00 01 ff",
+        ),
+        (
+            # Kafka writes version 1 for a controlled shutdown, and version 0 for a fenced broker.
+            BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=12, in_controlled_shutdown=1),
+            "01 11 01 00000001 000000000000000c 01 01 01 01",
+        ),
+        (
+            RegisterBrokerRecord(
+                broker_id=1, incarnation_id=ID, broker_epoch=12, in_controlled_shutdown=True
+            ),
+            "01 00 03 00000001 00" + ID.hex() + "000000000000000c 01 01 00 01 01 00",
+        ),
+        (
+            PartitionChangeRecord(partition_id=2, topic_id=ID, isr=[3], leader=-1, replicas=[2, 3]),
+            "01 05 00 00000002" + ID.hex() + "03 00 05 02 00000003 01 04 ffffffff"
+            "02 09 03 00000002 00000003",
         ),
     ],
 )

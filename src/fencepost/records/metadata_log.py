@@ -13,7 +13,7 @@
     9     RemoveTopicRecord             a topic, its partitions and its settings were removed
     12    FeatureLevelRecord            a feature of the cluster and its level
     15    ProducerIdsRecord             the first producer id that no block has reserved yet
-    17    BrokerRegistrationChangeRecord  a broker was fenced (1) or is back (-1)
+    17    BrokerRegistrationChangeRecord  a broker was fenced (1), is back (-1), or shuts down
     20    NoOpRecord                    nothing
 
 Kafka's DumpLogSegments --cluster-metadata-decoder prints them. A record of another type is refused,
@@ -42,6 +42,7 @@ CLUSTER_DEFAULT: Final = ""
 NO_LEADER_CHANGE: Final = -2
 FENCED: Final = 1
 UNFENCED: Final = -1
+IN_CONTROLLED_SHUTDOWN: Final = 1
 
 
 @struct
@@ -175,13 +176,15 @@ class ProducerIdsRecord:
     next_producer_id: int = field("int64")
 
 
-@message(versions="0", flexible="0+")
+@message(versions="0-2", flexible="0+")
 class BrokerRegistrationChangeRecord:
-    """A broker was fenced or unfenced."""
+    """A broker was fenced or unfenced, or has begun a controlled shutdown."""
 
     broker_id: int = field("int32")
     broker_epoch: int = field("int64")
     fenced: int = field("int8", tag=0, default=0)
+    in_controlled_shutdown: int = field("int8", versions="1+", tag=1, default=0)
+    log_dirs: list[bytes] = field("[]uuid", versions="2+", tag=2)
 
 
 @message(versions="0", flexible="0+")
@@ -218,21 +221,23 @@ _WRITTEN: Final[dict[type[MetadataRecord], tuple[int, int]]] = {
 }
 """The type and the version of each record when it is written."""
 
+_SHUTDOWN_VERSION: Final = 1
+"""The version of a BrokerRegistrationChangeRecord for a controlled shutdown, as Kafka writes it."""
+
 _BY_TYPE: Final[dict[int, type[MetadataRecord]]] = {
     record_type: form for form, (record_type, _) in _WRITTEN.items()
 }
-
-_FRAMES: Final[dict[type[MetadataRecord], bytes]] = {
-    form: bytes((FRAME_VERSION, *numbers)) for form, numbers in _WRITTEN.items()
-}
-"""All three numbers are below 128, where an unsigned varint is one byte."""
 
 
 def encode_record(record: MetadataRecord) -> bytes:
     """The value of a record of the log."""
     form = type(record)
-    data = bytearray(_FRAMES[form])
-    return bytes(writer(form, _WRITTEN[form][1])(record, data, None))
+    record_type, version = _WRITTEN[form]
+    if isinstance(record, BrokerRegistrationChangeRecord) and record.in_controlled_shutdown:
+        version = _SHUTDOWN_VERSION
+    # All three numbers are below 128, where an unsigned varint is one byte.
+    data = bytearray((FRAME_VERSION, record_type, version))
+    return bytes(writer(form, version)(record, data, None))
 
 
 def decode_record(data: bytes) -> MetadataRecord:
