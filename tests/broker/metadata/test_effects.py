@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.ids import NO_NODE
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, NO_NODE, TopicPartition
 from fencepost.broker import turns
 from fencepost.broker.controller.controller import Outcome
 from fencepost.broker.controller.new_topics import NewTopic
 from fencepost.coordinator.metadata.events import CreatePartitions
+from fencepost.coordinator.metadata.registry import decide_bump_leader_epochs, decide_fence_brokers
+from fencepost.records.metadata_log import RegisterBrokerRecord
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.metadata import MetadataRequest
 from tests.broker.controller.topics_stage import StubNode
@@ -71,3 +73,61 @@ def test_what_is_not_durable_yet_is_shown_without_a_leader() -> None:
     assert leaders() == [NO_NODE]
     node.sync()
     assert leaders() == [1]
+
+
+# -- leaders
+
+
+def beside_another_broker() -> StubNode:
+    """This broker is 1; 2 is a name in the metadata."""
+    node = StubNode().start()
+    node.follower.apply([RegisterBrokerRecord(broker_id=2, fenced=False)])
+    return node
+
+
+def test_a_broker_opens_a_partition_when_it_becomes_its_leader() -> None:
+    node = beside_another_broker()
+    node.create(NewTopic("orders", assignments=[(0, [2, 1])]))
+    node.create(NewTopic("refunds", assignments=[(0, [2])]))
+    effects = node.follower.apply(decide_fence_brokers(node.metadata, frozenset({2})).records)
+    assert node.partition("orders", 0) is None
+    node.follower.carry_out(effects, lambda: None)
+    opened = node.partition("orders", 0)
+    assert opened is not None
+    assert opened.leader_epoch == 1
+    assert node.partition("refunds", 0) is None
+    topics = node.ask(ApiKey.METADATA, MetadataRequest(topics=None)).topics
+    assert {topic.name: topic.partitions[0].leader_id for topic in topics} == {
+        "orders": 1,
+        "refunds": NO_NODE,
+    }
+
+
+def test_a_broker_loads_the_groups_of_the_partitions_that_it_takes_over() -> None:
+    node = beside_another_broker()
+    node.create(CONSUMER_OFFSETS_TOPIC)
+    before = len(node.groups.loaded)
+    assert 0 < before < 50
+    effects = node.follower.apply(decide_fence_brokers(node.metadata, frozenset({2})).records)
+    node.follower.carry_out(effects, lambda: None)
+    assert sorted(node.groups.loaded) == list(range(50))
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_change_of_a_topic_that_was_deleted_meanwhile_has_no_effect(*, is_replaced: bool) -> None:
+    node = beside_another_broker()
+    node.create(NewTopic("orders", assignments=[(0, [2, 1]), (1, [1, 2])]))
+    held = [
+        *node.follower.apply(decide_fence_brokers(node.metadata, frozenset({2})).records),
+        *node.follower.apply(
+            decide_bump_leader_epochs(node.metadata, [TopicPartition("orders", 1)]).records
+        ),
+    ]
+    node.controller.delete(["orders"], lambda _: None)
+    if is_replaced:
+        node.made("orders", 2)
+    node.follower.carry_out(held, lambda: None)
+    opened = [each for each in node.partitions.by_name.values() if each.name.topic == "orders"]
+    new_id = node.metadata.topic_id("orders")
+    expected = [(new_id, 0), (new_id, 0)] if is_replaced else []
+    assert [(each.topic_id, each.leader_epoch) for each in opened] == expected

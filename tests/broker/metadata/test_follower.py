@@ -12,11 +12,12 @@ from fencepost.broker.controller.controller import Controller, Outcome
 from fencepost.broker.controller.metadata_log import MetadataLog
 from fencepost.broker.controller.new_topics import NewTopic
 from fencepost.coordinator.metadata.events import AlterSettings
-from fencepost.coordinator.metadata.registry import decide_fence_broker
 from fencepost.coordinator.metadata.snapshot import snapshot
 from fencepost.records.metadata_log import (
+    FENCED,
     TOPIC_RESOURCE,
     BrokerEndpoint,
+    BrokerRegistrationChangeRecord,
     RegisterBrokerRecord,
     decode_record,
     encode_record,
@@ -164,5 +165,8 @@ def test_a_broker_that_is_fenced_leads_nothing_in_the_next_metadata_reply() -> N
         return int(reply.topics[0].partitions[0].leader_id)
 
     assert leader() == 2
-    node.follower.apply(decide_fence_broker(node.metadata, 2, fenced=True).records)
+    epoch = node.metadata.brokers[2].epoch
+    node.follower.apply(
+        [BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=epoch, fenced=FENCED)]
+    )
     assert leader() == NO_NODE

@@ -7,19 +7,21 @@ import pytest
 from fencepost.base.failures import CorruptError
 from fencepost.base.ids import TopicPartition
 from fencepost.coordinator.metadata.apply import load
-from fencepost.coordinator.metadata.effects import Effect, LeadersChanged, SettingsChanged
+from fencepost.coordinator.metadata.effects import (
+    Effect,
+    LeadersChanged,
+    PartitionChange,
+    SettingsChanged,
+)
 from fencepost.coordinator.metadata.events import AlterSettings
 from fencepost.coordinator.metadata.registry import (
     decide_allocate_block,
     decide_alter_settings,
     decide_bump_leader_epochs,
-    decide_change_leaders,
-    decide_fence_broker,
 )
 from fencepost.coordinator.metadata.state import Endpoint, MetadataState
 from tests.coordinator.metadata.cluster import FEATURES, Cluster, entries, one_broker
 
-ORDERS_0 = TopicPartition("orders", 0)
 ORDERS_1 = TopicPartition("orders", 1)
 
 
@@ -41,11 +43,11 @@ def test_a_broker_epoch_is_the_offset_of_its_registration() -> None:
 
 def test_a_fenced_broker_is_not_reported_to_clients() -> None:
     cluster = one_broker()
-    cluster.take(decide_fence_broker(cluster.state, 1, fenced=True))
+    cluster.fence(1)
     assert cluster.state.live_brokers() == []
     assert cluster.state.endpoint(1) is None
-    assert not decide_fence_broker(cluster.state, 1, fenced=True).records
-    cluster.take(decide_fence_broker(cluster.state, 1, fenced=False))
+    assert not cluster.fence(1).records
+    cluster.bring_back(1)
     assert [broker.node_id for broker in cluster.state.live_brokers()] == [1]
 
 
@@ -53,21 +55,14 @@ def test_a_leader_epoch_can_rise_without_a_change_of_leader() -> None:
     cluster = one_broker()
     cluster.create("orders", 2)
     cluster.take(decide_bump_leader_epochs(cluster.state, [ORDERS_1]))
-    assert cluster.effects == [LeadersChanged((ORDERS_1,))]
+    topic_id = cluster.state.topics["orders"].topic_id
+    change = PartitionChange("orders", 1, topic_id, leader_before=1, leader=1, leader_epoch=1)
+    assert cluster.effects == [LeadersChanged((change,))]
+    assert not change.opens_at(1)
+    assert not change.closes_at(1)
     untouched, bumped = cluster.state.topics["orders"].partitions
     assert untouched.leader_epoch == 0
     assert (bumped.leader, bumped.leader_epoch, bumped.partition_epoch) == (1, 1, 1)
-
-
-def test_a_partition_moves_with_its_only_replica() -> None:
-    cluster = one_broker()
-    cluster.register(2)
-    cluster.create("orders")
-    cluster.take(decide_change_leaders(cluster.state, {ORDERS_0: 2}))
-    partition = cluster.state.partition("orders", 0)
-    assert partition is not None
-    assert (partition.leader, partition.leader_epoch) == (2, 1)
-    assert partition.replicas == partition.isr == (2,)
 
 
 def test_bumping_no_partitions_writes_no_records() -> None:

@@ -16,8 +16,9 @@ Every batch of the log arrives twice:
                owns it, and everything else in the broker reads it. Cached descriptions of what has
                changed are dropped. The effects of the batch are returned, not carried out.
     carry out  when the records are durable. Partitions of new topics are opened, those of deleted
-               topics closed and their folders removed, settings and leader epochs passed on. Many
-               partitions take several turns of the loop; `done` is called after the last one.
+               topics closed and their folders removed, settings and leader epochs passed on. A
+               partition whose leader this broker becomes is opened, too. Many partitions take
+               several turns of the loop; `done` is called after the last one.
 
 So the state is ahead of the partitions. A partition that the state has and that is not open yet is
 shown without a leader, and Produce and Fetch refuse it with a retriable error. A deleted topic is

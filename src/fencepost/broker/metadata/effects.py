@@ -1,7 +1,7 @@
 """The effects of the metadata log on this broker: its partitions are opened, deleted, reconfigured.
 
 Each effect is carried out when its records are durable. Only partitions that this broker leads are
-opened.
+opened: when they are created, or when it becomes their leader.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.settings.kinds import Setting
     from fencepost.broker.storage.partition_store import PartitionStore
-    from fencepost.coordinator.metadata.effects import Effect
+    from fencepost.coordinator.metadata.effects import Effect, PartitionChange
     from fencepost.coordinator.metadata.state import Topic
     from fencepost.log.config import LogConfig
 
@@ -169,8 +169,11 @@ class MetadataEffects:
                 yield from self._groups.forgetting([topic])
             case SettingsChanged(resource_type, name):
                 yield from self._reconfigurations(resource_type, name)
-            case LeadersChanged(partitions):
-                yield partial(self._take_epochs, partitions)
+            case LeadersChanged(changes):
+                yield partial(self._take_epochs, changes)
+                for change in changes:
+                    if change.opens_at(self._node_id):
+                        yield partial(self._open_changed, change)
 
     def _warn_of_settings(self, effect: Effect) -> None:
         """Logs a warning for settings that have no effect in this broker."""
@@ -218,6 +221,11 @@ class MetadataEffects:
         else:
             self._coordinators.opened(opened)
         self._changed(topic.name)
+
+    def _open_changed(self, change: PartitionChange) -> None:
+        topic = self._state.topics_by_id.get(change.topic_id)
+        if topic is not None:  # Otherwise it was deleted meanwhile.
+            self._open_one(topic, change.partition)
 
     def _set_offline(self, name: TopicPartition, problem: Exception) -> None:
         if self._compares_logs:
@@ -287,10 +295,13 @@ class MetadataEffects:
             self._state.settings_of(BROKER_RESOURCE, str(self._node_id)),
         )
 
-    def _take_epochs(self, partitions: Iterable[TopicPartition]) -> None:
-        for name in partitions:
-            opened = self._partitions.get(*name)
-            state = self._state.partition(*name)
-            if opened is not None and state is not None:
-                opened.bump_leader_epoch(state.leader_epoch)
-            self._changed(name.topic)
+    def _take_epochs(self, changes: Iterable[PartitionChange]) -> None:
+        for change in changes:
+            # No partition moves from a single broker. It could not be closed here: requests that
+            # wait for a partition take a closed one for deleted.
+            assert not change.closes_at(self._node_id), f"{change} moves an open partition"
+            topic = self._state.topics_by_id.get(change.topic_id)
+            opened = self._partitions.get(change.topic, change.partition)
+            if topic is not None and opened is not None and opened.topic_id == topic.topic_id:
+                opened.bump_leader_epoch(topic.partitions[change.partition].leader_epoch)
+            self._changed(change.topic)

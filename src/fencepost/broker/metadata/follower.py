@@ -75,8 +75,8 @@ class MetadataFollower:
                 case PartitionsCreated() | TopicRemoved():
                     self.shown.pop(effect.topic, None)
                 case LeadersChanged():
-                    for name in effect.partitions:
-                        self.shown.pop(name.topic, None)
+                    for change in effect.partitions:
+                        self.shown.pop(change.topic, None)
                 case SettingsChanged():
                     pass  # They are not shown.
         if any(isinstance(record, _BROKER_RECORDS) for record in records):

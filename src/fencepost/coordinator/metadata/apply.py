@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import CorruptError, WireError
+from fencepost.base.ids import NO_NODE
 from fencepost.coordinator.metadata.names import collision_key
 from fencepost.coordinator.metadata.state import Broker, Endpoint, PartitionState, Topic
 from fencepost.records.metadata_log import (
@@ -73,6 +74,7 @@ def _register_broker(state: MetadataState, record: RegisterBrokerRecord) -> None
         endpoints=tuple(Endpoint(e.name, e.host, e.port) for e in record.end_points),
         rack=record.rack,
         fenced=record.fenced,
+        in_controlled_shutdown=record.in_controlled_shutdown,
     )
 
 
@@ -80,7 +82,10 @@ def _change_broker(state: MetadataState, record: BrokerRegistrationChangeRecord)
     broker = state.brokers[record.broker_id]
     assert broker.epoch == record.broker_epoch, "a change names the registration it belongs to"
     if record.fenced:
-        state.brokers[record.broker_id] = broker._replace(fenced=record.fenced != UNFENCED)
+        broker = broker._replace(fenced=record.fenced != UNFENCED)
+    if record.in_controlled_shutdown:
+        broker = broker._replace(in_controlled_shutdown=True)
+    state.brokers[record.broker_id] = broker
 
 
 def _unregister_broker(state: MetadataState, record: UnregisterBrokerRecord) -> None:
@@ -103,6 +108,7 @@ def _add_partition(state: MetadataState, record: PartitionRecord) -> None:
     topic = state.topics_by_id[bytes(record.topic_id)]
     assert record.partition_id == len(topic.partitions), "partitions come in their order"
     assert record.leader_epoch >= 0, "a partition begins with an epoch"
+    _count_leader(state, record.leader, 1)
     topic.partitions.append(
         PartitionState(
             leader=record.leader,
@@ -124,11 +130,25 @@ def _change_partition(state: MetadataState, record: PartitionChangeRecord) -> No
     )
     if record.leader != NO_LEADER_CHANGE:
         after = after._replace(leader=record.leader, leader_epoch=before.leader_epoch + 1)
+        _count_leader(state, before.leader, -1)
+        _count_leader(state, record.leader, 1)
+    assert after.isr, "a partition has an in-sync replica, dead or alive"
+    assert after.leader == NO_NODE or after.leader in after.isr, "a leader is in sync"
     topic.partitions[record.partition_id] = after
+
+
+def _count_leader(state: MetadataState, leader: int, difference: int) -> None:
+    count = state.leader_counts.get(leader, 0) + difference
+    if count:
+        state.leader_counts[leader] = count
+    else:
+        state.leader_counts.pop(leader, None)
 
 
 def _remove_topic(state: MetadataState, record: RemoveTopicRecord) -> None:
     topic = state.topics_by_id.pop(bytes(record.topic_id))
+    for partition in topic.partitions:
+        _count_leader(state, partition.leader, -1)
     del state.topics[topic.name]
     state.settings.pop((TOPIC_RESOURCE, topic.name), None)
     alike = state.names_by_collision_key[collision_key(topic.name)]

@@ -12,7 +12,7 @@ from fencepost.coordinator.metadata.placement import (
     order_assignments,
     place,
     place_manually,
-    refuse_replication_factor,
+    replication_factor_of,
 )
 from fencepost.records.metadata_log import (
     TOPIC_RESOURCE,
@@ -52,24 +52,27 @@ def decide_create_topic(state: MetadataState, event: CreateTopic) -> Decision:
     """Create a topic, its partitions and its settings in one batch of the log: all or nothing."""
     if refused := refuse_new_name(state, event.name):
         return refused
-    leaders = _choose_leaders(state, event)
-    if isinstance(leaders, Decision):
-        return leaders
+    replicas = _choose_replicas(state, event)
+    if isinstance(replicas, Decision):
+        return replicas
     assert event.topic_id not in state.topics_by_id, "a topic id is new"
     records: list[MetadataRecord] = [TopicRecord(name=event.name, topic_id=event.topic_id)]
     records += [
         ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=event.name, name=name, value=value)
         for name, value in sorted(event.settings.items())
     ]
-    records += _partition_records(event.topic_id, 0, leaders)
+    records += _partition_records(state, event.topic_id, 0, replicas)
     return Decision(tuple(records))
 
 
-def _choose_leaders(state: MetadataState, event: CreateTopic) -> list[int] | Decision:
+def _choose_replicas(
+    state: MetadataState, event: CreateTopic
+) -> Sequence[tuple[int, ...]] | Decision:
     if not event.assignments:
-        return refuse_replication_factor(event.replication_factor) or place(
-            state, event.partition_count
-        )
+        replication_factor = replication_factor_of(state, event)
+        if isinstance(replication_factor, Decision):
+            return replication_factor
+        return place(state, event.partition_count, replication_factor)
     if event.partition_count != -1 or event.replication_factor != -1:
         return refuse(
             ErrorCode.INVALID_REQUEST,
@@ -77,24 +80,30 @@ def _choose_leaders(state: MetadataState, event: CreateTopic) -> list[int] | Dec
             "be -1.",
         )
     ordered = order_assignments(event.assignments)
-    return ordered if isinstance(ordered, Decision) else place_manually(state, ordered)
+    if isinstance(ordered, Decision):
+        return ordered
+    return place_manually(state, ordered, len(ordered[0]))
 
 
 def _partition_records(
-    topic_id: bytes, first_index: int, leaders: Sequence[int]
+    state: MetadataState, topic_id: bytes, first_index: int, chosen: Sequence[tuple[int, ...]]
 ) -> list[PartitionRecord]:
-    return [
-        PartitionRecord(
-            partition_id=first_index + offset,
-            topic_id=topic_id,
-            replicas=[leader],
-            isr=[leader],
-            leader=leader,
-            leader_epoch=0,
-            partition_epoch=0,
+    active = state.active_nodes()
+    records = []
+    for index, replicas in enumerate(chosen, first_index):
+        isr = [node for node in replicas if node in active]
+        records.append(
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=list(replicas),
+                isr=isr,
+                leader=isr[0],
+                leader_epoch=0,
+                partition_epoch=0,
+            )
         )
-        for offset, leader in enumerate(leaders)
-    ]
+    return records
 
 
 def decide_delete_topic(state: MetadataState, event: DeleteTopic) -> Decision:
@@ -129,20 +138,18 @@ def decide_create_partitions(state: MetadataState, event: CreatePartitions) -> D
             f"Topic {event.name!r} has {present} partitions; the new count, "
             f"{event.partition_count}, must be higher.",
         )
-    leaders = _choose_more_leaders(state, added, event.assignments)
-    if isinstance(leaders, Decision):
-        return leaders
-    return Decision(tuple(_partition_records(topic.topic_id, present, leaders)))
-
-
-def _choose_more_leaders(
-    state: MetadataState, added: int, assignments: Sequence[Sequence[int]] | None
-) -> list[int] | Decision:
-    if assignments is None:
-        return place(state, added)
-    if len(assignments) != added:
+    # New partitions have as many replicas as the first one, as in Kafka.
+    replication_factor = len(topic.partitions[0].replicas)
+    if event.assignments is None:
+        replicas = place(state, added, replication_factor)
+    elif len(event.assignments) != added:
         return refuse(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"There are {added} new partitions, but the manual assignment has {len(assignments)}.",
+            f"There are {added} new partitions, but the manual assignment has "
+            f"{len(event.assignments)}.",
         )
-    return place_manually(state, assignments)
+    else:
+        replicas = place_manually(state, event.assignments, replication_factor)
+    if isinstance(replicas, Decision):
+        return replicas
+    return Decision(tuple(_partition_records(state, topic.topic_id, present, replicas)))

@@ -2,7 +2,12 @@
 
 Effects follow from records alone, never from the request behind them: a broker that reads the log
 has nothing else. A batch of the log is a decision, so its records belong together: the partitions
-of a new topic are one effect, and so are all settings of a resource.
+of a new topic are one effect, so are all settings of a resource, and all changes of partitions.
+
+A batch has one change at most for each partition, from the leader before the batch to the leader
+after it. If several records change one partition, no broker acts on what is in between: a leader
+that the batch replaces and sets again keeps its partition open. The change of a partition that the
+same batch creates is no effect: the partition is opened in the state that the batch leads to.
 """
 
 from __future__ import annotations
@@ -10,8 +15,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from fencepost.base.ids import TopicPartition
 from fencepost.records.metadata_log import (
+    NO_LEADER_CHANGE,
     TOPIC_RESOURCE,
     ConfigRecord,
     PartitionChangeRecord,
@@ -53,10 +58,33 @@ class SettingsChanged(NamedTuple):
     resource_name: str
 
 
-class LeadersChanged(NamedTuple):
-    """Partitions have a new leader epoch, and perhaps a new leader."""
+class PartitionChange(NamedTuple):
+    """A change of one partition: of its leader, its leader epoch, or its replicas alone.
 
-    partitions: tuple[TopicPartition, ...]
+    As in `PartitionsCreated`, the id identifies the topic.
+    """
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    leader_before: int
+    leader: int
+    """The leader from now on; -1 if there is none."""
+    leader_epoch: int
+
+    def opens_at(self, node_id: int) -> bool:
+        """Whether this broker becomes the leader, and must open the partition."""
+        return self.leader == node_id != self.leader_before
+
+    def closes_at(self, node_id: int) -> bool:
+        """Whether this broker ceases to lead, and must close the partition."""
+        return self.leader_before == node_id != self.leader
+
+
+class LeadersChanged(NamedTuple):
+    """Partitions have other leaders, leader epochs or replicas: brokers open, close or learn."""
+
+    partitions: tuple[PartitionChange, ...]
 
 
 Effect = PartitionsCreated | TopicRemoved | SettingsChanged | LeadersChanged
@@ -66,25 +94,44 @@ def effects_of(state: MetadataState, records: Sequence[MetadataRecord]) -> list[
     """The effects of one batch; `state` is the state before the batch."""
     effects: list[Effect] = []
     names = _Names(state)
+    changes: dict[tuple[bytes, int], PartitionChange] = {}
     for kind, group in groupby(records, key=type):
         if kind is TopicRecord:
             names.add(cast("Iterator[TopicRecord]", group))
         elif kind is PartitionRecord:
             effects += _created(cast("Iterator[PartitionRecord]", group), names)
         elif kind is PartitionChangeRecord:
-            changes = cast("Iterator[PartitionChangeRecord]", group)
-            effects.append(
-                LeadersChanged(
-                    tuple(TopicPartition(names.of(c.topic_id), c.partition_id) for c in changes)
-                )
-            )
+            for record in cast("Iterator[PartitionChangeRecord]", group):
+                _add_change(changes, state, record)
         elif kind is ConfigRecord:
             effects += _altered(cast("Iterator[ConfigRecord]", group), names)
         elif kind is RemoveTopicRecord:
-            for record in cast("Iterator[RemoveTopicRecord]", group):
-                topic = state.topics_by_id[bytes(record.topic_id)]
+            for removal in cast("Iterator[RemoveTopicRecord]", group):
+                topic = state.topics_by_id[bytes(removal.topic_id)]
                 effects.append(TopicRemoved(topic.name, len(topic.partitions)))
+    if changes:
+        effects.append(LeadersChanged(tuple(changes.values())))
     return effects
+
+
+def _add_change(
+    changes: dict[tuple[bytes, int], PartitionChange],
+    state: MetadataState,
+    record: PartitionChangeRecord,
+) -> None:
+    """Adds a record to the changes of a batch."""
+    topic = state.topics_by_id.get(bytes(record.topic_id))
+    index = record.partition_id
+    if topic is None or index >= len(topic.partitions):
+        return  # The batch creates it.
+    before = topic.partitions[index]
+    known = changes.get((topic.topic_id, index), before)
+    leader, epoch = known.leader, known.leader_epoch
+    if record.leader != NO_LEADER_CHANGE:
+        leader, epoch = record.leader, epoch + 1
+    changes[topic.topic_id, index] = PartitionChange(
+        topic.name, index, topic.topic_id, before.leader, leader, epoch
+    )
 
 
 class _Names:

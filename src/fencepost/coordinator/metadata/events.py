@@ -6,6 +6,7 @@ validated. So deciding stays a function of the state and the event.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from fencepost.base.errors import ErrorCode
@@ -13,6 +14,7 @@ from fencepost.base.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fencepost.base.ids import TopicPartition
     from fencepost.coordinator.metadata.state import Endpoint
     from fencepost.records.metadata_log import MetadataRecord
 
@@ -27,9 +29,12 @@ class CreateTopic(NamedTuple):
     partition_count: int
     """-1 if `assignments` decides it."""
     replication_factor: int = -1
+    """-1 for the default."""
     assignments: Sequence[tuple[int, Sequence[int]]] = ()
-    """Pairs of a partition's index and the nodes for its copies; empty for automatic placement."""
+    """Pairs of a partition's index and its replicas; empty for automatic placement."""
     settings: Mapping[str, str] = {}
+    default_replication_factor: int = 1
+    """`default.replication.factor`; internal topics have another default."""
 
 
 class DeleteTopic(NamedTuple):
@@ -45,7 +50,7 @@ class CreatePartitions(NamedTuple):
     partition_count: int
     """The new total."""
     assignments: Sequence[Sequence[int]] | None = None
-    """The nodes for the copies of each new partition; None for automatic placement."""
+    """The replicas of each new partition; None for automatic placement."""
 
 
 class AlterSettings(NamedTuple):
@@ -67,6 +72,34 @@ class RegisterBroker(NamedTuple):
     rack: str | None = None
     features: Mapping[str, int] = {}
     """The features of a new cluster; an existing one keeps its own."""
+    fenced: bool = False
+    """Whether the broker must not lead yet; it is unfenced when it serves clients."""
+
+
+class Election(Enum):
+    """The kind of an election, with Kafka's numbers."""
+
+    PREFERRED = 0
+    """The preferred leader, the first of the replicas, shall lead."""
+    UNCLEAN = 1
+    """Any live replica shall lead a partition that has no leader. There is one copy of the data, so
+    nothing is lost."""
+
+
+class ElectLeaders(NamedTuple):
+    """Elect the leaders of partitions."""
+
+    election: Election
+    partitions: Sequence[TopicPartition] | None
+    """None for all partitions; those that need no election have no outcome then."""
+
+
+class AlterPartitionReassignments(NamedTuple):
+    """Give partitions other replicas."""
+
+    replicas: Mapping[TopicPartition, Sequence[int] | None]
+    """None cancels a reassignment that is in progress."""
+    allow_replication_factor_change: bool = True
 
 
 # -- decisions
@@ -76,6 +109,14 @@ class Decision(NamedTuple):
     """Records to append as one batch, or an error; `effects.py` derives their effects."""
 
     records: tuple[MetadataRecord, ...] = ()
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class PartitionOutcome(NamedTuple):
+    """The result for one partition of a request about many."""
+
+    partition: TopicPartition
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 

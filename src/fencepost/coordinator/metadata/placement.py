@@ -1,23 +1,81 @@
-"""Places partitions on live brokers: one copy each, the least loaded broker first."""
+"""Chooses the replicas of new partitions, or checks those that a client has chosen.
+
+Automatic placement is striped, as in Kafka. A topic begins at the broker that leads the fewest
+partitions, and each further partition at the next broker. The other replicas follow on the brokers
+after it; each round begins with another of them, so that the partitions of a broker that dies are
+spread over the others. With three brokers and replication factor 2:
+
+    partition   0     1     2     3     4     5
+    replicas    1,2   2,3   3,1   1,3   2,1   3,2
+
+Fenced brokers count, and become replicas if there are too few others, but never the preferred
+leader. A broker that is about to stop becomes no replica.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import INTERNAL_TOPICS
 from fencepost.base.limits import MAX_NEW_PARTITIONS
 from fencepost.coordinator.metadata.events import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fencepost.coordinator.metadata.events import Decision
+    from fencepost.coordinator.metadata.events import CreateTopic, Decision
     from fencepost.coordinator.metadata.state import MetadataState
 
+INTERNAL_REPLICATION_FACTOR: Final = 3
+"""Of the internal topics, if there are that many brokers; Kafka's default."""
 
-def place(state: MetadataState, count: int) -> list[int] | Decision:
-    """Choose a leader for each of `count` new partitions."""
+
+def place(
+    state: MetadataState, count: int, replication_factor: int
+) -> list[tuple[int, ...]] | Decision:
+    """Choose the replicas of `count` new partitions."""
+    if refused := _refuse_count(count):
+        return refused
+    active = state.active_nodes()
+    counts = state.leader_counts
+    live = sorted(active, key=lambda node: (counts.get(node, 0), node))
+    fenced = _fenced_nodes(state)
+    if replication_factor > len(live) + len(fenced):
+        return refuse(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor, {replication_factor}, is larger than the number of brokers, "
+            f"{len(live) + len(fenced)}.",
+        )
+    if not live:
+        return refuse(ErrorCode.INVALID_REPLICATION_FACTOR, "No broker is available.")
+    # The stripes repeat, so they are made once.
+    period = len(live) * max(1, len(live) - 1) * max(1, len(fenced))
+    stripes = [
+        _stripe(live, fenced, index)[:replication_factor] for index in range(min(count, period))
+    ]
+    return [stripes[index % period] for index in range(count)]
+
+
+def _fenced_nodes(state: MetadataState) -> list[int]:
+    return sorted(node for node, broker in state.brokers.items() if broker.fenced)
+
+
+def _stripe(live: Sequence[int], fenced: Sequence[int], index: int) -> tuple[int, ...]:
+    """All brokers in the order in which the partition of this index takes them."""
+    rounds, first = divmod(index, len(live))
+    others = (*live[first + 1 :], *live[:first])
+    return (live[first], *_rotated(others, rounds), *_rotated(fenced, index))
+
+
+def _rotated(nodes: Sequence[int], places: int) -> tuple[int, ...]:
+    if not nodes:
+        return ()
+    first = places % len(nodes)
+    return (*nodes[first:], *nodes[:first])
+
+
+def _refuse_count(count: int) -> Decision | None:
     if count <= 0:
         return refuse(
             ErrorCode.INVALID_PARTITIONS, f"A topic has at least one partition, not {count}."
@@ -27,46 +85,48 @@ def place(state: MetadataState, count: int) -> list[int] | Decision:
             ErrorCode.POLICY_VIOLATION,
             f"A request may create {MAX_NEW_PARTITIONS} partitions at most, not {count}.",
         )
-    nodes = [broker.node_id for broker in state.live_brokers()]
-    if not nodes:
-        return refuse(ErrorCode.BROKER_NOT_AVAILABLE, "No broker is available.")
-    if len(nodes) > 1:
-        load = Counter(
-            partition.leader for topic in state.topics.values() for partition in topic.partitions
-        )
-        nodes.sort(key=lambda node: (load[node], node))
-    return [nodes[index % len(nodes)] for index in range(count)]
+    return None
 
 
-def refuse_replication_factor(replication_factor: int) -> Decision | None:
-    """The refusal of a replication factor other than 1 or the default (-1)."""
-    if replication_factor in (-1, 1):
-        return None
-    if replication_factor <= 0:
+def replication_factor_of(state: MetadataState, event: CreateTopic) -> int | Decision:
+    """The replication factor of a new topic, or its default if the event leaves it open."""
+    if event.replication_factor > 0:
+        return event.replication_factor
+    if event.replication_factor != -1:
         return refuse(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The replication factor is {replication_factor}; it must be 1, or -1 for the default.",
+            f"The replication factor is {event.replication_factor}; it must be larger than 0, or "
+            "-1 for the default.",
         )
-    return refuse(
-        ErrorCode.INVALID_REPLICATION_FACTOR,
-        f"The replication factor is {replication_factor}, but fencepost keeps one copy of every "
-        "partition.",
-    )
+    if event.name not in INTERNAL_TOPICS:
+        return event.default_replication_factor
+    broker_count = len(state.active_nodes()) + len(_fenced_nodes(state))
+    return min(INTERNAL_REPLICATION_FACTOR, broker_count)
 
 
 def place_manually(
-    state: MetadataState, assignments: Sequence[Sequence[int]]
-) -> list[int] | Decision:
-    """The leaders of a manual assignment: one registered broker for each partition."""
-    if len(assignments) > MAX_NEW_PARTITIONS:
-        return place(state, len(assignments))
+    state: MetadataState, assignments: Sequence[Sequence[int]], replication_factor: int
+) -> list[tuple[int, ...]] | Decision:
+    """The replicas of a manual assignment, which has as many for each partition."""
+    if refused := _refuse_count(len(assignments)):
+        return refused
+    active = state.active_nodes()
     for nodes in assignments:
-        if problem := _refuse_assignment(state, nodes):
+        problem = refuse_replicas(state, active, nodes)
+        if problem is None and len(nodes) != replication_factor:
+            problem = (
+                f"The manual assignment {list(nodes)} has {len(nodes)} replicas; the other "
+                f"partitions of the topic have {replication_factor}."
+            )
+        if problem is not None:
             return refuse(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-    return [nodes[0] for nodes in assignments]
+    return [tuple(nodes) for nodes in assignments]
 
 
-def _refuse_assignment(state: MetadataState, nodes: Sequence[int]) -> str | None:
+def refuse_replicas(
+    state: MetadataState, active: frozenset[int], nodes: Sequence[int]
+) -> str | None:
+    """The reason why a partition cannot have these replicas; None if it can."""
     if not nodes:
         return "The manual assignment has a partition without a broker."
     if len(set(nodes)) != len(nodes):
@@ -74,8 +134,8 @@ def _refuse_assignment(state: MetadataState, nodes: Sequence[int]) -> str | None
     unknown = [node for node in nodes if node not in state.brokers]
     if unknown:
         return f"The manual assignment names broker {unknown[0]}, which does not exist."
-    if len(nodes) > 1:
-        return f"The manual assignment {list(nodes)} has {len(nodes)} copies; fencepost keeps one."
+    if active.isdisjoint(nodes):
+        return f"No broker of the manual assignment {list(nodes)} is available."
     return None
 
 

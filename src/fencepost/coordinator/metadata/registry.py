@@ -1,34 +1,40 @@
-"""Decides changes of brokers, leaders, settings and producer ids."""
+"""Decides changes of brokers, leader epochs, settings and producer ids."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fencepost.base.errors import ErrorCode
 from fencepost.base.limits import PRODUCER_ID_BLOCK_SIZE
-from fencepost.coordinator.metadata.events import Decision
+from fencepost.coordinator.metadata.events import Decision, refuse
+from fencepost.coordinator.metadata.leadership import Changes, follow_brokers
 from fencepost.records.metadata_log import (
     FENCED,
+    IN_CONTROLLED_SHUTDOWN,
     UNFENCED,
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
-    PartitionChangeRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    UnregisterBrokerRecord,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from fencepost.base.ids import TopicPartition
     from fencepost.coordinator.metadata.events import AlterSettings, RegisterBroker
-    from fencepost.coordinator.metadata.state import MetadataState
+    from fencepost.coordinator.metadata.state import Broker, MetadataState
     from fencepost.records.metadata_log import MetadataRecord
 
 
 def decide_register_broker(state: MetadataState, event: RegisterBroker) -> Decision:
-    """Register a broker; the first one also sets the features of the cluster."""
+    """Register a broker; the first one also sets the features of the cluster.
+
+    A broker that was active keeps its partitions and their leader epochs.
+    """
     records: list[MetadataRecord] = []
     if not state.features:
         records += [
@@ -46,54 +52,82 @@ def decide_register_broker(state: MetadataState, event: RegisterBroker) -> Decis
                 for each in event.endpoints
             ],
             rack=event.rack,
-            fenced=False,
+            fenced=event.fenced,
         )
     )
-    return Decision(tuple(records))
+    active = state.active_nodes()
+    if event.fenced == (event.node_id not in active):
+        return Decision(tuple(records))
+    changes = follow_brokers(state, active ^ {event.node_id})
+    return Decision((*records, *changes.records))
 
 
-def decide_fence_broker(state: MetadataState, node_id: int, *, fenced: bool) -> Decision:
-    """Fence or unfence a broker."""
-    broker = state.brokers.get(node_id)
-    if broker is None or broker.fenced == fenced:
-        return Decision()
+def decide_fence_brokers(state: MetadataState, node_ids: frozenset[int]) -> Decision:
+    """Fence brokers that are dead: others lead their partitions, at higher leader epochs."""
+    fenced = [state.brokers[node] for node in sorted(node_ids) if not state.brokers[node].fenced]
+    changes = follow_brokers(state, state.active_nodes() - node_ids)
     return Decision(
-        (
-            BrokerRegistrationChangeRecord(
-                broker_id=node_id,
-                broker_epoch=broker.epoch,
-                fenced=FENCED if fenced else UNFENCED,
-            ),
-        )
+        (*changes.records, *(_registration_change(each, fenced=FENCED) for each in fenced))
     )
+
+
+def decide_unfence_brokers(state: MetadataState, node_ids: frozenset[int]) -> Decision:
+    """Unfence brokers that are ready: they are in sync again, and lead what had no leader."""
+    back = [state.brokers[node] for node in sorted(node_ids) if state.brokers[node].fenced]
+    ready = {each.node_id for each in back if not each.in_controlled_shutdown}
+    changes = follow_brokers(state, state.active_nodes() | ready)
+    return Decision(
+        (*(_registration_change(each, fenced=UNFENCED) for each in back), *changes.records)
+    )
+
+
+def decide_controlled_shutdown(state: MetadataState, node_id: int) -> Decision:
+    """Let others lead the partitions of a broker that is about to stop."""
+    broker = state.brokers[node_id]
+    active = state.active_nodes()
+    if node_id not in active:
+        return Decision()
+    changes = follow_brokers(state, active - {node_id})
+    record = _registration_change(broker, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN)
+    return Decision((record, *changes.records))
+
+
+def _registration_change(
+    broker: Broker, *, fenced: int = 0, in_controlled_shutdown: int = 0
+) -> BrokerRegistrationChangeRecord:
+    return BrokerRegistrationChangeRecord(
+        broker_id=broker.node_id,
+        broker_epoch=broker.epoch,
+        fenced=fenced,
+        in_controlled_shutdown=in_controlled_shutdown,
+    )
+
+
+def decide_unregister_brokers(state: MetadataState, node_ids: frozenset[int]) -> Decision:
+    """Remove brokers for good: others become the replicas of partitions that had no more.
+
+    This is for a directory that is served by fewer brokers than before.
+    """
+    active = state.active_nodes() - node_ids
+    if not active:
+        return refuse(ErrorCode.BROKER_NOT_AVAILABLE, "No other broker is available.")
+    changes = follow_brokers(state, active, without=node_ids)
+    records = [
+        UnregisterBrokerRecord(broker_id=node, broker_epoch=state.brokers[node].epoch)
+        for node in sorted(node_ids)
+    ]
+    return Decision((*changes.records, *records))
 
 
 def decide_bump_leader_epochs(
     state: MetadataState, partitions: Iterable[TopicPartition]
 ) -> Decision:
     """Keep the leaders and raise their epochs by one, so that clients validate their positions."""
-    return decide_change_leaders(
-        state, {name: state.leader(name.topic, name.partition) for name in partitions}
-    )
-
-
-def decide_change_leaders(state: MetadataState, leaders: Mapping[TopicPartition, int]) -> Decision:
-    """Set the leaders of partitions, in a new epoch; the one copy is at the leader."""
-    records = []
-    for name, leader in leaders.items():
-        partition = state.partition(name.topic, name.partition)
-        assert partition is not None, f"{name} does not exist"
-        moved = leader != partition.leader
-        records.append(
-            PartitionChangeRecord(
-                partition_id=name.partition,
-                topic_id=state.topics[name.topic].topic_id,
-                leader=leader,
-                isr=[leader] if moved else None,
-                replicas=[leader] if moved else None,
-            )
-        )
-    return Decision(tuple(records))
+    changes = Changes()
+    for name in partitions:
+        leader = state.leader(name.topic, name.partition)
+        changes.add(state.topics[name.topic], name.partition, leader, bump=True)
+    return changes.decision()
 
 
 def decide_alter_settings(state: MetadataState, event: AlterSettings) -> Decision:

@@ -65,6 +65,7 @@ def _registration(broker: Broker) -> RegisterBrokerRecord:
         ],
         rack=broker.rack,
         fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
     )
 
 

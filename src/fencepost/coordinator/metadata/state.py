@@ -31,16 +31,24 @@ class Broker(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     rack: str | None
     fenced: bool
+    """Dead, or not ready yet."""
+    in_controlled_shutdown: bool = False
+    """About to stop; it stays so until it registers again."""
 
 
 class PartitionState(NamedTuple):
     """One partition: its replicas, its leader and their epochs."""
 
     leader: int
+    """-1 if no replica is alive."""
     leader_epoch: int
+    """Grows when a leader is set."""
     partition_epoch: int
+    """Grows with every change."""
     replicas: tuple[int, ...]
+    """The brokers that may lead it, the preferred leader first."""
     isr: tuple[int, ...]
+    """The live replicas, in their order; the last one that lived if none does."""
 
 
 class Topic:
@@ -79,6 +87,7 @@ class MetadataState:
     __slots__ = (
         "brokers",
         "features",
+        "leader_counts",
         "names_by_collision_key",
         "next_producer_id",
         "settings",
@@ -97,6 +106,9 @@ class MetadataState:
         self.next_producer_id = 0
         self.names_by_collision_key: dict[str, list[str]] = {}
         """An index over `topics`: names that differ only in '.' and '_' share an entry."""
+        self.leader_counts: dict[int, int] = {}
+        """An index over `topics`: the number of partitions that each broker leads; those without a
+        leader count for -1."""
         self.version = 0
         """Grows with every record; caches of derived data compare it."""
 
@@ -165,6 +177,14 @@ class MetadataState:
     def live_brokers(self) -> list[Broker]:
         """Brokers that are not fenced, by id."""
         return [broker for _, broker in sorted(self.brokers.items()) if not broker.fenced]
+
+    def active_nodes(self) -> frozenset[int]:
+        """The brokers that may lead: alive, and not about to stop."""
+        return frozenset(
+            broker.node_id
+            for broker in self.brokers.values()
+            if not broker.fenced and not broker.in_controlled_shutdown
+        )
 
     def endpoint(self, node_id: int) -> Endpoint | None:
         """The address of a broker for clients; None if it is fenced or unknown."""

@@ -1,0 +1,294 @@
+"""Decides who leads: when brokers come and go, on request, and for balance.
+
+A broker is active if it is neither fenced nor about to stop. There is one copy of the data, so
+every active replica may lead and is in sync:
+
+    in-sync replicas   the active replicas, in their order; without one, the last that was active
+    leader             an active replica; -1 without one
+
+When the active brokers change, a partition keeps its leader if that is still active. Otherwise its
+preferred leader takes over, the first of its replicas. If that is not active either, the active
+replica does that leads the fewest partitions of the topic, then of all topics: so the partitions of
+a dead broker, the coordinators among them, are spread over the others.
+
+A broker that comes back is in sync again at once, and leads what had no leader. It gets its share
+by `decide_rebalance`.
+
+Each decision is one pass over the partitions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import NO_NODE, TopicPartition
+from fencepost.coordinator.metadata.events import (
+    Decision,
+    Election,
+    PartitionOutcome,
+    refuse,
+)
+from fencepost.coordinator.metadata.placement import refuse_replicas
+from fencepost.records.metadata_log import NO_LEADER_CHANGE, PartitionChangeRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fencepost.coordinator.metadata.events import AlterPartitionReassignments, ElectLeaders
+    from fencepost.coordinator.metadata.state import MetadataState, PartitionState, Topic
+
+
+class Changes:
+    """The records of changes of partitions."""
+
+    def __init__(self) -> None:
+        self.records: list[PartitionChangeRecord] = []
+
+    def add(
+        self,
+        topic: Topic,
+        index: int,
+        leader: int,
+        *,
+        isr: tuple[int, ...] | None = None,
+        replicas: tuple[int, ...] | None = None,
+        bump: bool = False,
+    ) -> None:
+        """Add a change of one partition, unless nothing changes.
+
+        `bump` raises the leader epoch even if the leader stays.
+        """
+        before = topic.partitions[index]
+        if isr == before.isr:
+            isr = None
+        if replicas == before.replicas:
+            replicas = None
+        sets_leader = bump or leader != before.leader
+        if not sets_leader and isr is None and replicas is None:
+            return
+        self.records.append(
+            PartitionChangeRecord(
+                partition_id=index,
+                topic_id=topic.topic_id,
+                leader=leader if sets_leader else NO_LEADER_CHANGE,
+                isr=None if isr is None else list(isr),
+                replicas=None if replicas is None else list(replicas),
+            )
+        )
+
+    def decision(self) -> Decision:
+        """The decision that makes these changes and no others."""
+        return Decision(tuple(self.records))
+
+
+class _ActiveReplicas:
+    """The active ones of replicas. Few replica lists differ, so each result is computed once."""
+
+    def __init__(self, active: frozenset[int]) -> None:
+        self._active = active
+        self._found: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def among(self, replicas: tuple[int, ...]) -> tuple[int, ...]:
+        found = self._found.get(replicas)
+        if found is None:
+            found = tuple(node for node in replicas if node in self._active)
+            self._found[replicas] = found
+        return found
+
+
+# -- brokers come and go
+
+
+def follow_brokers(
+    state: MetadataState, active: frozenset[int], *, without: frozenset[int] = frozenset()
+) -> Changes:
+    """The changes of all partitions when these brokers are active.
+
+    Brokers in `without` are replicas no longer. A partition that has no others gets the active
+    broker that leads the fewest.
+    """
+    changes = Changes()
+    replicas_of = _ActiveReplicas(active)
+    leads = Counter(state.leader_counts)
+    for topic in state.topics.values():
+        leads_in_topic: Counter[int] | None = None
+        for index, partition in enumerate(topic.partitions):
+            replicas = partition.replicas
+            if without and not without.isdisjoint(replicas):
+                replicas = tuple(node for node in replicas if node not in without)
+                replicas = replicas or (min(active, key=lambda node: (leads[node], node)),)
+            live = replicas_of.among(replicas)
+            leader = partition.leader
+            if leader not in live:
+                if leads_in_topic is None:
+                    leads_in_topic = Counter(each.leader for each in topic.partitions)
+                leader = _successor(replicas, live, leads_in_topic, leads)
+                leads_in_topic[leader] += 1
+                leads[leader] += 1
+            isr = live or _last_in_sync(partition, replicas)
+            changes.add(topic, index, leader, isr=isr, replicas=replicas)
+    return changes
+
+
+def _successor(
+    replicas: tuple[int, ...],
+    live: tuple[int, ...],
+    leads_in_topic: Counter[int],
+    leads: Counter[int],
+) -> int:
+    if not live:
+        return NO_NODE
+    if replicas[0] == live[0]:
+        return live[0]
+    return min(live, key=lambda node: (leads_in_topic[node], leads[node]))
+
+
+def _last_in_sync(partition: PartitionState, replicas: tuple[int, ...]) -> tuple[int]:
+    """The one in-sync replica of a partition that no broker can lead, as in Kafka."""
+    for node in (partition.leader, *partition.isr):
+        if node in replicas:
+            return (node,)
+    return (replicas[0],)
+
+
+# -- requests
+
+
+def decide_elect_leaders(
+    state: MetadataState, event: ElectLeaders
+) -> tuple[Decision, list[PartitionOutcome]]:
+    """Elect leaders; each partition has its outcome."""
+    changes = Changes()
+    outcomes = []
+    active = state.active_nodes()
+    names = _all_partitions(state) if event.partitions is None else dict.fromkeys(event.partitions)
+    for name in names:
+        refused = _refuse_election(state, event.election, name, active)
+        if refused is None:
+            topic = state.topics[name.topic]
+            changes.add(topic, name.partition, topic.partitions[name.partition].replicas[0])
+            outcomes.append(PartitionOutcome(name))
+        elif event.partitions is not None or refused.error is not ErrorCode.ELECTION_NOT_NEEDED:
+            outcomes.append(PartitionOutcome(name, refused.error, refused.message))
+    return changes.decision(), outcomes
+
+
+def _all_partitions(state: MetadataState) -> Iterator[TopicPartition]:
+    for topic in state.topics.values():
+        for index in range(len(topic.partitions)):
+            yield TopicPartition(topic.name, index)
+
+
+def _refuse_election(
+    state: MetadataState, election: Election, name: TopicPartition, active: frozenset[int]
+) -> Decision | None:
+    """The refusal if the preferred leader of a partition need not or cannot be elected now."""
+    partition = state.partition(*name)
+    if partition is None:
+        return refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no {name}.")
+    if election is Election.UNCLEAN:
+        if partition.leader != NO_NODE:
+            return refuse(ErrorCode.ELECTION_NOT_NEEDED, f"{name} has a leader.")
+        assert active.isdisjoint(partition.replicas), "an active replica would lead already"
+        return refuse(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"No replica of {name} is available."
+        )
+    preferred = partition.replicas[0]
+    if partition.leader == preferred:
+        return refuse(
+            ErrorCode.ELECTION_NOT_NEEDED, f"The preferred leader of {name} leads already."
+        )
+    if preferred not in active:
+        return refuse(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            f"Broker {preferred}, the preferred leader of {name}, is not available.",
+        )
+    return None
+
+
+def decide_alter_reassignments(
+    state: MetadataState, event: AlterPartitionReassignments
+) -> tuple[Decision, list[PartitionOutcome]]:
+    """Give partitions other replicas; each partition has its outcome.
+
+    Nothing has to be copied, so a reassignment is complete at once and never in progress. The
+    leader stays if it is among the new replicas; otherwise the first active one of them leads.
+    """
+    changes = Changes()
+    outcomes = []
+    active = state.active_nodes()
+    for name, replicas in event.replicas.items():
+        refused = _refuse_reassignment(state, name, replicas, active, event)
+        if refused is not None:
+            outcomes.append(PartitionOutcome(name, refused.error, refused.message))
+            continue
+        assert replicas is not None, "a reassignment is never in progress"
+        topic = state.topics[name.topic]
+        leader = topic.partitions[name.partition].leader
+        isr = tuple(node for node in replicas if node in active)
+        leader = leader if leader in isr else isr[0]
+        changes.add(topic, name.partition, leader, isr=isr, replicas=tuple(replicas))
+        outcomes.append(PartitionOutcome(name))
+    return changes.decision(), outcomes
+
+
+def _refuse_reassignment(
+    state: MetadataState,
+    name: TopicPartition,
+    replicas: Sequence[int] | None,
+    active: frozenset[int],
+    event: AlterPartitionReassignments,
+) -> Decision | None:
+    partition = state.partition(*name)
+    if partition is None:
+        return refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no {name}.")
+    if replicas is None:
+        return refuse(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"No reassignment of {name} is in progress."
+        )
+    if problem := refuse_replicas(state, active, replicas):
+        return refuse(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    before = len(partition.replicas)
+    if len(replicas) != before and not event.allow_replication_factor_change:
+        return refuse(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor of {name} would change from {before} to {len(replicas)}.",
+        )
+    return None
+
+
+# -- balance
+
+
+def decide_rebalance(state: MetadataState, at_most: int | None = None) -> Decision:
+    """Give every active broker its share of the partitions that it may lead.
+
+    Each partition goes to the first active of its replicas, unless that one leads at least two more
+    than another active one. The result depends on the replicas and the active brokers alone, so a
+    second rebalance changes nothing; with `at_most`, repeated ones lead to the same result.
+    """
+    replicas_of = _ActiveReplicas(state.active_nodes())
+    choices: dict[int, list[tuple[Topic, int, tuple[int, ...]]]] = {}
+    leads: Counter[int] = Counter()
+    for topic in state.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            live = replicas_of.among(partition.replicas)
+            if live:
+                leads[live[0]] += 1
+                choices.setdefault(len(live), []).append((topic, index, live))
+    changes = Changes()
+    # Those with the most replicas come last: they can even out what the others could not.
+    for count in sorted(choices):
+        for topic, index, live in choices[count]:
+            if len(changes.records) == at_most:
+                return changes.decision()
+            leader = live[0]
+            least = min(live, key=leads.__getitem__)
+            if leads[leader] - leads[least] >= 2:
+                leads[leader] -= 1
+                leads[least] += 1
+                leader = least
+            changes.add(topic, index, leader)
+    return changes.decision()
