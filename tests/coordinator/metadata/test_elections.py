@@ -260,6 +260,15 @@ def test_partitions_with_a_choice_make_up_for_those_without() -> None:
     assert Counter(cluster.leaders("orders")) == {1: 1, 2: 2, 3: 5}
 
 
+def test_partitions_with_more_choices_make_up_for_those_with_fewer() -> None:
+    cluster = brokers(3)
+    cluster.assign("orders", *[[1, 2, 3]] * 3)
+    cluster.assign("refunds", *[[1, 2]] * 6)
+    cluster.rebalance()
+    assert Counter(cluster.leaders("refunds")) == {1: 3, 2: 3}
+    assert Counter(cluster.leaders("orders")) == {3: 3}
+
+
 def test_a_difference_of_one_moves_nothing() -> None:
     cluster = brokers(2)
     cluster.assign("orders", [1, 2], [2, 1], [1, 2])

@@ -141,7 +141,7 @@ class MetadataLog(RuleBasedStateMachine):
             count,
             factor,
             settings=given,
-            default_replication_factor=default_factor,
+            default_factor=default_factor,
         )
         self.cluster.take(decide_create_topic(self.cluster.state, event))
 

@@ -95,7 +95,7 @@ def test_a_topic_cannot_be_created_without_a_live_broker() -> None:
 
 def test_the_default_replication_factor_is_that_of_the_cluster() -> None:
     cluster = brokers(3)
-    event = CreateTopic("orders", TOPIC_ID, 2, default_replication_factor=2)
+    event = CreateTopic("orders", TOPIC_ID, 2, default_factor=2)
     cluster.take(decide_create_topic(cluster.state, event))
     assert [len(replicas) for replicas in cluster.replicas("orders")] == [2, 2]
 

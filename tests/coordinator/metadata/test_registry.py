@@ -54,7 +54,7 @@ def test_a_fenced_broker_is_not_reported_to_clients() -> None:
 def test_a_leader_epoch_can_rise_without_a_change_of_leader() -> None:
     cluster = one_broker()
     cluster.create("orders", 2)
-    cluster.take(decide_bump_leader_epochs(cluster.state, [ORDERS_1]))
+    cluster.take(decide_bump_leader_epochs(cluster.state, [ORDERS_1, ORDERS_1]))
     topic_id = cluster.state.topics["orders"].topic_id
     change = PartitionChange("orders", 1, topic_id, leader_before=1, leader=1, leader_epoch=1)
     assert cluster.effects == [LeadersChanged((change,))]

@@ -33,7 +33,7 @@ class CreateTopic(NamedTuple):
     assignments: Sequence[tuple[int, Sequence[int]]] = ()
     """Pairs of a partition's index and its replicas; empty for automatic placement."""
     settings: Mapping[str, str] = {}
-    default_replication_factor: int = 1
+    default_factor: int = 1
     """`default.replication.factor`; internal topics have another default."""
 
 

@@ -271,16 +271,16 @@ def decide_rebalance(state: MetadataState, at_most: int | None = None) -> Decisi
     """
     replicas_of = _ActiveReplicas(state.active_nodes())
     choices: dict[int, list[tuple[Topic, int, tuple[int, ...]]]] = {}
-    leads: Counter[int] = Counter()
     for topic in state.topics.values():
         for index, partition in enumerate(topic.partitions):
             live = replicas_of.among(partition.replicas)
             if live:
-                leads[live[0]] += 1
                 choices.setdefault(len(live), []).append((topic, index, live))
     changes = Changes()
-    # Those with the most replicas come last: they can even out what the others could not.
+    leads: Counter[int] = Counter()
+    # Those with the most choices come last: they even out what the others could not.
     for count in sorted(choices):
+        leads.update(live[0] for _, _, live in choices[count])
         for topic, index, live in choices[count]:
             if len(changes.records) == at_most:
                 return changes.decision()

@@ -99,7 +99,7 @@ def replication_factor_of(state: MetadataState, event: CreateTopic) -> int | Dec
             "-1 for the default.",
         )
     if event.name not in INTERNAL_TOPICS:
-        return event.default_replication_factor
+        return event.default_factor
     broker_count = len(state.active_nodes()) + len(_fenced_nodes(state))
     return min(INTERNAL_REPLICATION_FACTOR, broker_count)
 

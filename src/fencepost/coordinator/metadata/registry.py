@@ -124,7 +124,7 @@ def decide_bump_leader_epochs(
 ) -> Decision:
     """Keep the leaders and raise their epochs by one, so that clients validate their positions."""
     changes = Changes()
-    for name in partitions:
+    for name in dict.fromkeys(partitions):
         leader = state.leader(name.topic, name.partition)
         changes.add(state.topics[name.topic], name.partition, leader, bump=True)
     return changes.decision()
