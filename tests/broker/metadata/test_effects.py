@@ -21,14 +21,17 @@ from tests.broker.groups.groups_stage import GroupNode
 pytestmark = pytest.mark.interpreted
 
 
+@pytest.mark.usefixtures("one_step_per_turn")
 def test_a_topic_is_removed_when_no_loss_of_power_can_bring_its_offsets_back() -> None:
     node = GroupNode(FSYNC).begin()
     node.sync()
+    node.advance(0)
     commit(node, {0: 5})
     node.sync()
     heard: list[Outcome] = []
     node.controller.delete(["orders"], heard.extend)
-    node.sync()  # The deletion is durable; the tombstones of the offsets are written now.
+    node.sync()  # The deletion is durable.
+    node.advance(0)  # The tombstones of the offsets are written, in several turns.
     assert node.partition("orders", 0) is None
     assert heard == []
     node.sync()
