@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.base.seams import Disk
 from fencepost.base.system import SystemDisk
-from fencepost.log import Log, LogConfig, OpenSegments
+from fencepost.log import Log, LogConfig, LogSlice, OpenSegments
 from fencepost.records.batch import SealedBatch, read_header, split_batches
 from fencepost.records.entry import Entry
 from fencepost.simulation.disk import UnsyncedDisk
@@ -98,7 +98,7 @@ def test_the_first_batch_is_returned_even_if_it_exceeds_the_limit(log: Log) -> N
 def test_the_first_batch_is_left_out_on_request_if_it_exceeds_the_limit(log: Log) -> None:
     append(log, size=5000)
     part = log.read(0, 100, upper_offset=1, at_least_one=False)
-    assert part == (b"", 0)
+    assert part == LogSlice(b"", 0)
     part = log.read(0, 10_000, upper_offset=1, at_least_one=False)
     assert part.next_offset == 1
 

@@ -216,7 +216,7 @@ class Log:
                 found = self.segment_list.read(offset, max_bytes, upper_offset, at_least_one)
         except OSError as problem:
             raise StorageError(f"{self.folder}: reading failed: {problem}") from problem
-        return found or LogSlice(b"", offset)
+        return LogSlice(b"", offset) if found is None else found
 
     def segments_from(self, offset: int) -> list[Segment]:
         """The segment that contains an offset, and all later ones."""

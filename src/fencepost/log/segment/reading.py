@@ -10,7 +10,8 @@ DamagedError, and other reads end before the damage or begin after it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import DamagedError
 from fencepost.base.seams import Buffer
@@ -26,13 +27,18 @@ _VIEW_BYTES: Final = 64 * 1024
 _MAX_HINTS: Final = 32
 
 
-class LogSlice(NamedTuple):
+@dataclass(slots=True, init=False)
+class LogSlice:
     """Whole batches, as they are on the disk."""
 
     data: Buffer
     """The first batch may begin before the requested offset."""
     next_offset: int
     """The offset after the last batch."""
+
+    def __init__(self, data: Buffer, next_offset: int) -> None:
+        self.data = data
+        self.next_offset = next_offset
 
 
 def read_segment(
@@ -115,7 +121,7 @@ def find_position(segment: Segment, offset: int) -> int | None:
 
 
 def seek_position(segment: Segment, offset: int) -> int | None:
-    """The same for a reader that skips damage, be it known or found by this search."""
+    """The same for a reader that skips damage: the known, and what this search finds."""
     while True:
         while (run := run_with(segment.damage, offset)) is not None:
             offset = run.end_offset
