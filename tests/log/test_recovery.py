@@ -7,6 +7,7 @@ import pytest
 from fencepost.base.failures import CorruptError
 from fencepost.base.seams import Disk
 from fencepost.log import Log, LogConfig
+from fencepost.log.segment.segment import SMALL_LOG_BYTES
 from fencepost.log.times import find_timestamp
 from fencepost.records.batch import HEADER_BYTES, split_batches
 from fencepost.records.index import AbortedTxn
@@ -185,22 +186,25 @@ def test_sealed_indexes_that_do_not_match_their_log_are_rebuilt(
 
 
 def test_an_index_of_another_log_is_detected(disk: UnsyncedDisk) -> None:
+    """The log is large enough that a clean open reads its index."""
     config = LogConfig(index_interval_bytes=100, segment_bytes=100_000)
     log = open_log(disk, config)
-    for _ in range(10):
-        append(log, size=100)
+    for _ in range(100):
+        append(log, size=150)
     log.close(clean=True)
     old = {s: disk.read_file(f"{FOLDER}/{0:020d}.{s}") for s in ("index", "timeindex")}
     for name in disk.list_dir(FOLDER):
         disk.remove(f"{FOLDER}/{name}")
     log = open_log(disk, config, clean=True)
-    for number in range(20):
-        append(log, 3, size=number)
+    for number in range(200):
+        append(log, 3, size=number % 20)
+    assert log.size_bytes > SMALL_LOG_BYTES
     log.close(clean=True)
     for suffix, data in old.items():
         disk.write_file(f"{FOLDER}/{0:020d}.{suffix}", data, sync=False)
     log = open_log(disk, clean=True)
-    assert (log.log_end_offset, bases(log)) == (60, list(range(0, 60, 3)))
+    assert (log.log_end_offset, bases(log)) == (600, list(range(0, 600, 3)))
+    assert log.recovered_from is None, "nothing but the index was wrong"
 
 
 def test_a_torn_tail_is_detected_even_after_a_clean_close(disk: UnsyncedDisk) -> None:
