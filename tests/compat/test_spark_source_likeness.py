@@ -408,7 +408,7 @@ def test_both_sources_require_bootstrap_servers(both: Both) -> None:
 
 
 def test_both_sources_refuse_a_user_defined_schema(both: Both) -> None:
-    for name, sentence in ((THEIRS, "SCHEMA_MISMATCH"), (OURS, "has a schema of its own")):
+    for name, sentence in ((THEIRS, "SCHEMA_MISMATCH"), (OURS, "has a fixed schema")):
         reader = both.spark.read.format(name).options(**both.options({"subscribe": SETTLED}))
         with pytest.raises(Exception, match=sentence):
             reader.schema("value string").load().collect()

@@ -5,7 +5,7 @@
     int8   the number of files that come with it
     bytes  its body
 
-The parent creates both ends and passes them on, so there is no port to listen on and nobody to
+The parent creates both ends and passes them on, so there is no port to listen on and no peer to
 authenticate. A link carries open files too: ends of other links. A file arrives with the first
 byte of its message, and the receiver takes the files of a message in the order in which they were
 sent.

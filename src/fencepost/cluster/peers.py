@@ -128,7 +128,7 @@ class _PeerLink:
         self._serve(header.api.key, header.api_version, form, answer)
 
     def _answer(self, api: ApiKey, version: int, correlation_id: int, reply: Any) -> None:
-        # The peer may have ended meanwhile; then nobody needs the answer.
+        # The peer may have ended meanwhile; then the answer is dropped.
         self._link.send(REPLY, encode_response(api, version, correlation_id, reply))
 
     def _on_reply(self, frame: memoryview) -> None:

@@ -10,7 +10,7 @@ tested without processes and without waiting.
     STARTING  runs, and loads what it will lead           those that it led before
     SERVING   answers heartbeats and clients              yes
     STOPPING  was asked to stop                           until it has handed them over
-    KILLED    got SIGKILL, but the kernel still has it    nobody does, until it is reaped
+    KILLED    got SIGKILL, but the kernel still has it    no broker does, until it is reaped
     DEAD      does not exist                              others do
 
 A process that has been silent for the session timeout is killed. Only when it has been reaped may

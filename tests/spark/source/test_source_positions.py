@@ -188,7 +188,7 @@ def test_offsets_may_name_a_topic_that_is_left_out(cluster: ThreeTopicCluster) -
         ),
         (
             {"startingOffsets": '{"refunds":{"0":1,"1":1,"2":1}}'},
-            "startingOffsets speaks of refunds-2",
+            "startingOffsets names refunds-2",
         ),
         (
             {"startingOffsetsByTimestamp": '{"refunds":{"0":1}}'},

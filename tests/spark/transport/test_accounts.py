@@ -21,7 +21,7 @@ def test_packing_tasks_may_report_in_any_order() -> None:
 
 def test_a_missing_packing_task_is_noticed() -> None:
     """A lost shuffle block loses the manifest, and all rows of its task if they were in it."""
-    with pytest.raises(CountsDisagree, match=r"only \[0, 2\] were heard of"):
+    with pytest.raises(CountsDisagree, match=r"only \[0, 2\] reported"):
         settle_accounts([manifest(0), manifest(2)])
 
 

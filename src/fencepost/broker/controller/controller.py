@@ -124,7 +124,7 @@ class _Making:
         self.outcomes: Outcomes = []
         self.effects: list[Effect] = []
         self.attempts = 0
-        """How often the first change was decided in vain."""
+        """How often the first change was decided without being written."""
 
 
 class Controller:

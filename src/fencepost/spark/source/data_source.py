@@ -65,7 +65,7 @@ def _require_own_schema(options: SourceOptions, given: StructType) -> None:
     ]
     if [(field.name, field.dataType.simpleString()) for field in given.fields] != wanted:
         raise ConfigError(
-            "format fencepost has a schema of its own, and another one was given: leave "
+            "format fencepost has a fixed schema, and another one was given: leave "
             "schema(...) out and cast the "
             "columns afterwards; columns= chooses among them"
         )

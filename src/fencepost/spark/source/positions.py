@@ -242,7 +242,7 @@ def _require_all(given: Mapping[TopicPartition, int], found: Subscribed, name: s
         )
     if unknown:
         raise ConfigError(
-            f"{name} speaks of {unknown[0]}, which is not among the partitions that are read"
+            f"{name} names {unknown[0]}, which is not among the partitions that are read"
         )
 
 

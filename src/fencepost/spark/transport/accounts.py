@@ -67,7 +67,7 @@ def settle_accounts(reports: Iterable[Mapping[str, Any]]) -> Account:
         opened.append(report["opened_ms"])
         partitions[place] = _partition_report(place, report)
     if maps != set(range(len(maps))):
-        raise CountsDisagree(f"of the packing tasks only {sorted(maps)} were heard of")
+        raise CountsDisagree(f"of the packing tasks only {sorted(maps)} reported")
     written = {place: report.records for place, report in partitions.items()}
     if written != packed or sum(packed.values()) != rows:
         raise CountsDisagree(f"{rows} rows came in, {packed} were packed, {written} acknowledged")
