@@ -401,12 +401,26 @@ def calls_of(story: Callable[[Clients], None], durability: str) -> list[str]:
     return kinds
 
 
+Story = Callable[[Clients], None]
+
+
+def nothing_more(clients: Clients) -> None:
+    """For stories without outcomes that only they know."""
+
+
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("crash", ["kill", "lose_power"])
 def test_clients_continue_after_a_crash_at_any_disk_call(
-    story: Callable[[Clients], None], durability: str, crash: str
+    story: Story, durability: str, crash: str
 ) -> None:
+    crash_at_calls(story, durability, crash)
+
+
+def crash_at_calls(
+    story: Story, durability: str, crash: str, check_first: Story = nothing_more
+) -> None:
+    """Ends a story at each of its disk calls, starts again, and checks what clients rely on."""
     for call in some_of(calls_of(story, durability)):
         clients = started(durability)
         stage = clients.stage
@@ -427,6 +441,7 @@ def test_clients_continue_after_a_crash_at_any_disk_call(
         again = stage.again()
         clients.move_to(again)
         try:
+            check_first(clients)
             if is_lossy:
                 go_on_after_a_loss(clients)
             else:
@@ -550,8 +565,15 @@ def test_a_crash_during_reconciliation_is_recovered_by_the_next_start() -> None:
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("failure", ["EIO", "ENOSPC", "short write"])
 def test_after_one_failed_disk_call_the_broker_continues_or_stops_with_a_reason(
-    story: Callable[[Clients], None], durability: str, failure: str
+    story: Story, durability: str, failure: str
 ) -> None:
+    fail_at_calls(story, durability, failure)
+
+
+def fail_at_calls(
+    story: Story, durability: str, failure: str, check_first: Story = nothing_more
+) -> None:
+    """Fails each disk call of a story once; the same broker continues, or stops for a reason."""
     error = errno.EIO if failure == "EIO" else errno.ENOSPC
     for call in some_of(calls_of(story, durability)):
         clients = started(durability)
@@ -567,11 +589,13 @@ def test_after_one_failed_disk_call_the_broker_continues_or_stops_with_a_reason(
             if stage.fatal:
                 assert "sync" in stage.fatal[0], stage.fatal
                 clients.move_to(stage.kill().again())
+            check_first(clients)
             clients.go_on()
             clients.check()
             clients.move_to(clients.stage.kill().again())
             clients.stage.advance(1_000)
             clients.check()
+            check_first(clients)
             assert clients.stage.fatal == []
         except Exception as problem:
             raise AssertionError(f"{story.__name__}, call {call} failed: {problem!r}") from problem
