@@ -96,8 +96,6 @@ class WideCommits:
     def __init__(self) -> None:
         self.told: list[int] | None = None
         self.is_committed = False
-        self.is_ending = False
-        self.is_aborted = False
 
     def __call__(self, clients: Clients) -> None:
         self.__init__()  # type: ignore[misc]
@@ -107,15 +105,18 @@ class WideCommits:
         self.told = commit_plainly(stage, NEW)
         producer = WireProducer(stage, "wide").initialise()
         for offset, commit in ((OLD, True), (NEW, True), (DROPPED, False)):
-            self.is_ending = offset == NEW
-            clients.insist(producer, lambda: producer.add_offsets(TRANSACTIONAL))
-            places = dict.fromkeys(PLACES, offset)
-            clients.insist(
-                producer, lambda p=places: max(producer.commit_offsets(TRANSACTIONAL, p).values())
-            )
-            clients.insist(producer, lambda c=commit: producer.end(commit=c))
+            self.transaction(clients, producer, offset, commit=commit)
             self.is_committed = self.is_committed or offset == NEW
-        self.is_ending = False
+
+    def transaction(
+        self, clients: Clients, producer: WireProducer, offset: int, *, commit: bool
+    ) -> None:
+        places = dict.fromkeys(PLACES, offset)
+        clients.insist(producer, lambda: producer.add_offsets(TRANSACTIONAL))
+        clients.insist(
+            producer, lambda: max(producer.commit_offsets(TRANSACTIONAL, places).values())
+        )
+        clients.insist(producer, lambda: producer.end(commit=commit))
 
     def check(self, clients: Clients) -> None:
         stage = clients.stage
