@@ -1,4 +1,4 @@
-"""The garbage collector of the broker: what lives long is frozen, and looked at again when it grows.
+"""The garbage collector of the broker: long-lived objects are frozen, and checked as they grow.
 
 Nothing of the broker is in a cycle (test_freed.py). If something is, only the hourly collection of
 frozen objects frees it.

@@ -201,7 +201,7 @@ def no_damage(clients: Clients) -> None:
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("story", SCRUBS)
 @pytest.mark.parametrize("crash", ["kill", "lose_power"])
-def test_after_a_crash_at_any_call_while_the_scrub_reads_everybody_goes_on(
+def test_after_a_crash_at_any_call_while_the_scrub_reads_clients_continue(
     story: Any, durability: str, crash: str
 ) -> None:
     crash_at_calls(story, durability, crash, no_damage)
@@ -210,7 +210,7 @@ def test_after_a_crash_at_any_call_while_the_scrub_reads_everybody_goes_on(
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("story", SCRUBS)
 @pytest.mark.parametrize("failure", ["EIO", "ENOSPC"])
-def test_after_a_failed_call_while_the_scrub_reads_everybody_goes_on(
+def test_after_a_failed_call_while_the_scrub_reads_clients_continue(
     story: Any, durability: str, failure: str
 ) -> None:
     """A read that fails is no damage: what cannot be read now may be readable later."""
@@ -230,10 +230,10 @@ def test_a_crash_while_a_coordinator_saves_what_its_log_has_lost_lets_no_zombie_
         index = next(
             index
             for index in range(2)
-            if (found := stage.node.partition(topic, index)) is not None
+            if (found := stage.node.partitions.get(topic, index)) is not None
             and len(found.log.segments) > 1
         )
-        partition = stage.node.partition(topic, index)
+        partition = stage.node.partitions.get(topic, index)
         assert partition is not None
         clients.b.initialise()
         flip(stage, partition.log.segments[0].path(".log"), 70)
