@@ -120,6 +120,7 @@ def test_a_file_that_is_written_during_a_sync_is_synced_again(disk: UnsyncedDisk
 
 def test_a_log_that_was_only_read_is_closed_without_a_write(disk: UnsyncedDisk) -> None:
     log = open_log(disk, SMALL)
+    log.assign_epoch(1, 0)
     for _ in range(10):
         append(log)
     log.close(clean=True)

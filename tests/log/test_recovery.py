@@ -71,6 +71,7 @@ def test_a_clean_open_restores_the_whole_log(disk: Disk) -> None:
 def test_a_clean_open_reads_only_after_the_last_index_entry() -> None:
     disk = ReadCountingDisk()
     log = open_log(disk)
+    log.assign_epoch(1, 0)
     for _ in range(500):
         append(log, size=1000)
     log.close(clean=True)

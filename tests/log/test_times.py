@@ -104,6 +104,7 @@ def test_a_batch_that_cannot_be_opened_is_found_by_its_header(log: Log) -> None:
 def test_a_newest_record_that_is_damaged_is_not_found() -> None:
     disk = UnsyncedDisk()
     log = open_log(disk)
+    log.assign_epoch(1, 0)
     size_bytes = [append(log, timestamp_ms=time).size_bytes for time in (100, 200, 300)][-1]
     path = log.segments[0].path(".log")
     log.roll(0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from fencepost.base.failures import StorageError
@@ -24,6 +24,7 @@ from fencepost.log.scan import scan_batches, scan_entries, scan_whole_entries
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.log.segment.reading import LogSlice, find_position, read_segment
 from fencepost.log.segment.segment import SMALL_LOG_BYTES, Segment
+from fencepost.log.segment.wrong_epochs import EpochRun, find_wrong
 from fencepost.log.segment_list import SegmentList
 from fencepost.log.snapshots import SnapshotFiles
 from fencepost.log.swap import Swap
@@ -123,6 +124,13 @@ class Log:
             self._finish_swap(self._swap)
         if self._failure is not None:
             raise StorageError(self._failure)
+
+    def check_epochs(self, segment: Segment, runs: Sequence[EpochRun]) -> None:
+        """Compares the leader epochs of a segment's batches with the file of leader epochs."""
+        inside = [run for run in runs if segment.base_offset <= run[1] < segment.next_offset]
+        if inside:
+            entries = self.epochs.entries
+            segment.note_wrong_epochs(find_wrong(inside, segment.next_offset, entries))
 
     # --- appending -----------------------------------------------------------------------------
 

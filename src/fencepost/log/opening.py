@@ -20,6 +20,7 @@ from fencepost.log.recovery import recover_segments
 from fencepost.log.segment.batches import batches_of
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.log.segment.segment import Segment
+from fencepost.log.segment.wrong_epochs import EpochRun, rising
 from fencepost.log.segment_list import SegmentList
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -82,8 +83,12 @@ def open_log(
             for segment in found.segments[:-1]:
                 if segment.base_offset >= recovered_from:
                     durability.note_segment(segment)
-        if _restore_epochs(log, found.epochs):
+        # Without a loss of power the file has every epoch; others are flipped bits.
+        if _restore_epochs(log, found.epochs if lost_power else []):
             durability.note_new_file(log.epochs.path)
+        if recovered_from is not None:
+            for segment in log.segments_from(recovered_from):
+                log.check_epochs(segment, found.epochs)
         # Rebuilding a transaction index starts from the producers at `recovered_from`.
         usable = end_offset if recovered_from is None else recovered_from
         log.snapshots.delete_after(usable)
@@ -142,21 +147,28 @@ def _note_missing(log: Log, log_start_offset: int, recovery_point: int) -> None:
         )
 
 
-def _restore_epochs(log: Log, found: list[tuple[int, int]]) -> bool:
+def _restore_epochs(log: Log, found: list[EpochRun]) -> bool:
     """Completes the leader epochs from the batches: the file may be stale or lost.
 
     Returns whether the file was written.
     """
     epochs = log.epochs
-    if epochs.is_lost:
-        found = [
-            (batch.leader_epoch, batch.base_offset)
-            for segment in log.segments
-            for batch in batches_of(segment, headers_only=True)
-        ]
+    is_missing = not epochs.entries and log.log_end_offset > log.log_start_offset
+    if epochs.is_lost or is_missing:
+        found = _epochs_of_batches(log)
     changes = (
         epochs.cut_end(log.log_end_offset),
-        epochs.restore(found),
+        epochs.restore(rising(found, log.log_end_offset)),
         epochs.cut_start(log.log_start_offset),
     )
     return any(changes)
+
+
+def _epochs_of_batches(log: Log) -> list[EpochRun]:
+    """The leader epochs of the whole log, as its batches have them."""
+    runs: list[EpochRun] = []
+    for segment in log.segments:
+        for batch in batches_of(segment, headers_only=True):
+            if not runs or runs[-1][0] != batch.leader_epoch:
+                runs.append((batch.leader_epoch, batch.base_offset))
+    return runs

@@ -40,6 +40,7 @@ from fencepost.log.segment.damage import Damage, Expected
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.log.segment.segment import Segment
 from fencepost.log.segment.survey import EVERYTHING, MAX_RELATIVE_OFFSET, survey
+from fencepost.log.segment.wrong_epochs import EpochRun
 from fencepost.log.swap import finish_found_swap
 
 log = logging.getLogger(__name__)
@@ -54,8 +55,8 @@ class Found(NamedTuple):
     """The last one is active."""
     recovered_from: int | None
     """The first offset that was scanned; None without a scan."""
-    epochs: list[tuple[int, int]]
-    """The leader epochs that the scan found, each with its first offset."""
+    epochs: list[EpochRun]
+    """The leader epochs that the scan found."""
 
 
 def recover_segments(
@@ -73,7 +74,7 @@ def recover_segments(
     disk.make_dir(folder)
     segments = find_segments(disk, folder, open_segments)
     recovered_from = None
-    epochs: list[tuple[int, int]] = []
+    epochs: list[EpochRun] = []
     if segments:
         first = _first_suspect(segments, recovery_point)
         if first < len(segments):
@@ -116,9 +117,9 @@ class Recovery:
         self._index_interval_bytes = index_interval_bytes
         self._durable_below = durable_below
         self._lost_power = lost_power
-        self._epochs: list[tuple[int, int]] = []
+        self._epochs: list[EpochRun] = []
 
-    def run(self, segments: list[Segment], first: int) -> list[tuple[int, int]]:
+    def run(self, segments: list[Segment], first: int) -> list[EpochRun]:
         """Scans the segments from `first` on, up to the first torn tail; returns the epochs."""
         for index in range(first, len(segments)):
             if index > first and not self._goes_on(segments[index - 1], segments[index]):

@@ -36,6 +36,7 @@ class Swap:
         """The segments to replace."""
         self.new = Segment(disk, folder, group[0].base_offset, open_segments, size_bytes=size_bytes)
         self.new.next_offset = group[-1].next_offset
+        self.new.wrong_epochs = tuple(wrong for each in group for wrong in each.wrong_epochs)
         group[0].close()
 
     def finish(self) -> None:

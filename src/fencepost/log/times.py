@@ -50,13 +50,15 @@ def _find_in_segment(segment: Segment, timestamp_ms: int, start: int) -> Timesta
         return None
     for batch in batches_of(segment, position):
         if batch.max_timestamp >= timestamp_ms:
-            found = _find_in_batch(batch, timestamp_ms, start)
+            found = _find_in_batch(segment, batch, timestamp_ms, start)
             if found is not None:
                 return found
     return None
 
 
-def _find_in_batch(batch: SealedBatch, timestamp_ms: int, start: int) -> TimestampOffset | None:
+def _find_in_batch(
+    segment: Segment, batch: SealedBatch, timestamp_ms: int, start: int
+) -> TimestampOffset | None:
     """Searches one batch; an empty or unreadable batch gives its largest time and first offset."""
     found: tuple[int, int] | None = batch.max_timestamp, batch.base_offset
     if batch.record_count > 0:
@@ -65,7 +67,7 @@ def _find_in_batch(batch: SealedBatch, timestamp_ms: int, start: int) -> Timesta
             found = find_time(batch, payload, timestamp_ms, start)
     if found is None or found[1] < start:
         return None
-    return TimestampOffset(found[0], found[1], batch.leader_epoch)
+    return TimestampOffset(found[0], found[1], segment.leader_epoch_of(batch))
 
 
 def find_newest(log: Log) -> TimestampOffset | None:
@@ -80,10 +82,10 @@ def find_newest(log: Log) -> TimestampOffset | None:
     batch = None if position is None else next(batches_of(best, position), None)
     if batch is None:
         return None  # It is damaged, and nothing follows it.
-    found = _find_in_batch(batch, batch.max_timestamp, batch.base_offset)
+    found = _find_in_batch(best, batch, batch.max_timestamp, batch.base_offset)
     if found is not None:
         return found
     # The header has a time that no record has.
     records = open_batch(batch)
     newest = max(records, key=lambda record: (record.timestamp_ms, -record.offset))
-    return TimestampOffset(newest.timestamp_ms, newest.offset, batch.leader_epoch)
+    return TimestampOffset(newest.timestamp_ms, newest.offset, best.leader_epoch_of(batch))

@@ -109,6 +109,28 @@ def test_a_flipped_bit_above_the_recovery_point_loses_one_batch_after_a_kill(seg
         flip(again, path, position)
 
 
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+@pytest.mark.parametrize("records", [10, 100])
+@pytest.mark.parametrize("place", [3, 9])
+def test_a_first_batch_that_cannot_be_found_loses_one_batch_and_not_the_partition(
+    durability: str, ending: str, records: int, place: int
+) -> None:
+    """Without snapshots a start reads the log from its beginning, to learn its producers."""
+    stage = written(durability, records)
+    stage.advance(5_000)
+    getattr(stage, ending)()
+    for name in stage.disk.list_dir(f"{FOLDER}/t-0"):
+        if name.endswith(".snapshot"):
+            stage.disk.remove(f"{FOLDER}/t-0/{name}")
+    flip(stage, f"{FOLDER}/t-0/{0:020d}.log", place)
+    again = stage.again()
+    values, refused = read_around(again, "t", records)
+    assert (len(values), refused) == (records - 1, [0])
+    assert produce(again, "t", batch_of(b"next")).base_offset == records
+    again.stop()
+
+
 def test_recovery_points_follow_the_segments_flushed_in_the_background() -> None:
     stage = written("os")
     stage.advance(2_000)

@@ -15,6 +15,7 @@ from fencepost.base.failures import DamagedError
 from fencepost.log import Log, LogConfig
 from fencepost.log.config import COMPACT
 from fencepost.log.retention import expired_segments
+from fencepost.log.segment.survey import examine
 from fencepost.log.times import find_timestamp
 from fencepost.records.batch import BatchError, split_batches
 from fencepost.simulation.disk import UnsyncedDisk
@@ -281,6 +282,7 @@ def closed_with_a_damaged_first_header(
 ) -> Log:
     """A log that was closed cleanly; then the first byte of magic rots, and it is opened again."""
     log = open_log(disk, config)
+    log.assign_epoch(1, 0)
     for _ in range(LARGE_BATCHES):
         append(log, size=100, timestamp_ms=timestamp_ms)
     path = log.segments[0].path(".log")
@@ -321,6 +323,23 @@ def test_a_reader_that_skips_damage_skips_what_it_finds_first(disk: UnsyncedDisk
     log = closed_with_a_damaged_first_header(disk, sealed=True)
     assert next(log.scan(0)).base_offset == 1
     log = closed_with_a_damaged_first_header(UnsyncedDisk(), sealed=True)
+    found = find_timestamp(log, 0, log.log_end_offset)
+    assert found is not None
+    assert found.offset == 1
+
+
+@pytest.mark.parametrize("by_scrub", [False, True])
+def test_a_segment_that_is_examined_before_any_other_use_keeps_its_times(
+    disk: UnsyncedDisk, by_scrub: bool
+) -> None:
+    log = closed_with_a_damaged_first_header(disk, sealed=True)
+    segment = log.segments[0]
+    if by_scrub:
+        end_offset = segment.next_offset
+        segment.take_survey(examine(segment.file(), segment.size_bytes, 0, end_offset))
+    else:
+        segment.examine()
+    assert segment.newest_time() == 1000
     found = find_timestamp(log, 0, log.log_end_offset)
     assert found is not None
     assert found.offset == 1

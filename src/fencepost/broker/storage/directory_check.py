@@ -31,8 +31,10 @@ from fencepost.log.names import (
 )
 from fencepost.log.segment.index import SegmentIndex
 from fencepost.log.segment.survey import Survey, examine
+from fencepost.log.segment.wrong_epochs import EpochRun, find_wrong
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch, read_header
 from fencepost.records.checkpoint import (
+    EpochEntry,
     decode_epochs,
     decode_offsets,
     decode_partition_metadata,
@@ -56,6 +58,10 @@ RESTORE_COORDINATOR: Final = (
     "damage, and everything else is served"
 )
 DELETE: Final = "delete it: it is rebuilt from the log"
+CORRECT_EPOCH: Final = (
+    "correct it with `fencepost repair`; until then they are served with the right epoch, and "
+    "nothing is lost"
+)
 
 
 class Finding(NamedTuple):
@@ -167,6 +173,7 @@ class DirectoryCheck:
             f"{entry}/{PARTITION_METADATA}", decode_partition_metadata, "restore it from a copy"
         )
         yield from self._decode(f"{entry}/{LEADER_EPOCHS}", decode_epochs, DELETE)
+        epochs = self._leader_epochs(entry)
         for offset in offsets_with(names, SNAPSHOT):
             path = f"{entry}/{file_name(offset, SNAPSHOT)}"
             yield from self._decode(path, decode_snapshot, "delete it: an older one is used")
@@ -182,9 +189,18 @@ class DirectoryCheck:
             ):
                 if not (is_metadata and finding.file.endswith(LOG)):  # Reported already.
                     yield finding
+            for wrong in find_wrong(segment.epochs, segment.end_offset, epochs):
+                yield Finding(f"{entry}/{file_name(base, LOG)}", str(wrong), CORRECT_EPOCH)
             self.bytes_read += segment.size_bytes
             end_offset = segment.end_offset
         yield from self._check_end(entry, end_offset)
+
+    def _leader_epochs(self, entry: str) -> list[EpochEntry]:
+        """The entries of a partition's file; none if it cannot be read."""
+        try:
+            return decode_epochs(self._read(f"{entry}/{LEADER_EPOCHS}") or b"")
+        except ValueError:
+            return []
 
     def _check_start(self, entry: str, bases: list[int]) -> Iterator[Finding]:
         topic, _, index = entry.rpartition("-")
@@ -224,6 +240,7 @@ class SegmentCheck:
         self._unreadable = 0
         self.size_bytes = 0
         self.end_offset = base
+        self.epochs: list[EpochRun] = []
 
     def _name(self, suffix: str) -> str:
         return f"{self._entry}/{file_name(self._base, suffix)}"
@@ -242,6 +259,7 @@ class SegmentCheck:
                 self._look_inside if opens_batches else self._look,
             )
             self.end_offset = found.next_offset
+            self.epochs = found.epochs
             advice = RESTORE_COORDINATOR if opens_batches else RESTORE
             for damage in found.damage:
                 yield Finding(name, str(damage), advice)

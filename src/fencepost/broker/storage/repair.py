@@ -3,10 +3,11 @@
 Theory of operation. The broker is stopped, and the operator has accepted the loss of unreadable
 records. Each damaged range is replaced by an empty batch that covers the same offsets, as
 compaction leaves them: readers skip it, and no offset is used twice. If only the fields outside the
-CRC are damaged (offset, length, magic), they are corrected and nothing is lost. Missing files
-become empty batches too.
+CRC are damaged (offset, length, magic, leader epoch), they are corrected and nothing is lost.
+Missing files become empty batches too.
 
 The damaged file is kept as `.log.damaged`. The repaired file replaces the original with one rename.
+A repair that dies has repaired some files and left the others; a second one does the rest.
 
 A transaction coordinator must learn that its log lost records (`LOSS`): the state of an id may be
 outdated or missing. The next start aborts every open transaction of that partition and gives each
@@ -17,6 +18,7 @@ offsets whose marker is lost would stay pending for ever.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
@@ -29,10 +31,17 @@ from fencepost.base.ids import (
     TopicPartition,
 )
 from fencepost.broker.storage.layout import PARTITION_METADATA, Layout
-from fencepost.log.names import INDEX, LOG, TIME_INDEX, file_name, offsets_with
-from fencepost.log.recovery import tidy_folder
+from fencepost.log.names import INDEX, LEADER_EPOCHS, LOG, TIME_INDEX, file_name, offsets_with
+from fencepost.log.recovery import TEMPORARY, tidy_folder
 from fencepost.log.segment.damage import Damage
 from fencepost.log.segment.survey import SCAN_BYTES, examine
+from fencepost.log.segment.wrong_epochs import (
+    EpochRun,
+    WrongEpoch,
+    find_wrong,
+    rising,
+    with_right_epochs,
+)
 from fencepost.records.batch import (
     CRC_START,
     HEADER_BYTES,
@@ -42,10 +51,11 @@ from fencepost.records.batch import (
     SEALED_FIELDS,
 )
 from fencepost.records.builder import empty_batch
+from fencepost.records.checkpoint import EpochEntry, decode_epochs
 from fencepost.records.coordinator_checkpoint import FILE_NAME, decode_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from fencepost.base.seams import Disk, File
 
@@ -62,6 +72,15 @@ class Repaired(NamedTuple):
     first_offset: int
     end_offset: int
     is_lost: bool
+
+
+class _Plan(NamedTuple):
+    """What is wrong with one segment."""
+
+    base: int
+    damage: list[Damage]
+    epochs: list[EpochRun]
+    end_offset: int
 
 
 class Repair:
@@ -90,18 +109,28 @@ class Repair:
         plans = [
             self._plan(base, after) for base, after in zip(bases, [*bases[1:], None], strict=False)
         ]
-        runs = [each for _, damage in plans for each in damage]
+        runs = [each for plan in plans for each in plan.damage]
         if not bases or (self._name.topic in INTERNAL_TOPICS and bases[0] > self._known_start):
             # Compaction never removes the beginning of a log.
             end = bases[0] if bases else max(self._known_start, self._known_end)
             first = Damage(0, 0, self._known_start, end)
             if end > self._known_start:
-                plans.insert(0, (self._known_start, [first]))
+                plans.insert(0, _Plan(self._known_start, [first], [], end))
                 runs.insert(0, first)
         self._note_loss(runs)
-        return [done for base, damage in plans if damage for done in self._rewrite(base, damage)]
+        all_epochs = list(chain.from_iterable(plan.epochs for plan in plans))
+        end_offset = plans[-1].end_offset if plans else 0
+        epochs = [EpochEntry(*run) for run in rising(all_epochs, end_offset)]
+        return list(chain.from_iterable(self._rewrite(plan, epochs) for plan in plans))
 
-    def _plan(self, base: int, following: int | None) -> tuple[int, list[Damage]]:
+    def _known_epochs(self) -> list[EpochEntry]:
+        """The file of leader epochs; nothing if it cannot be read."""
+        try:
+            return decode_epochs(self._disk.read_file(f"{self._folder}/{LEADER_EPOCHS}"))
+        except (FileNotFoundError, ValueError):
+            return []
+
+    def _plan(self, base: int, following: int | None) -> _Plan:
         file = self._disk.open(self._path(base))
         try:
             size = file.size()
@@ -111,7 +140,7 @@ class Repair:
         damage = list(found.damage)
         if following is None and found.next_offset < self._known_end:
             damage.append(Damage(found.size_bytes, size, found.next_offset, self._known_end))
-        return base, damage
+        return _Plan(base, damage, found.epochs, found.next_offset)
 
     def _path(self, base: int, suffix: str = LOG) -> str:
         return f"{self._folder}/{file_name(base, suffix)}"
@@ -131,35 +160,40 @@ class Repair:
     # -- one segment
     # --------------------------------------------------------------------------------------
 
-    def _rewrite(self, base: int, damage: list[Damage]) -> Iterator[Repaired]:
-        path = self._path(base)
-        if not self._disk.exists(path):
-            self._disk.open(path, create=True).close()
-        source = self._disk.open(path)
+    def _rewrite(self, plan: _Plan, epochs: Sequence[EpochEntry]) -> Iterator[Repaired]:
+        """Replaces a segment, if anything in it is wrong; `epochs` are those of the batches."""
+        path = self._path(plan.base)
+        wrong = find_wrong(plan.epochs, plan.end_offset, self._known_epochs())
+        if not plan.damage and not wrong:
+            return
+        for each in wrong:
+            yield Repaired(path, each.first_offset, each.end_offset, is_lost=False)
+        source = self._disk.open(path) if self._disk.exists(path) else None
         try:
-            if source.size():
+            if source is not None:
                 self._keep(source, path)
             self._disk.remove(path + REPAIRED)
             target = self._disk.open(path + REPAIRED, create=True)
             try:
-                position, epoch = 0, 0
-                for each in damage:
-                    epoch = _copy(source, position, each.position, target, epoch)
-                    mended = _mend(source, each)
-                    target.append(
-                        (mended or empty_batch(each.first_offset, each.end_offset, epoch),)
-                    )
-                    position = each.end
-                    yield Repaired(path, each.first_offset, each.end_offset, mended is None)
-                _copy(source, position, source.size(), target, epoch)
+                position = 0
+                for damage in plan.damage:
+                    _copy(source, position, damage.position, target, wrong)
+                    mended = None if source is None else _mend(source, damage)
+                    epoch = _epoch_at(epochs, damage.first_offset)
+                    filler = empty_batch(damage.first_offset, damage.end_offset, epoch)
+                    target.append((mended or filler,))
+                    position = damage.end
+                    yield Repaired(path, damage.first_offset, damage.end_offset, mended is None)
+                _copy(source, position, 0 if source is None else source.size(), target, wrong)
                 target.sync()
             finally:
                 target.close()
         finally:
-            source.close()
+            if source is not None:
+                source.close()
         # They have positions in the old file, and are rebuilt when they are needed.
-        self._disk.remove(self._path(base, INDEX))
-        self._disk.remove(self._path(base, TIME_INDEX))
+        self._disk.remove(self._path(plan.base, INDEX))
+        self._disk.remove(self._path(plan.base, TIME_INDEX))
         self._disk.rename(path + REPAIRED, path)
         self._disk.sync_dir(self._folder)
 
@@ -169,23 +203,45 @@ class Repair:
         while self._disk.exists(kept):
             number += 1
             kept = f"{path}{DAMAGED}.{number}"
-        copy = self._disk.open(kept, create=True)
+        self._disk.remove(kept + TEMPORARY)
+        copy = self._disk.open(kept + TEMPORARY, create=True)
         try:
-            _copy(source, 0, source.size(), copy, 0)
+            _copy(source, 0, source.size(), copy, ())
             copy.sync()
         finally:
             copy.close()
+        self._disk.rename(kept + TEMPORARY, kept)
+        self._disk.sync_dir(self._folder)
 
 
-def _copy(source: File, start: int, end: int, target: File, epoch: int) -> int:
-    """Copies bytes; returns the leader epoch of their first batch, or `epoch` if there is none."""
-    if end - start >= HEADER_BYTES:
-        epoch = int(PLACE_FIELDS.unpack_from(source.read(start, HEADER_BYTES))[2])
-    while start < end:
-        chunk = source.read(start, min(SCAN_BYTES, end - start))
-        target.append((chunk,))
-        start += len(chunk)
-    return epoch
+def _epoch_at(epochs: Sequence[EpochEntry], offset: int) -> int:
+    """The leader epoch of the last batch before an offset: epochs must not decrease in a log."""
+    return max((entry.epoch for entry in epochs if entry.start_offset < offset), default=0)
+
+
+def _copy(
+    source: File | None, start: int, end: int, target: File, wrong: Sequence[WrongEpoch]
+) -> None:
+    """Copies bytes; with `wrong` whole batches, whose leader epochs are corrected."""
+    while source is not None and start < end:
+        count = min(SCAN_BYTES, end - start)
+        if wrong:
+            count = _whole_batches(source, start, end)
+        chunk = source.read(start, count)
+        target.append((with_right_epochs(chunk, wrong) if wrong else chunk,))
+        start += count
+
+
+def _whole_batches(source: File, start: int, end: int) -> int:
+    """The size of the batches at a position, up to about a chunk; torn bytes count as one."""
+    chunk = source.read(start, min(SCAN_BYTES, end - start))
+    size = 0
+    while size + HEADER_BYTES <= len(chunk):
+        length = PLACE_FIELDS.unpack_from(chunk, size)[1] + LOG_OVERHEAD_BYTES
+        if length < HEADER_BYTES or (size and size + length > len(chunk)):
+            break
+        size += length
+    return min(size or len(chunk), end - start)
 
 
 def _mend(source: File, damage: Damage) -> bytes | None:

@@ -175,7 +175,8 @@ class Scrub:
                 recovered = partition.log.recovered_from if self._is_first else None
                 for segment in list(partition.log.segments):
                     is_read = recovered is not None and segment.base_offset >= recovered
-                    if is_read or segment.size_bytes == 0:
+                    is_empty = segment.next_offset == segment.base_offset
+                    if is_read or is_empty:
                         passed += 1
                     elif _is_current(partition, segment):
                         yield partition, segment
@@ -219,10 +220,12 @@ class Scrub:
                     segment.path(LOG),
                     reading.problem,
                 )
-            elif reading.found is not None and reading.found.damage:
-                self._damaged += 1
-                segment.take_survey(reading.found)
-                self._notify_coordinator(partition)
+            elif reading.found is not None:
+                partition.log.check_epochs(segment, reading.found.epochs)
+                if reading.found.damage:
+                    self._damaged += 1
+                    segment.take_survey(reading.found)
+                    self._notify_coordinator(partition)
         self._go_on()
 
     def _notify_coordinator(self, partition: Partition) -> None:

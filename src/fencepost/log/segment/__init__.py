@@ -9,5 +9,6 @@ index_files.py    the same on the disk: `.index` and `.timeindex`
 aborted.py        the `.txnindex`: aborted transactions
 survey.py         one pass over the file: checks the batches and builds the index
 damage.py         bytes that fail their check: a torn tail, or damage
+wrong_epochs.py   leader epochs that a flipped bit has changed
 open_segments.py  the limit on open files, over all logs
 """

@@ -3,7 +3,8 @@
 The offset index gives a position before the batch; a walk over the headers finds it (`walk.py`).
 Where a read ends, a hint is left, so that the next read of the same reader needs no search.
 
-Nothing here checks a CRC: a reader gets the bytes as they are. But a walk that meets bytes that are
+Nothing here checks a CRC: a reader gets the bytes as they are; only leader epochs that are known to
+be wrong are corrected (`wrong_epochs.py`). But a walk that meets bytes that are
 no batch examines the segment. From then on its damage is known: readers of damaged offsets get a
 DamagedError, and other reads end before the damage or begin after it.
 """
@@ -18,6 +19,7 @@ from fencepost.base.seams import Buffer
 from fencepost.log.names import LOG
 from fencepost.log.segment.damage import run_at, run_with
 from fencepost.log.segment.walk import NoBatchError, end_of_batch, walk_around, walk_on, walk_to
+from fencepost.log.segment.wrong_epochs import with_right_epochs
 
 if TYPE_CHECKING:
     from fencepost.log.segment.segment import Segment
@@ -29,7 +31,7 @@ _MAX_HINTS: Final = 32
 
 @dataclass(slots=True, init=False)
 class LogSlice:
-    """Whole batches, as they are on the disk."""
+    """Whole batches, as they are on the disk; wrong leader epochs are corrected."""
 
     data: Buffer
     """The first batch may begin before the requested offset."""
@@ -75,7 +77,10 @@ def read_segment(
         _leave_hint(segment.hints, next_offset, end)
     count = end - start
     read = segment.file().view if count >= _VIEW_BYTES else segment.file().read
-    return LogSlice(read(start, count), next_offset)
+    data = read(start, count)
+    if segment.wrong_epochs:
+        data = with_right_epochs(data, segment.wrong_epochs)
+    return LogSlice(data, next_offset)
 
 
 def _leave_hint(hints: dict[int, int], next_offset: int, position: int) -> None:

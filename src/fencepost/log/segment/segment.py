@@ -15,6 +15,7 @@ in `reading.py` and `batches.py`.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from fencepost.base.failures import CorruptError, DamagedError, StorageError
@@ -33,6 +34,7 @@ from fencepost.log.segment.survey import (
     examine,
     survey,
 )
+from fencepost.log.segment.wrong_epochs import WrongEpoch, right_epoch
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch, read_header
 
 log = logging.getLogger(__name__)
@@ -66,6 +68,7 @@ class Segment:
         "next_offset",
         "size_bytes",
         "was_used",
+        "wrong_epochs",
     )
 
     def __init__(
@@ -99,6 +102,8 @@ class Segment:
         """Whether the file was used since `OpenSegments` last checked it."""
         self.damage: tuple[Damage, ...] = ()
         """The runs that cannot be read, in file order."""
+        self.wrong_epochs: tuple[WrongEpoch, ...] = ()
+        """Batches that are served with another leader epoch than they have in the file."""
         self.first_timestamp: int | None = None
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
@@ -233,12 +238,17 @@ class Segment:
         """The index; read from its files, or rebuilt if they are missing or wrong."""
         if self._index is None:
             self._open_segments.use(self)
-            self._index = self._load_index()
-            newest, offset = self._index.newest()
-            if newest > self.max_timestamp:
-                self.max_timestamp = newest
-                self.max_timestamp_offset = offset + self.base_offset
+            return self._use_index(self._load_index())
         return self._index
+
+    def _use_index(self, index: SegmentIndex) -> SegmentIndex:
+        """Keeps an index, and the largest timestamp, which its last time entry has."""
+        newest, offset = index.newest()
+        if newest > self.max_timestamp:
+            self.max_timestamp = newest
+            self.max_timestamp_offset = offset + self.base_offset
+        self._index = index
+        return index
 
     def _load_index(self) -> SegmentIndex:
         if self.size_bytes == 0:
@@ -328,7 +338,7 @@ class Segment:
 
     def examine(self) -> None:
         """Reads the whole segment, notes damage, and builds the index again without it."""
-        self._index = self._examine()
+        self._use_index(self._examine())
 
     def _examine(self) -> SegmentIndex:
         # While the log is being opened, the end of the segment is not known.
@@ -343,7 +353,7 @@ class Segment:
         self.note_damage(found.damage)
         if not self.is_active and found.next_offset == self.next_offset:
             found.index.add_time(found.max_timestamp, found.max_timestamp_offset - self.base_offset)
-            self._index = found.index
+            self._use_index(found.index)
             self._open_segments.use(self)
 
     def note_damage(self, found: list[Damage]) -> None:
@@ -362,6 +372,23 @@ class Segment:
                 )
         self.damage = tuple(found)
         self.hints.clear()
+
+    def note_wrong_epochs(self, found: Sequence[WrongEpoch]) -> None:
+        """Replaces the known wrong leader epochs, and logs each new run of batches once."""
+        for wrong in found:
+            if wrong not in self.wrong_epochs:
+                log.warning(
+                    "%s: %s: a bit has flipped where no CRC covers it. They are served with the "
+                    "right epoch, and nothing is lost. Check the disk; `fencepost repair` corrects "
+                    "the file while the broker is stopped.",
+                    self.path(LOG),
+                    wrong,
+                )
+        self.wrong_epochs = tuple(found)
+
+    def leader_epoch_of(self, batch: SealedBatch) -> int:
+        """The leader epoch that a batch was written in."""
+        return right_epoch(self.wrong_epochs, batch.base_offset, batch.leader_epoch)
 
     def refuse_damage(self, from_offset: int) -> None:
         """Raises DamagedError if damage is known at or after an offset."""

@@ -16,6 +16,7 @@ from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.base.seams import Buffer, Readable
 from fencepost.log.segment.damage import Damage, Expected, judge, moved_batch
 from fencepost.log.segment.index import SegmentIndex
+from fencepost.log.segment.wrong_epochs import UNKNOWN, EpochRun
 from fencepost.records.batch import (
     CRC_START,
     HEADER_BYTES,
@@ -71,8 +72,21 @@ class Survey:
         """The damage that was skipped."""
         self.gap: tuple[int, int] | None = None
         """If there is a gap before the last batch: its position, and the gap's first offset."""
-        self.epochs: list[tuple[int, int]] = []
-        """Each leader epoch and the first offset that was written in it."""
+        self.epochs: list[EpochRun] = []
+        """Each run of batches with the same leader epoch, by its first offset; `UNKNOWN` where
+        damage or a gap follows a run."""
+
+    def begin_run(self, epoch: int, end_offset: int, first_offset: int) -> None:
+        """Notes a new leader epoch, after batches that end at `end_offset`."""
+        if end_offset < first_offset:
+            self.epochs.append((UNKNOWN, end_offset))
+        self.epochs.append((epoch, first_offset))
+
+    def end_run(self, offset: int) -> None:
+        """Notes that the leader epochs from an offset on are unknown."""
+        while self.epochs and self.epochs[-1][1] >= offset:
+            self.epochs.pop()
+        self.epochs.append((UNKNOWN, offset))
 
     def note(self, last_offset: int, position: int, newest: int, newest_offset: int) -> None:
         """Adds an index entry; offsets are absolute."""
@@ -111,6 +125,7 @@ def survey(
         position, first_offset = found.gap
         found.index.truncate(first_offset - base_offset, position)
         found.damage.append(Damage(position, found.size_bytes, first_offset, end_offset))
+        found.end_run(first_offset)
         found.next_offset = end_offset
     return found
 
@@ -135,6 +150,7 @@ def examine(
     found = survey(file, size, base_offset, interval_bytes, on_batch, expected, piece_bytes)
     if end_offset is not None and found.next_offset < end_offset:
         found.damage.append(Damage(found.size_bytes, size, found.next_offset, end_offset))
+        found.end_run(found.next_offset)
         found.size_bytes, found.next_offset = size, end_offset
     return found
 
@@ -152,6 +168,7 @@ def _pass_over(file: Readable, found: Survey, expected: Expected) -> bool:
         damage = judged
     found.gap = None
     found.damage.append(damage)
+    found.end_run(damage.first_offset)
     found.size_bytes, found.next_offset = damage.end, damage.end_offset
     return True
 
@@ -167,7 +184,7 @@ def _survey_chunk(found: Survey, chunk: memoryview, on_batch: OnBatch | None) ->
     highest = found.base_offset + MAX_RELATIVE_OFFSET
     next_offset, since_index = found.next_offset, found.since_index
     newest, newest_offset = found.max_timestamp, found.max_timestamp_offset
-    latest_epoch = found.epochs[-1][0] if found.epochs else -1
+    latest_epoch = found.epochs[-1][0] if found.epochs else UNKNOWN
     gap = found.gap
     if found.size_bytes == 0 and end_of_chunk >= HEADER_BYTES:
         found.first_timestamp = unpack(chunk)[6]
@@ -189,9 +206,9 @@ def _survey_chunk(found: Survey, chunk: memoryview, on_batch: OnBatch | None) ->
             needed = 0
             break
         gap = None if base_offset == next_offset else (found.size_bytes + start, next_offset)
-        if epoch > latest_epoch:
+        if epoch != latest_epoch:
             latest_epoch = epoch
-            found.epochs.append((epoch, base_offset))
+            found.begin_run(epoch, next_offset, base_offset)
         if max_timestamp > newest and count:  # An emptied batch has no records and no time.
             newest, newest_offset = max_timestamp, last_offset
         if since_index > interval_bytes:
