@@ -222,6 +222,14 @@ class SystemDisk:
             return _macos_boot_session()
 
 
+class ReadOnlySystemDisk(SystemDisk):
+    """The same, for reading files that this user may not write."""
+
+    def open(self, path: str, *, create: bool = False) -> SystemFile:
+        assert not create, "nothing is created on a disk that is only read"
+        return SystemFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
 def _macos_boot_session() -> str:
     """The boot id of macOS (untested); without it a start assumes a loss of power."""
     if sys.platform == "darwin":

@@ -30,12 +30,12 @@ def check(
     Reads every batch, index, snapshot and checkpoint, and changes nothing. The exit code is 1 if
     anything is damaged. Notes are not damage: the next start handles them.
     """
-    from fencepost.base.system import SystemDisk
+    from fencepost.base.system import ReadOnlySystemDisk
     from fencepost.broker.storage.directory_check import DirectoryCheck
     from fencepost.broker.storage.directory_lock import refuse_used
 
     refuse_used(directory)
-    checked = DirectoryCheck(SystemDisk(), directory.rstrip("/") or "/", _Progress().tell)
+    checked = DirectoryCheck(ReadOnlySystemDisk(), directory.rstrip("/") or "/", _Progress().tell)
     try:
         found = list(checked.run())
     except OSError as problem:

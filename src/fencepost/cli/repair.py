@@ -37,7 +37,7 @@ def repair(
 
     refuse_used(directory)
     folder = directory.rstrip("/") or "/"
-    lock = DirectoryLock(folder)
+    lock = DirectoryLock(folder, advice="A repair needs to write to it.")
     try:
         # Check all of them before changing the first.
         repairs = [Repair(SystemDisk(), folder, partition_named(name)) for name in partitions]

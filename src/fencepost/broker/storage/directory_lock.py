@@ -13,7 +13,8 @@ from fencepost.base.failures import ConfigError
 class DirectoryLock:
     """Keeps a second process out; the kernel releases it when the process dies."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, advice: str = "Choose another one with --data.") -> None:
+        """Raises ConfigError, with `advice`, if the directory cannot be used."""
         path = os.path.join(folder, ".lock")
         self._folder = os.path.abspath(folder)
         self._made: list[str] = []
@@ -24,8 +25,7 @@ class DirectoryLock:
             self._remove_made()
             reason = "it is a file" if isinstance(problem, FileExistsError) else problem.strerror
             raise ConfigError(
-                f"The data directory {folder} cannot be used: {reason}. "
-                "Choose another one with --data."
+                f"The data directory {folder} cannot be used: {reason}. {advice}"
             ) from problem
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -37,8 +37,10 @@ class DirectoryLock:
                 + (f" (process {holder})" if holder else "")
                 + ". Stop it, or choose another directory with --data."
             ) from problem
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, str(os.getpid()).encode("ascii"), 0)
+        # Only the message for a second process needs the number; the disk may be full.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, str(os.getpid()).encode("ascii"), 0)
 
     def _make(self, folder: str) -> None:
         """Creates a folder and its parents, and remembers those that it created itself."""
@@ -86,6 +88,8 @@ def refuse_used(folder: str) -> None:
         descriptor = os.open(os.path.join(folder, ".lock"), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return  # It was never used.
+    except OSError as problem:
+        raise ConfigError(f"{folder} cannot be read: {problem.strerror}.") from problem
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as problem:
