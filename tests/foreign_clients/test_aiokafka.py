@@ -60,8 +60,12 @@ def test_two_members_share_the_partitions(broker: fencepost.Broker, new_name: Ne
         await admin.close()
 
         def member() -> AIOKafkaConsumer:
+            # A member hears of a rebalance with its next heartbeat.
             return AIOKafkaConsumer(
-                topic, bootstrap_servers=broker.bootstrap_servers, group_id=group
+                topic,
+                bootstrap_servers=broker.bootstrap_servers,
+                group_id=group,
+                heartbeat_interval_ms=300,
             )
 
         async with member() as one, member() as two, asyncio.timeout(DEADLINE_SECONDS):

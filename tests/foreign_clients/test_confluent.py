@@ -174,7 +174,8 @@ def test_two_members_share_the_partitions_and_the_remaining_one_gets_all(
 ) -> None:
     topic, group = new_name("shared"), new_name("group")
     create(broker, topic, partitions=4)
-    settings = {"partition.assignment.strategy": strategy, "session.timeout.ms": 6000}
+    # A member hears of a rebalance with its next heartbeat.
+    settings = {"partition.assignment.strategy": strategy, "heartbeat.interval.ms": 300}
     one, two = consumer(broker, group, **settings), consumer(broker, group, **settings)
     one.subscribe([topic])
     poll_until(lambda: len(one.assignment()) == 4, one, two)

@@ -47,6 +47,8 @@ class BrokerProcess:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "fencepost", "serve", "--listen", self._listen]
+        # Not ten seconds: tests wait for transactions that are past their timeout.
+        command += ["--config", "transaction.abort.timed.out.transaction.cleanup.interval.ms=100"]
         self._process = subprocess.Popen(
             [*command, "--data", str(self._data)],
             env=environment(),
