@@ -154,6 +154,8 @@ class Sessions:
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.local.dir", str(self.folder))
             .config("spark.sql.streaming.stopTimeout", "30s")
+            # After an executor is lost, Spark looks for free cores after 1 s, not 15 s.
+            .config("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "1s")
             .getOrCreate()
         )
         session.sparkContext.setLogLevel("OFF")
