@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import struct
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from fencepost.base.failures import FencepostError
-from fencepost.base.seams import Randomness
+from fencepost.base.seams import Disk, Randomness
 from fencepost.broker.connection import Connection
 from fencepost.broker.node import Node
 from fencepost.broker.server import Server
@@ -58,6 +59,23 @@ class LoopClock:
 
     def now_ms(self) -> int:
         return self._start_ms + int(self._loop.time() * 1000)
+
+    def jump(self, milliseconds: int) -> None:
+        """Sets the clock forward, or back."""
+        self._start_ms += milliseconds
+
+
+class DiskOfOneLife:
+    """The disk as one process sees it: after its end, nothing of it reaches a file."""
+
+    def __init__(self, disk: UnsyncedDisk) -> None:
+        self._disk = disk
+        self.is_over = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.is_over:
+            raise OSError(errno.EBADF, "the process has ended")
+        return getattr(self._disk, name)
 
 
 class Wire(asyncio.Transport):
@@ -229,10 +247,11 @@ class Stage:
         self.problems: list[BaseException] = []
         self._lines: list[Line] = []
         self._line: Line | None = None
+        self._disk_of_life = DiskOfOneLife(self.disk)
         self.node = Node(
             BrokerConfig(self._given),
             clock=self.clock,
-            disk=self.disk,
+            disk=cast("Disk", self._disk_of_life),
             randomness=self.randomness,
             on_fatal=self._on_fatal,
             trace=None if trace is None else Trace(self.clock, trace),
@@ -269,7 +288,12 @@ class Stage:
     def serve(self) -> None:
         """Serves the bytes that have arrived now, not in the next turn of the loop."""
         assert self._server is not None
-        self._server._work_all()
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self.loop)  # As in a turn: the broker may start threads.
+        try:
+            self._server._work_all()
+        finally:
+            asyncio._set_running_loop(outer)
 
     def connect(self) -> Line:
         line = Line(self)
@@ -340,6 +364,7 @@ class Stage:
             listening.close()
         self.loop.settle()
         self.loop.close()
+        self._disk_of_life.is_over = True
 
     def _on_fatal(self, reason: str) -> None:
         if self._is_dead:

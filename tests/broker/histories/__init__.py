@@ -1,0 +1,1 @@
+"""Random histories of a whole broker; see `world.py`."""
