@@ -151,7 +151,12 @@ class Node:
             on_fatal,
         )
         self.scrub = Scrub(
-            self.runtime, self.partitions, self.background, self.groups, self.transactions
+            self.runtime,
+            self.partitions,
+            self.background,
+            self.controller,
+            self.groups,
+            self.transactions,
         )
 
         # -- requests

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import re
 import threading
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import CorruptError
 from fencepost.base.system import SystemDisk
 from fencepost.broker.storage.scrub import START_DELAY_MS, SegmentRead
 from fencepost.log.segment.open_segments import OpenSegments
@@ -28,7 +31,14 @@ from tests.broker.storage.test_damaged_coordinators import (
     places,
     segments,
 )
-from tests.broker.storage.test_damaged_directory import SMALL_SEGMENTS, flip, read_around, written
+from tests.broker.storage.test_damaged_directory import (
+    METADATA,
+    SMALL_SEGMENTS,
+    content,
+    flip,
+    read_around,
+    written,
+)
 from tests.transactions.wire import NONE
 
 SEGMENT = f"{FOLDER}/t-0/{0:020d}.log"
@@ -197,6 +207,59 @@ def test_a_coordinator_saves_its_state_when_its_log_is_found_damaged(
     assert zombie.add_one("t") == ErrorCode.PRODUCER_FENCED
     assert initialise(again, "a") == NONE
     again.stop()
+
+
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("place", [3, 9, 70])
+def test_a_metadata_log_that_rots_under_its_broker_is_replaced_by_a_checkpoint(
+    durability: str, ending: str, place: int, complaints: Complaints
+) -> None:
+    stage = written(durability, records=3)
+    stage.stop()
+    again = stage.again()
+    flip(again, METADATA, place)  # After the load, before the scrub.
+    again.advance(START_DELAY_MS + 10_000)
+    assert about(complaints(), "a checkpoint replaces the damaged log, and nothing is lost")
+    create_topic(again, "later")
+    getattr(again, ending)()
+    again = again.again()
+    for name in ("t", "later"):
+        assert produce(again, name, batch_of(b"next")).error_code == NONE
+    assert fetch(again, "t").high_watermark == 4
+    again.stop()
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_a_crash_while_a_checkpoint_replaces_a_damaged_metadata_log_changes_nothing_or_all(
+    durability: str,
+) -> None:
+    outcomes = []
+    for call in itertools.count(1):
+        stage = written(durability, records=3)
+        stage.advance(START_DELAY_MS + 10_000)
+        flip(stage, METADATA, 70)
+        stage.loop.call_soon(stage.node.scrub._begin)
+        dies_at = stage.disk.calls + call
+        stage.disk.lose_power_at(call)
+        with contextlib.suppress(Exception):  # The process is dead: how it fails means nothing.
+            stage.advance(10_000)
+        is_over = stage.disk.calls < dies_at
+        stage.kill()
+        before = content(stage)
+        try:
+            again = stage.again()
+        except CorruptError:
+            assert content(stage) == before
+            outcomes.append("refused")
+        else:
+            assert fetch(again, "t").high_watermark == 3
+            again.stop()
+            outcomes.append("served")
+        if is_over:
+            break
+    assert outcomes == sorted(outcomes), "once the checkpoint is there, every start is served"
+    assert set(outcomes) == {"refused", "served"}
 
 
 def test_groups_with_a_damaged_log_are_served_from_memory_with_a_warning(

@@ -59,7 +59,8 @@ class ShellNode:
         self.disk = disk or UnsyncedDisk()
         self.fsync = fsync
         self.now_ms = 1_000_000
-        self.clock = SimpleNamespace(now_ms=lambda: self.now_ms)
+        self.clock_is_off_by_ms = 0
+        self.clock = SimpleNamespace(now_ms=lambda: self.now_ms + self.clock_is_off_by_ms)
         self.config = SimpleNamespace(
             transaction_max_timeout_ms=900_000,
             transaction_recovery_ongoing=recovery,
@@ -190,6 +191,9 @@ class ShellNode:
         """Syncs until nothing waits for durability."""
         while self.waiting:
             self.sync()
+
+    def steady_ms(self) -> int:
+        return self.now_ms
 
     def pass_time(self, milliseconds: int) -> None:
         """Moves the clock; timers fire in order."""

@@ -123,6 +123,22 @@ def test_case_60_an_implicit_add_does_not_wait_forever() -> None:
     assert answers == [[CONCURRENT]]
 
 
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_set_neither_prolongs_nor_ends_the_wait_of_a_first_write(
+    jump_ms: int,
+) -> None:
+    node = initialised()
+    node.verify(0, add=True)
+    node.fail_appends(TopicPartition("t", 0), times=1_000)
+    node.end(9_000, 0, version=2)
+    answers = node.verify(0, epoch=1, add=True)
+    node.pass_time(IMPLICIT_ADD_WAIT_MS - 1)
+    node.clock_is_off_by_ms = jump_ms
+    assert answers == []
+    node.pass_time(1)
+    assert answers == [[CONCURRENT]]
+
+
 def test_a_wrong_producer_id_or_epoch_is_refused_immediately() -> None:
     node = initialised()
     mapping = ErrorCode.INVALID_PRODUCER_ID_MAPPING

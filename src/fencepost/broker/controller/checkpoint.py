@@ -118,6 +118,10 @@ class MetadataCheckpoints:
         names = self._disk.list_dir(self._folder)
         return max(name for name in names if checkpoint_offset(name) == offset)
 
+    def make_due(self) -> None:
+        """Makes the next change write a checkpoint."""
+        self._due_at = 0
+
     def prepare_if_due(
         self, state: MetadataState, partition: Partition, now_ms: int
     ) -> Checkpoint | None:

@@ -225,6 +225,10 @@ class Controller:
         """Continues in the next turn, unless the controller has stopped by then."""
         self._runtime.call_later(0, lambda: None if self._stopped else callback())
 
+    def on_damage(self) -> None:
+        """The metadata log was found damaged while the state is whole: a checkpoint replaces it."""
+        self._log.replace_by_checkpoint()
+
     # -- topics -----------------------------------------------------------------------------------
 
     def create(

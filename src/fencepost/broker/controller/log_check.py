@@ -51,14 +51,17 @@ class MetadataLogCheck:
         if not bases:
             return self._absent()
         found: list[str] = []
+        newest = self._newest_checkpoint(names, found)
         end_offset = bases[0]
         for base, following in zip(bases, [*bases[1:], None], strict=True):
             if base != end_offset and self._may_be_lost(end_offset):
                 break  # Recovery ends the log here.
             if base != end_offset:
                 found.append(f"records {end_offset} to {base - 1} are missing")
-            end_offset = self._read_segment(base, following, found)
-        newest = self._newest_checkpoint(names, found)
+            if following is not None and following <= newest:
+                end_offset = following  # The checkpoint replaces it; it was not deleted yet.
+            else:
+                end_offset = self._read_segment(base, following, found)
         if newest < bases[0]:
             found.append(
                 f"records {newest} to {bases[0] - 1} are missing: neither the log nor a "

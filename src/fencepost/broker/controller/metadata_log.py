@@ -93,6 +93,11 @@ class MetadataLog:
         self._shorten()
         return decision, effects
 
+    def replace_by_checkpoint(self) -> None:
+        """Replaces the log by a checkpoint now, however short it is."""
+        self._checkpoints.make_due()
+        self._shorten()
+
     def _shorten(self) -> None:
         """Replaces a long history by a checkpoint, in a thread."""
         checkpoint = self._checkpoints.prepare_if_due(

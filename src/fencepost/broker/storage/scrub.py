@@ -15,7 +15,8 @@ read.
 - The segment notes its damage, logs it once, and answers its readers with CORRUPT_MESSAGE
   (`Segment.note_damage`). A file that cannot be read is logged, and the pass continues.
 - A running transaction coordinator holds in memory what the damaged records said. It saves its
-  state at once (`CheckpointKeeper.save_durably`), so that the next start does not need them.
+  state at once (`CheckpointKeeper.save_durably`), so that the next start does not need them. The
+  controller does the same for the metadata log, without which the next start would be refused.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from fencepost.base.ids import (
+    CLUSTER_METADATA_TOPIC,
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from fencepost.log.names import LOG
 from fencepost.log.segment.survey import examine
 
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fencepost.base.seams import Disk, File
+    from fencepost.broker.controller.controller import Controller
     from fencepost.broker.groups.coordinator import GroupCoordinator
     from fencepost.broker.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime, TimerHandle
@@ -126,6 +132,7 @@ class Scrub:
         runtime: Runtime,
         partitions: LocalPartitions,
         background: Background,
+        controller: Controller,
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
         pause: Callable[[float], None] = time.sleep,
@@ -133,6 +140,7 @@ class Scrub:
         self._runtime = runtime
         self._partitions = partitions
         self._background = background
+        self._controller = controller
         self._groups = groups
         self._transactions = transactions
         self.pause = pause
@@ -230,7 +238,13 @@ class Scrub:
 
     def _notify_coordinator(self, partition: Partition) -> None:
         topic, index = partition.name
-        if topic == TRANSACTION_STATE_TOPIC:
+        if topic == CLUSTER_METADATA_TOPIC:
+            log.error(
+                "%s: a checkpoint replaces the damaged log, and nothing is lost. Check the disk",
+                partition.name,
+            )
+            self._controller.on_damage()
+        elif topic == TRANSACTION_STATE_TOPIC:
             self._transactions.on_damage(partition)
         elif topic == CONSUMER_OFFSETS_TOPIC and self._groups.is_loaded(index):
             log.error(

@@ -431,8 +431,9 @@ class TransactionCoordinator:
             self._write(coordinator, decision, now_ms, done)
             return
         assert decision.reply is not None
+        steady_ms = self._runtime.steady_ms()
         if deadline_ms is None:
-            deadline_ms = now_ms + IMPLICIT_ADD_WAIT_MS
+            deadline_ms = steady_ms + IMPLICIT_ADD_WAIT_MS
         again = partial(self._add_implicitly, event, deadline_ms, done)
         error = decision.reply.error
         if event.transactional_id not in coordinator.pending:
@@ -440,8 +441,8 @@ class TransactionCoordinator:
         elif error is NONE:
             # Already added, by a record that is not durable yet.
             coordinator.when_settled(event.transactional_id, again)
-        elif error is ErrorCode.CONCURRENT_TRANSACTIONS and now_ms < deadline_ms:
-            left_ms = deadline_ms - now_ms
+        elif error is ErrorCode.CONCURRENT_TRANSACTIONS and steady_ms < deadline_ms:
+            left_ms = deadline_ms - steady_ms
             coordinator.when_settled(event.transactional_id, again, timeout_ms=left_ms)
         else:
             done(decision.reply)
