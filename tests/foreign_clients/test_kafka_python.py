@@ -43,6 +43,8 @@ def test_a_group_consumes_records_of_every_codec(
         auto_offset_reset="earliest",
     )
     try:
+        # Without the topic's metadata the client would assign itself nothing, and not join again.
+        assert consumer.partitions_for_topic(topic) == {0}
         assert take(consumer, 50) == values
         consumer.commit()
         assert consumer.committed(TopicPartition(topic, 0)) == 50
