@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fencepost.spark.connection import cluster_of
@@ -168,12 +168,18 @@ def write_collected(
 
 @contextmanager
 def _in_flight(attached: AttachedRecord | None) -> Iterator[None]:
-    """Keeps the first requests of the attached record in flight during the block."""
+    """Keeps the first requests of the attached record in flight during the block.
+
+    If the block fails, that is the failure to report, whatever becomes of the requests.
+    """
     if attached is None:
         yield
         return
-    attached.begin()
     try:
+        attached.begin()
         yield
-    finally:
-        attached.settle()
+    except BaseException:
+        with suppress(Exception):
+            attached.settle()
+        raise
+    attached.settle()

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -110,18 +111,21 @@ class EntryWriter:
         self._is_committed = True
 
     def settle(self) -> None:
-        """Waits until the offsets are in the transaction."""
+        """Waits until the offsets are in the transaction. Finishes both requests in any case."""
         asked, commit = self._asked, self._commit
         self._asked = self._commit = None
         try:
             if commit is not None:
                 commit.finish()
-        except UnknownTopicOrPartition:
-            self._store.checks_ids_first = True
-            raise
-        finally:
+        except BaseException as problem:
+            if isinstance(problem, UnknownTopicOrPartition):
+                self._store.checks_ids_first = True
             if asked is not None:
-                self._ids = self._store.finish_ids(asked)
+                with suppress(Exception):  # The commit's failure decides what happens next.
+                    self._store.finish_ids(asked)
+            raise
+        if asked is not None:
+            self._ids = self._store.finish_ids(asked)
         if self._is_committed and commit is not None and (replaced := self._replaced()):
             self._store.checks_ids_first = True
             raise SourceReplaced(replaced)
