@@ -1,4 +1,4 @@
-"""Rows that the driver writes itself, and the requests of the ledger that are in flight meanwhile."""
+"""The collected route: failures of the rows and of the ledger requests in flight beside them."""
 
 from __future__ import annotations
 
