@@ -3,7 +3,9 @@
 At the top of the room is what every request passes:
 
     process.py           a broker as a process: settings, lock, signals, loop
-    node.py              the composition root: one broker, built from its parts
+    node.py              the single broker: a broker and its controller in one process
+    core.py              a broker without its controller: the services, and the server
+    partition_host.py    the data directory and the open partitions of a process
     runtime.py           clock, disk, timers and durability, as the services get them
     server.py            the listener, and the order in which connections are served
     connection.py        one connection: frames in, replies out, in order

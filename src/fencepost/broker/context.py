@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fencepost.broker.local_partitions import LocalPartitions
     from fencepost.broker.memory import MemoryBudget
     from fencepost.broker.metadata.follower import MetadataFollower
-    from fencepost.broker.metadata.internal_topics import InternalTopics
+    from fencepost.broker.metadata.internal_topics import InternalTopics, TopicCreator
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.layout import Layout
@@ -25,10 +25,10 @@ class Services:
     """The services of one broker that handlers call."""
 
     __slots__ = (
+        "_controller",
         "authorizer",
         "batch_opener",
         "config",
-        "controller",
         "follower",
         "groups",
         "housekeeping",
@@ -39,6 +39,7 @@ class Services:
         "partitions",
         "replies",
         "runtime",
+        "topic_creator",
         "transactions",
     )
 
@@ -53,7 +54,8 @@ class Services:
         replies: MemoryBudget,
         layout: Layout,
         follower: MetadataFollower,
-        controller: Controller,
+        controller: Controller | None,
+        topic_creator: TopicCreator,
         internal_topics: InternalTopics,
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
@@ -69,12 +71,19 @@ class Services:
         self.layout = layout
         self.follower = follower
         self.metadata = follower.state
-        self.controller = controller
+        self._controller = controller
+        self.topic_creator = topic_creator
         self.internal_topics = internal_topics
         self.groups = groups
         self.transactions = transactions
         self.markers = markers
         self.housekeeping = housekeeping
+
+    @property
+    def controller(self) -> Controller:
+        """The controller of the cluster, for requests that only its process serves."""
+        assert self._controller is not None, "the request should have been forwarded"
+        return self._controller
 
 
 class Context:

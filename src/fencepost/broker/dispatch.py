@@ -15,13 +15,14 @@ import importlib
 import logging
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import WireError
 from fencepost.broker.context import Context, Services
 from fencepost.broker.faults import Fault, Faults
-from fencepost.broker.handlers import HANDLERS, max_served_version
+from fencepost.broker.handlers import CONTROLLER_APIS, HANDLERS, max_served_version
 from fencepost.broker.handlers.api_versions import unsupported_version_reply
 from fencepost.broker.waiting import NoReply, Parked
 from fencepost.wire.apis import API, ApiKey
@@ -38,6 +39,9 @@ _SMALLEST_HEADER_BYTES: Final = 8
 """The key, version and correlation id, with which every request begins."""
 
 Handler = Callable[[Any, Context], object]
+
+Forward = Callable[[ApiKey, Any, Context], Parked]
+"""Sends a request to the controller of the cluster; the parked reply is the controller's."""
 
 
 class Route:
@@ -60,11 +64,13 @@ class Dispatcher:
         faults: Faults,
         trace: Trace | None,
         on_fatal: Callable[[str], None],
+        forward: Forward | None = None,
     ) -> None:
         self._services = services
         self._faults = faults
         self._trace = trace
         self._on_fatal = on_fatal
+        self._forward = forward
         self._routes: dict[tuple[int, int], Route] = {}
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
@@ -120,8 +126,11 @@ class Dispatcher:
             raise WireError(
                 f"{api.name} is supported in versions {api.min_version} to {newest}, not {version}"
             )
-        module = importlib.import_module(f"fencepost.broker.handlers.{module_name}")
-        route = Route(api.key, version, module.handle)
+        if self._forward is not None and api.key in CONTROLLER_APIS:
+            handle: Handler = partial(self._forward, api.key)
+        else:
+            handle = importlib.import_module(f"fencepost.broker.handlers.{module_name}").handle
+        route = Route(api.key, version, handle)
         self._routes[key, version] = route
         return route
 

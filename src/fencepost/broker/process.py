@@ -19,7 +19,8 @@ from typing import Any, Final
 from fencepost.base.failures import ConfigError
 from fencepost.base.mapping import Mapping
 from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness
-from fencepost.broker.node import Node, cannot_listen
+from fencepost.broker.core import cannot_listen
+from fencepost.broker.node import Node
 from fencepost.broker.settings.config import BrokerConfig, load_config
 from fencepost.broker.settings.listener import is_loopback
 from fencepost.broker.storage.descriptors import open_file_limit, raise_open_file_limit, share_out

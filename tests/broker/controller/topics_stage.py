@@ -276,6 +276,7 @@ class StubNode:
             layout=self.layout,
             follower=self.follower,
             controller=self.controller,
+            topic_creator=self.controller,
             internal_topics=self.internal_topics,
             groups=self.groups,
             transactions=self.transactions,

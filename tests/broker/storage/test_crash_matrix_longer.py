@@ -184,7 +184,7 @@ def test_a_start_with_one_failing_disk_call_succeeds_or_can_be_repeated(
                 again = dead.again()
             if again.fatal:
                 again = again.kill().again()
-            elif again.node._effects.has_offline:  # Until the next start.
+            elif again.node.effects.has_offline:  # Until the next start.
                 again.stop()
                 again = again.again()
             clients.move_to(again)

@@ -60,6 +60,19 @@ HANDLERS: Final[dict[ApiKey, str]] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
 }
 
+CONTROLLER_APIS: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.DESCRIBE_QUORUM,
+    }
+)
+"""Requests that only the controller serves. A broker of a cluster forwards them."""
+
 _LAST_LIST_TRANSACTIONS_WITHOUT_PATTERNS: Final = 1
 
 

@@ -5,35 +5,43 @@ A broker that needs one asks the controller for it, as a client would. In Kafka 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import INTERNAL_TOPICS
-from fencepost.broker.controller.new_topics import NewTopic
 
 if TYPE_CHECKING:
-    from fencepost.broker.controller.controller import Controller, Outcome
+    from collections.abc import Callable, Sequence
+
+    from fencepost.broker.controller.controller import Outcome, Outcomes
     from fencepost.coordinator.metadata.state import MetadataState
+
+
+class TopicCreator(Protocol):
+    """Asks the controller for topics with default settings."""
+
+    def auto_create(self, names: Sequence[str], done: Callable[[Outcomes], None]) -> None:
+        """Creates topics that do not exist; calls `done` when they are open, or refused."""
 
 
 class InternalTopics:
     """Creates the internal topics."""
 
-    def __init__(self, metadata: MetadataState, controller: Controller) -> None:
+    def __init__(self, metadata: MetadataState, creator: TopicCreator) -> None:
         self._metadata = metadata
-        self._controller = controller
+        self._creator = creator
 
     def ensure(self, name: str) -> None:
         """Creates an internal topic if it does not exist.
 
-        Raises StorageError if that fails. Its partitions are open when its records are durable; in
-        `os` mode that is now.
+        Raises StorageError if that fails at once. Its partitions are open when its records are
+        durable and the brokers have applied them; in a single broker in `os` mode that is now.
         """
         assert name in INTERNAL_TOPICS, f"{name} is not internal"
         if name in self._metadata.topics:
             return
         outcomes: list[Outcome] = []
-        self._controller.create([NewTopic(name)], outcomes.extend, validate_only=False)
+        self._creator.auto_create([name], outcomes.extend)
         if outcomes and outcomes[0].error is not ErrorCode.NONE:
             raise StorageError(f"cannot create {name}: {outcomes[0].message}")

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fencepost.base.seams import Disk, File
-    from fencepost.broker.controller.controller import Controller
     from fencepost.broker.groups.coordinator import GroupCoordinator
     from fencepost.broker.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime, TimerHandle
@@ -132,7 +131,7 @@ class Scrub:
         runtime: Runtime,
         partitions: LocalPartitions,
         background: Background,
-        controller: Controller,
+        on_metadata_damage: Callable[[], None],
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
         pause: Callable[[float], None] = time.sleep,
@@ -140,7 +139,7 @@ class Scrub:
         self._runtime = runtime
         self._partitions = partitions
         self._background = background
-        self._controller = controller
+        self._on_metadata_damage = on_metadata_damage
         self._groups = groups
         self._transactions = transactions
         self.pause = pause
@@ -243,7 +242,7 @@ class Scrub:
                 "%s: a checkpoint replaces the damaged log, and nothing is lost. Check the disk",
                 partition.name,
             )
-            self._controller.on_damage()
+            self._on_metadata_damage()
         elif topic == TRANSACTION_STATE_TOPIC:
             self._transactions.on_damage(partition)
         elif topic == CONSUMER_OFFSETS_TOPIC and self._groups.is_loaded(index):

@@ -1,0 +1,210 @@
+"""A broker without its controller: the services behind the requests, and the server in front.
+
+The single broker (`node.py`) has its controller in the same process. A broker of a cluster
+(`cluster/broker.py`) reaches it over a link. Both are built on this class, which knows the
+controller by two small interfaces: it creates topics, and it reserves producer ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from fencepost.base.failures import ConfigError
+from fencepost.broker.authorization import AllowAll
+from fencepost.broker.batch_opener import Opener
+from fencepost.broker.context import Services
+from fencepost.broker.coordinators import Coordinators
+from fencepost.broker.dispatch import Dispatcher
+from fencepost.broker.faults import Faults
+from fencepost.broker.groups.coordinator import GroupCoordinator
+from fencepost.broker.housekeeping import Housekeeping
+from fencepost.broker.memory import MemoryBudget
+from fencepost.broker.metadata.effects import MetadataEffects
+from fencepost.broker.metadata.internal_topics import InternalTopics
+from fencepost.broker.server import Server
+from fencepost.broker.storage.scrub import Scrub
+from fencepost.broker.transactions.coordinator import TransactionCoordinator
+from fencepost.broker.transactions.markers import MarkerWriter
+from fencepost.broker.transactions.producer_ids import ProducerIds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fencepost.base.seams import Randomness
+    from fencepost.broker.authorization import Authorizer
+    from fencepost.broker.controller.controller import Controller
+    from fencepost.broker.dispatch import Forward
+    from fencepost.broker.metadata.follower import MetadataFollower
+    from fencepost.broker.metadata.internal_topics import TopicCreator
+    from fencepost.broker.partition_host import PartitionHost
+    from fencepost.broker.settings.config import BrokerConfig
+    from fencepost.broker.trace import Trace
+    from fencepost.broker.transactions.producer_ids import Reserve
+
+
+class BrokerCore:
+    """The services and the server of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        host: PartitionHost,
+        follower: MetadataFollower,
+        *,
+        randomness: Randomness,
+        on_fatal: Callable[[str], None],
+        controller: Controller | None,
+        topic_creator: TopicCreator,
+        reserve_block: Reserve,
+        on_metadata_damage: Callable[[], None],
+        forward: Forward | None = None,
+        authorizer: Authorizer | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        self.config = config
+        self.fatal = on_fatal
+        self.trace = trace
+        self.faults = Faults()
+        self.host = host
+        self.partitions = host.partitions
+        self.runtime = host.runtime
+        self.layout = host.layout
+        self.background = host.background
+        self.flusher = host.flusher
+        self.follower = follower
+        self.metadata = follower.state
+        self._server: Server | None = None
+
+        # -- the coordinators
+        self.groups = GroupCoordinator(self.runtime, config, randomness, self.metadata)
+        self.markers = MarkerWriter(self.runtime, self.partitions, self.metadata, self.groups)
+        self.transactions = TransactionCoordinator(
+            self.runtime, config, self.metadata, ProducerIds(reserve_block), self.markers
+        )
+        self.coordinators = Coordinators(
+            self.metadata, self.partitions, self.groups, self.transactions
+        )
+        self.effects = MetadataEffects(
+            self.runtime,
+            config,
+            follower,
+            host.store,
+            self.partitions,
+            self.groups,
+            self.coordinators,
+            on_fatal,
+        )
+        follower.attach(self.effects)
+
+        # -- periodic work
+        self.housekeeping = Housekeeping(
+            self.runtime,
+            config,
+            self.partitions,
+            self.background,
+            self.flusher,
+            self.groups,
+            self.transactions,
+            on_fatal,
+        )
+        self.scrub = Scrub(
+            self.runtime,
+            self.partitions,
+            self.background,
+            on_metadata_damage,
+            self.groups,
+            self.transactions,
+        )
+
+        # -- requests
+        self.replies = MemoryBudget(config.queued_max_response_bytes)
+        self.requests = MemoryBudget(config.queued_max_request_bytes)
+        self._batch_opener = Opener(on_fatal)
+        self.services = Services(
+            runtime=self.runtime,
+            config=config,
+            authorizer=authorizer or AllowAll(),
+            partitions=self.partitions,
+            batch_opener=self._batch_opener,
+            replies=self.replies,
+            layout=self.layout,
+            follower=follower,
+            controller=controller,
+            topic_creator=topic_creator,
+            internal_topics=InternalTopics(self.metadata, topic_creator),
+            groups=self.groups,
+            transactions=self.transactions,
+            markers=self.markers,
+            housekeeping=self.housekeeping,
+        )
+        self.dispatcher = Dispatcher(self.services, self.faults, trace, on_fatal, forward)
+
+    # -- start and stop ---------------------------------------------------------------------------
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Sets the loop of everything that needs one."""
+        self.host.attach(loop)
+        self._batch_opener.attach(loop)
+
+    async def listen(self, host: str, port: int) -> int:
+        """Opens the port for clients and returns it; requests are served from now on."""
+        config = self.config
+        self._server = Server(
+            asyncio.get_running_loop(),
+            self.dispatcher,
+            replies=self.replies,
+            requests=self.requests,
+            max_request_bytes=config.socket_request_max_bytes,
+            max_connections=self.host.descriptors.connections,
+            max_idle_ms=config.connections_max_idle_ms,
+        )
+        try:
+            return await self._server.listen(host, port)
+        except OSError as problem:
+            raise cannot_listen(host, port, problem) from problem
+
+    def start_periodic_work(self) -> None:
+        """Starts everything that the clock drives."""
+        self.housekeeping.start()
+        self.scrub.start()
+        self.flusher.save_soon()
+
+    def descriptors(self) -> list[int]:
+        """The descriptors of all sockets."""
+        return [] if self._server is None else self._server.descriptors()
+
+    async def close_services(self) -> None:
+        """Ends periodic work, connections and coordinators; the partitions stay open."""
+        self.housekeeping.stop()
+        self.scrub.stop()
+        self.flusher.stop()
+        self.effects.stop()
+        if self._server is not None:
+            await self._server.close()
+        self._batch_opener.close()
+        await self.host.settle()
+        self.groups.close()
+        self.transactions.close()
+
+    def close_trace(self) -> None:
+        """Closes the trace."""
+        if self.trace is not None:
+            self.trace.close()
+
+
+def cannot_listen(host: str, port: int, problem: OSError) -> ConfigError:
+    """The error for an address that cannot be listened on."""
+    # The loop's own message repeats the address; an unknown host name has no positive errno.
+    number = problem.errno or 0
+    reason = os.strerror(number) if number > 0 else problem.strerror
+    return ConfigError(
+        f"{address_of(host, port)} cannot be listened on: {reason}. "
+        "Choose another address with --listen; port 0 picks a free port."
+    )
+
+
+def address_of(host: str, port: int) -> str:
+    """A host and a port as one text."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

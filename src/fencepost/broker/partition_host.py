@@ -1,0 +1,67 @@
+"""The disk side of a process: its data directory, the partitions open in it, and their syncs.
+
+Every process that opens a log has one: a broker, and the controller of a cluster, whose only
+partition is the metadata log. Clock and disk are arguments.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.broker.local_partitions import LocalPartitions
+from fencepost.broker.runtime import Runtime
+from fencepost.broker.storage.background import Background, Flusher
+from fencepost.broker.storage.descriptors import UNLIMITED, Descriptors, PatientDisk, share_out
+from fencepost.broker.storage.layout import Layout
+from fencepost.broker.storage.partition_store import PartitionStore
+from fencepost.broker.storage.removal import Removal
+from fencepost.log.segment.open_segments import OpenSegments
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from fencepost.base.seams import Clock, Disk
+    from fencepost.broker.settings.config import BrokerConfig
+
+
+class PartitionHost:
+    """The directory and the open partitions of one process."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        disk: Disk,
+        on_fatal: Callable[[str], None],
+        descriptors: Descriptors | None = None,
+    ) -> None:
+        self.descriptors = descriptors or share_out(UNLIMITED, config.max_connections)
+        open_segments = OpenSegments(self.descriptors.sealed, self.descriptors.growing)
+        self.disk = PatientDisk(disk, open_segments.make_room)
+        self.partitions = LocalPartitions(fsync=config.durability == "fsync", on_fatal=on_fatal)
+        self.runtime = Runtime(clock, self.disk, self.partitions)
+        self.layout = Layout(self.disk, config.data)
+        self.background = Background(on_fatal)
+        self.flusher = Flusher(self.runtime, self.partitions, self.layout, self.background)
+        self.removal = Removal(self.disk)
+        self.store = PartitionStore(
+            self.runtime,
+            self.layout,
+            self.partitions,
+            open_segments,
+            self.flusher,
+            self.removal,
+        )
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Sets the loop that runs timers and syncs."""
+        self.runtime.attach(loop)
+        self.partitions.attach(loop)
+
+    async def settle(self) -> None:
+        """Waits until nothing touches the disk any more, so that the logs can be closed."""
+        await self.partitions.settle()
+        await self.removal.stop()
+        await self.background.settle()
