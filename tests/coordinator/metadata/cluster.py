@@ -26,6 +26,7 @@ from fencepost.coordinator.metadata.events import (
     Election,
     ElectLeaders,
     RegisterBroker,
+    Resize,
 )
 from fencepost.coordinator.metadata.leadership import (
     decide_alter_reassignments,
@@ -38,6 +39,7 @@ from fencepost.coordinator.metadata.registry import (
     decide_register_broker,
     decide_unfence_brokers,
 )
+from fencepost.coordinator.metadata.resizing import decide_resize
 from fencepost.coordinator.metadata.snapshot import frozen
 from fencepost.coordinator.metadata.state import Endpoint, MetadataState
 from fencepost.records.entry import Entry
@@ -111,6 +113,11 @@ class Cluster:
     def shut_down(self, node_id: int) -> Decision:
         """A broker is about to stop."""
         return self.take(decide_controlled_shutdown(self.state, node_id))
+
+    def resize(self, *node_ids: int, **internal_factors: int) -> Decision:
+        """The next start runs these brokers."""
+        event = Resize(node_ids, len(self.log), bytes([9]) * 16, internal_factors)
+        return self.take(decide_resize(self.state, event))
 
     # -- topics
 

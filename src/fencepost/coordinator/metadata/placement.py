@@ -52,7 +52,7 @@ def place(
     # The stripes repeat, so they are made once.
     period = len(live) * max(1, len(live) - 1) * max(1, len(fenced))
     stripes = [
-        _stripe(live, fenced, index)[:replication_factor] for index in range(min(count, period))
+        stripe(live, fenced, index)[:replication_factor] for index in range(min(count, period))
     ]
     return [stripes[index % period] for index in range(count)]
 
@@ -61,7 +61,7 @@ def _fenced_nodes(state: MetadataState) -> list[int]:
     return sorted(node for node, broker in state.brokers.items() if broker.fenced)
 
 
-def _stripe(live: Sequence[int], fenced: Sequence[int], index: int) -> tuple[int, ...]:
+def stripe(live: Sequence[int], fenced: Sequence[int], index: int) -> tuple[int, ...]:
     """All brokers in the order in which the partition of this index takes them."""
     rounds, first = divmod(index, len(live))
     others = (*live[first + 1 :], *live[:first])
