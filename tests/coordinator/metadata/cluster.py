@@ -29,6 +29,7 @@ from fencepost.coordinator.metadata.events import (
     Resize,
 )
 from fencepost.coordinator.metadata.leadership import (
+    all_partitions,
     decide_alter_reassignments,
     decide_elect_leaders,
     decide_rebalance,
@@ -150,7 +151,10 @@ class Cluster:
         partitions: Sequence[TopicPartition] | None = None,
         election: Election = Election.PREFERRED,
     ) -> list[PartitionOutcome]:
-        decision, outcomes = decide_elect_leaders(self.state, ElectLeaders(election, partitions))
+        """None elects the leaders of all partitions that need it."""
+        names = list(all_partitions(self.state)) if partitions is None else partitions
+        event = ElectLeaders(election, names, only_needed=partitions is None)
+        decision, outcomes = decide_elect_leaders(self.state, event)
         self.take(decision)
         return outcomes
 

@@ -102,8 +102,9 @@ class ElectLeaders(NamedTuple):
     """Elect the leaders of partitions."""
 
     election: Election
-    partitions: Sequence[TopicPartition] | None
-    """None for all partitions; those that need no election have no outcome then."""
+    partitions: Sequence[TopicPartition]
+    only_needed: bool = False
+    """Whether partitions that need no election have no outcome, as in an election of all."""
 
 
 class AlterPartitionReassignments(NamedTuple):

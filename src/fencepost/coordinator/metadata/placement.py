@@ -44,8 +44,8 @@ def place(
     if replication_factor > len(live) + len(fenced):
         return refuse(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The replication factor, {replication_factor}, is larger than the number of brokers, "
-            f"{len(live) + len(fenced)}.",
+            f"The target replication factor of {replication_factor} cannot be reached because only "
+            f"{len(live) + len(fenced)} broker(s) are registered.",
         )
     if not live:
         return refuse(ErrorCode.INVALID_REPLICATION_FACTOR, "No broker is available.")
