@@ -108,7 +108,7 @@ def test_a_broker_opens_a_partition_when_it_becomes_its_leader() -> None:
 
 def test_a_broker_loads_the_groups_of_the_partitions_that_it_takes_over() -> None:
     node = beside_another_broker()
-    node.create(CONSUMER_OFFSETS_TOPIC)
+    node.create(NewTopic(CONSUMER_OFFSETS_TOPIC, replication_factor=2))
     before = len(node.groups.loaded)
     assert 0 < before < 50
     effects = node.follower.apply(decide_fence_brokers(node.metadata, frozenset({2})).records)

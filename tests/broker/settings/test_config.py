@@ -231,6 +231,42 @@ def test_a_file_for_three_brokers_starts_one_broker_with_one_warning() -> None:
     assert BrokerConfig(dict.fromkeys(MADE_FOR_THREE_BROKERS, "1")).warnings == []
 
 
+@pytest.mark.parametrize(
+    ("broker_count", "factor", "least"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (5, 3, 2)]
+)
+def test_the_defaults_of_replication_follow_the_number_of_brokers(
+    broker_count: int, factor: int, least: int
+) -> None:
+    config = BrokerConfig(broker_count=broker_count)
+    assert config.default_replication_factor == factor
+    assert config.offsets_topic_replication_factor == factor
+    assert config.transaction_state_log_replication_factor == factor
+    assert config.transaction_state_log_min_isr == least
+    assert config.min_insync_replicas == 1
+    assert config.synonyms("default.replication.factor") == [
+        Synonym("default.replication.factor", str(factor), Source.DEFAULT)
+    ]
+
+
+def test_a_given_replication_factor_wins_over_the_default_of_a_cluster() -> None:
+    config = BrokerConfig({"default.replication.factor": "1"}, broker_count=3)
+    assert config.default_replication_factor == 1
+    assert config.synonyms("default.replication.factor") == [
+        Synonym("default.replication.factor", "1", Source.STATIC_BROKER),
+        Synonym("default.replication.factor", "3", Source.DEFAULT),
+    ]
+
+
+def test_only_more_replicas_than_brokers_get_a_warning() -> None:
+    assert BrokerConfig(MADE_FOR_THREE_BROKERS, broker_count=3).warnings == []
+    (warning,) = BrokerConfig(MADE_FOR_THREE_BROKERS, broker_count=2).warnings
+    assert warning == (
+        "a partition of 2 brokers has 2 replicas at most: default.replication.factor=3, "
+        "offsets.topic.replication.factor=3, transaction.state.log.replication.factor=3 "
+        "have the effect of 2"
+    )
+
+
 STOCK_KRAFT_FILE = """
 # The settings of the file that Apache Kafka 4.3 comes with.
 process.roles=broker,controller
@@ -335,13 +371,7 @@ def test_one_of_several_listeners_is_chosen_on_the_command_line(tmp_path: Path) 
 
 
 def test_every_setting_not_marked_as_without_effect_is_used() -> None:
-    one_copy_always_has = {"min.insync.replicas", "transaction.state.log.min.isr"}
-    has_one_effect = {
-        "default.replication.factor",
-        "offsets.topic.replication.factor",
-        "transaction.state.log.replication.factor",
-        "remote.storage.enable",
-    }
+    must_be_off = {"remote.storage.enable"}
     tables = ("broker/settings/tables.py", "broker/settings/config.py", "log/config.py")
     sources = [path for path in SOURCE.rglob("*.py") if not str(path).endswith(tables)]
     read = set(re.findall(r"\.([a-z]\w+)", "".join(path.read_text() for path in sources)))
@@ -355,7 +385,7 @@ def test_every_setting_not_marked_as_without_effect_is_used() -> None:
         and setting.why_no_effect is None
         and setting.name not in behind_topics
     }
-    assert idle == (one_copy_always_has | has_one_effect) - behind_topics
+    assert idle == must_be_off
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

@@ -26,8 +26,10 @@ from fencepost.coordinator.metadata.events import (
     Election,
     ElectLeaders,
     RegisterBroker,
+    Resize,
 )
 from fencepost.coordinator.metadata.leadership import (
+    all_partitions,
     decide_alter_reassignments,
     decide_elect_leaders,
     decide_rebalance,
@@ -38,6 +40,7 @@ from fencepost.coordinator.metadata.registry import (
     decide_register_broker,
     decide_unfence_brokers,
 )
+from fencepost.coordinator.metadata.resizing import decide_resize
 from fencepost.coordinator.metadata.snapshot import frozen
 from fencepost.coordinator.metadata.state import Endpoint, MetadataState
 from fencepost.records.entry import Entry
@@ -112,6 +115,11 @@ class Cluster:
         """A broker is about to stop."""
         return self.take(decide_controlled_shutdown(self.state, node_id))
 
+    def resize(self, *node_ids: int, **internal_factors: int) -> Decision:
+        """The next start runs these brokers."""
+        event = Resize(node_ids, len(self.log), bytes([9]) * 16, internal_factors)
+        return self.take(decide_resize(self.state, event))
+
     # -- topics
 
     def create(
@@ -143,7 +151,10 @@ class Cluster:
         partitions: Sequence[TopicPartition] | None = None,
         election: Election = Election.PREFERRED,
     ) -> list[PartitionOutcome]:
-        decision, outcomes = decide_elect_leaders(self.state, ElectLeaders(election, partitions))
+        """None elects the leaders of all partitions that need it."""
+        names = list(all_partitions(self.state)) if partitions is None else partitions
+        event = ElectLeaders(election, names, only_needed=partitions is None)
+        decision, outcomes = decide_elect_leaders(self.state, event)
         self.take(decision)
         return outcomes
 

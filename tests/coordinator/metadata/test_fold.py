@@ -123,6 +123,22 @@ class MetadataLog(RuleBasedStateMachine):
         known = node_ids & set(self.cluster.state.brokers)
         self.cluster.take(decide_unregister_brokers(self.cluster.state, known))
 
+    @rule(node_ids=st.frozensets(NODES, min_size=1))
+    def resize(self, node_ids: frozenset[int]) -> None:
+        before = self.cluster.partitions()
+        is_same = node_ids == set(self.cluster.state.brokers)
+        self.cluster.resize(*sorted(node_ids), __consumer_offsets=min(3, len(node_ids)))
+        assert self.cluster.state.active_nodes() == set(self.cluster.state.brokers) == node_ids
+        for (topic_id, index), partition in self.cluster.partitions().items():
+            factor = len(before[topic_id, index].replicas)
+            if self.cluster.state.topics_by_id[topic_id].is_internal and not is_same:
+                factor = 3
+            assert len(partition.replicas) == min(factor, len(node_ids))
+        if not is_same:
+            led = [self.cluster.state.leader_counts.get(node, 0) for node in node_ids]
+            assert max(led) - min(led) <= 1
+        assert not self.cluster.resize(*node_ids).records
+
     # -- topics
 
     @rule(

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import (
@@ -17,31 +18,49 @@ from fencepost.base.ids import (
     ZERO_TOPIC_ID,
     TopicPartition,
 )
+from fencepost.broker.controller.answer import TIMED_OUT, Answer
 from fencepost.broker.controller.new_topics import (
     NewTopic,
     decide_new_topic,
+    internal_factors,
+    internal_min_insync,
     refuse_changed_counts,
 )
 from fencepost.broker.storage.identity import draw_id
 from fencepost.broker.turns import run_in_turns
 from fencepost.coordinator.metadata.decide import decide_create_partitions, decide_delete_topic
 from fencepost.coordinator.metadata.events import (
+    AlterPartitionReassignments,
     AlterSettings,
     CreatePartitions,
     Decision,
     DeleteTopic,
+    ElectLeaders,
+    PartitionOutcome,
     RegisterBroker,
+    Resize,
     refuse,
+)
+from fencepost.coordinator.metadata.leadership import (
+    all_partitions,
+    decide_alter_reassignments,
+    decide_elect_leaders,
+    decide_rebalance,
 )
 from fencepost.coordinator.metadata.registry import (
     decide_allocate_block,
     decide_alter_settings,
     decide_bump_leader_epochs,
+    decide_controlled_shutdown,
+    decide_fence_brokers,
     decide_register_broker,
     decide_reserve_ids,
+    decide_unfence_brokers,
+    decide_unregister_brokers,
 )
+from fencepost.coordinator.metadata.resizing import decide_resize
 from fencepost.coordinator.metadata.state import Endpoint
-from fencepost.records.metadata_log import PartitionRecord, encode_record
+from fencepost.records.metadata_log import TOPIC_RESOURCE, PartitionRecord, encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,8 +72,11 @@ if TYPE_CHECKING:
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.layout import Layout
     from fencepost.coordinator.metadata.effects import Effect
+    from fencepost.coordinator.metadata.events import Election
     from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.records.metadata_log import MetadataRecord
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +89,9 @@ DECIDED_AT_ONCE: Final = 1_000
 
 ENCODED_PER_STEP: Final = 250
 """Records that are encoded before the time of a turn is checked again."""
+
+PARTITIONS_PER_STEP: Final = 100
+"""Partitions whose leaders or replicas are decided before the time of a turn is checked again."""
 
 MAX_ATTEMPTS: Final = 5
 """How often a large change is decided again because of other changes. After that it is encoded and
@@ -84,9 +109,11 @@ class Outcome(NamedTuple):
     message: str | None = None
     topic_id: bytes = bytes(16)
     partition_count: int = -1
+    replication_factor: int = -1
 
 
 Outcomes = list[Outcome]
+PartitionOutcomes = list[PartitionOutcome]
 
 
 class _Change(NamedTuple):
@@ -126,9 +153,18 @@ class _Making:
         self.attempts = 0
         """How often the first change was decided without being written."""
 
+    def late(self) -> Outcomes:
+        """The outcomes when the time of the request is over."""
+        undecided = [Outcome(change.name, ErrorCode.NONE) for change in self.left]
+        return _late([*self.outcomes, *undecided])
+
 
 class Controller:
-    """The controller of one cluster."""
+    """The controller of one cluster.
+
+    A single broker has its controller in its own process. The controller of several brokers is a
+    process of its own, and knows which brokers a start runs (`broker_ids`).
+    """
 
     def __init__(
         self,
@@ -138,6 +174,8 @@ class Controller:
         layout: Layout,
         metadata_log: MetadataLog,
         followers: Followers,
+        *,
+        broker_ids: Sequence[int] | None = None,
     ) -> None:
         self._runtime = runtime
         self._config = config
@@ -146,6 +184,7 @@ class Controller:
         self._log: Final = metadata_log
         self._followers: Final = followers
         self._node_id: Final = config.node_id
+        self._broker_ids: Final = (config.node_id,) if broker_ids is None else tuple(broker_ids)
         self._removing: set[str] = set()
         self._after_removal: list[Callable[[], None]] = []
         self._stopped = False
@@ -159,20 +198,38 @@ class Controller:
     def load(self) -> None:
         """Loads the metadata log; nothing may be open or served before.
 
-        Folders that belong to no topic are set aside. After an unclean stop every leader epoch
-        rises, so that clients check whether they have read something that no longer exists.
+        If the last start ran other brokers, the partitions are placed again. Folders that belong to
+        no topic are set aside. After an unclean stop every leader epoch rises, so that clients
+        check whether they have read something that no longer exists.
         """
         self._log.load()
         self._followers.controller_id = self._node_id
         refuse_changed_counts(self._state, self._config)
-        led = [
-            TopicPartition(topic.name, index)
-            for topic, index, _ in self._state.led_by(self._node_id)
-        ]
-        self._layout.set_aside_strays([TopicPartition(CLUSTER_METADATA_TOPIC, 0), *led])
+        self._resize()
+        partitions = list(all_partitions(self._state))
+        self._layout.set_aside_strays([TopicPartition(CLUSTER_METADATA_TOPIC, 0), *partitions])
         if not self._layout.clean:
             # Nothing is open, so there are no effects.
-            self._log.commit_now(decide_bump_leader_epochs(self._state, led))
+            self._log.commit_now(decide_bump_leader_epochs(self._state, partitions))
+
+    def _resize(self) -> None:
+        """Makes the brokers of this start the only ones, before any of them runs."""
+        if not self._state.brokers:
+            return  # A new directory: nothing was placed yet.
+        event = Resize(
+            self._broker_ids,
+            self._log.partition.log_end_offset,
+            bytes(16),
+            internal_factors(self._config),
+        )
+        records = decide_resize(self._state, event).records
+        if self._state.brokers.keys() != set(self._broker_ids):
+            for topic in sorted(INTERNAL_TOPICS & self._state.topics.keys()):
+                least = {"min.insync.replicas": internal_min_insync(self._config, topic)}
+                altered = AlterSettings(TOPIC_RESOURCE, topic, least)
+                records += decide_alter_settings(self._state, altered).records
+        if records:
+            self._log.commit_now(Decision(records))
 
     def raise_epochs_above(self, logged: Sequence[tuple[TopicPartition, int]]) -> None:
         """Raises leader epochs above those in the logs, if a loss of power has removed some.
@@ -197,7 +254,7 @@ class Controller:
         return found.leader_epoch
 
     def register(self, host: str, port: int) -> None:
-        """Registers the address of this node in the metadata."""
+        """Registers the address of a single broker, which is this node."""
         event = RegisterBroker(
             node_id=self._node_id,
             epoch=self._log.partition.log_end_offset,
@@ -221,6 +278,17 @@ class Controller:
             return refuse(ErrorCode.NOT_CONTROLLER, f"The controller is broker {leader}."), ()
         return self._log.take(decision, values)
 
+    def _commit(self, decision: Decision, done: Callable[[ErrorCode], None]) -> None:
+        """Makes a change of brokers or leaders; calls `done` when brokers have carried it out."""
+        taken, effects = self._take(decision)
+        self._log.finish(effects, lambda: done(taken.error))
+
+    def _set_deadline(
+        self, answer: Answer[T], timeout_ms: int | None, late: Callable[[], T]
+    ) -> None:
+        if timeout_ms is not None and len(self._broker_ids) > 1:
+            answer.expire_after(self._runtime, timeout_ms, late)
+
     def _later(self, callback: Callable[[], None]) -> None:
         """Continues in the next turn, unless the controller has stopped by then."""
         self._runtime.call_later(0, lambda: None if self._stopped else callback())
@@ -232,16 +300,19 @@ class Controller:
     # -- topics -----------------------------------------------------------------------------------
 
     def create(
-        self, topics: Sequence[NewTopic], done: Callable[[Outcomes], None], *, validate_only: bool
+        self,
+        topics: Sequence[NewTopic],
+        done: Callable[[Outcomes], None],
+        *,
+        validate_only: bool,
+        timeout_ms: int | None = None,
     ) -> bool:
         """Creates or refuses each topic; calls `done` when all of them are durable and open.
 
         Returns whether everything was decided in this turn of the loop.
         """
         changes = [_Change(topic.name, partial(self._decide_create, topic)) for topic in topics]
-        making = _Making(deque(changes), done, validate_only, waits_for_removal=True)
-        self._make(making)
-        return not making.left
+        return self._start(changes, done, validate_only, timeout_ms, waits_for_removal=True)
 
     def auto_create(self, names: Sequence[str], done: Callable[[Outcomes], None]) -> None:
         """Creates topics that a client asked about, with the broker's defaults."""
@@ -253,6 +324,7 @@ class Controller:
         done: Callable[[Outcomes], None],
         *,
         validate_only: bool,
+        timeout_ms: int | None = None,
     ) -> bool:
         """Adds partitions to each topic, or refuses them; calls `done` when they are open.
 
@@ -262,8 +334,23 @@ class Controller:
             _Change(event.name, partial(decide_create_partitions, self._state, event))
             for event in requests
         ]
-        making = _Making(deque(changes), done, validate_only, waits_for_removal=False)
+        return self._start(changes, done, validate_only, timeout_ms, waits_for_removal=False)
+
+    def _start(
+        self,
+        changes: Iterable[_Change],
+        done: Callable[[Outcomes], None],
+        validate_only: bool,
+        timeout_ms: int | None,
+        *,
+        waits_for_removal: bool,
+    ) -> bool:
+        answer = Answer(done)
+        making = _Making(
+            deque(changes), answer.give, validate_only, waits_for_removal=waits_for_removal
+        )
         self._make(making)
+        self._set_deadline(answer, timeout_ms, making.late)
         return not making.left
 
     def _decide_create(self, wanted: NewTopic) -> Decision:
@@ -322,9 +409,16 @@ class Controller:
             making.effects += effects
         making.outcomes.append(_outcome(making.left.popleft().name, decision))
 
-    def delete(self, names: Sequence[str], done: Callable[[Outcomes], None]) -> None:
+    def delete(
+        self,
+        names: Sequence[str],
+        done: Callable[[Outcomes], None],
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
         """Deletes or refuses each topic; calls `done` when the deletions are durable and done."""
-        outcomes = []
+        answer = Answer(done)
+        outcomes: Outcomes = []
         effects: list[Effect] = []
         deleted: set[str] = set()
         for name in names:
@@ -338,11 +432,12 @@ class Controller:
 
         def removed() -> None:
             self._removing -= deleted
-            done(outcomes)
+            answer.give(outcomes)
             if deleted:
                 self._create_waiting()
 
         self._log.finish(effects, removed)
+        self._set_deadline(answer, timeout_ms, lambda: _late(outcomes))
 
     def _create_waiting(self) -> None:
         """Continues with topics whose names may be free now."""
@@ -376,6 +471,128 @@ class Controller:
         decision, effects = self._take(decide_bump_leader_epochs(self._state, partitions))
         self._log.finish(effects, lambda: done(decision.error))
 
+    def elect_leaders(
+        self,
+        election: Election,
+        partitions: Iterable[TopicPartition] | None,
+        done: Callable[[PartitionOutcomes], None],
+        *,
+        timeout_ms: int | None = None,
+    ) -> bool:
+        """Elects the leaders of partitions, or of all that need it (None); each has its outcome.
+
+        Returns whether everything was decided in this turn of the loop.
+        """
+        only_needed = partitions is None
+        names = list(all_partitions(self._state) if partitions is None else partitions)
+        return self._change_partitions(
+            # A partition that occurs twice is elected once.
+            list(dict.fromkeys(names)),
+            lambda part: decide_elect_leaders(
+                self._state, ElectLeaders(election, part, only_needed=only_needed)
+            ),
+            done,
+            timeout_ms,
+            lists_all=not only_needed,
+        )
+
+    def alter_reassignments(
+        self,
+        event: AlterPartitionReassignments,
+        done: Callable[[PartitionOutcomes], None],
+        *,
+        timeout_ms: int | None = None,
+    ) -> bool:
+        """Gives partitions other replicas; each has its outcome.
+
+        Returns whether everything was decided in this turn of the loop.
+        """
+        return self._change_partitions(
+            list(event.replicas),
+            lambda part: decide_alter_reassignments(
+                self._state, event._replace(replicas={name: event.replicas[name] for name in part})
+            ),
+            done,
+            timeout_ms,
+        )
+
+    def _change_partitions(
+        self,
+        names: Sequence[TopicPartition],
+        decide: Callable[[list[TopicPartition]], tuple[Decision, PartitionOutcomes]],
+        done: Callable[[PartitionOutcomes], None],
+        timeout_ms: int | None,
+        *,
+        lists_all: bool = True,
+    ) -> bool:
+        """Changes some partitions at a time, each time in one batch of the log."""
+        answer = Answer(done)
+        outcomes: PartitionOutcomes = []
+        effects: list[Effect] = []
+
+        def decided() -> None:
+            if not self._stopped:
+                self._log.finish(effects, lambda: answer.give(outcomes))
+
+        steps = self._changing(names, decide, outcomes, effects)
+        is_over = run_in_turns(self._runtime, steps, decided)
+        expected = names if lists_all else ()
+        self._set_deadline(answer, timeout_ms, lambda: _late_partitions(outcomes, expected))
+        return is_over
+
+    def _changing(
+        self,
+        names: Sequence[TopicPartition],
+        decide: Callable[[list[TopicPartition]], tuple[Decision, PartitionOutcomes]],
+        outcomes: PartitionOutcomes,
+        effects: list[Effect],
+    ) -> Iterator[None]:
+        left = iter(names)
+        while part := list(islice(left, PARTITIONS_PER_STEP)):
+            if self._stopped:
+                return
+            decision, found = decide(part)
+            taken, changed = self._take(decision)
+            if taken.error is not ErrorCode.NONE:
+                found = [
+                    each._replace(error=taken.error, message=taken.message)
+                    if each.error is ErrorCode.NONE
+                    else each
+                    for each in found
+                ]
+            outcomes += found
+            effects += changed
+            yield
+
+    def rebalance(self, at_most: int | None, done: Callable[[ErrorCode], None]) -> None:
+        """Gives every active broker its share of the partitions; moves at most this many."""
+        self._commit(decide_rebalance(self._state, at_most), done)
+
+    # -- brokers of a cluster ---------------------------------------------------------------------
+
+    def register_broker(self, event: RegisterBroker, done: Callable[[ErrorCode], None]) -> None:
+        """Registers a broker that has started; its epoch and the features are the controller's."""
+        event = event._replace(epoch=self._log.partition.log_end_offset, features=FEATURES)
+        self._commit(decide_register_broker(self._state, event), done)
+
+    def fence_brokers(self, node_ids: Iterable[int], done: Callable[[ErrorCode], None]) -> None:
+        """Gives the partitions of brokers that are dead to others."""
+        self._commit(decide_fence_brokers(self._state, frozenset(node_ids)), done)
+
+    def unfence_brokers(self, node_ids: Iterable[int], done: Callable[[ErrorCode], None]) -> None:
+        """Lets brokers that are ready lead again."""
+        self._commit(decide_unfence_brokers(self._state, frozenset(node_ids)), done)
+
+    def controlled_shutdown(self, node_id: int, done: Callable[[ErrorCode], None]) -> None:
+        """Gives the partitions of a broker that is about to stop to others."""
+        self._commit(decide_controlled_shutdown(self._state, node_id), done)
+
+    def unregister_brokers(
+        self, node_ids: Iterable[int], done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Removes brokers for good; refused if no other broker is active."""
+        self._commit(decide_unregister_brokers(self._state, frozenset(node_ids)), done)
+
     # -- producer ids -----------------------------------------------------------------------------
 
     def reserve_ids_below(self, next_producer_id: int) -> None:
@@ -384,13 +601,16 @@ class Controller:
         if decision.records:
             self._log.commit_now(decision)
 
-    def reserve_block(self, done: Callable[[range | None], None]) -> None:
-        """Reserves a block of producer ids; None if the metadata log cannot be written.
+    def reserve_block(
+        self, done: Callable[[range | None], None], *, node_id: int | None = None
+    ) -> None:
+        """Reserves a block of producer ids for a broker; None if the log cannot be written.
 
         A block has no effects on brokers, so nothing but durability is waited for.
         """
         first = self._state.next_producer_id
-        decision, _ = self._take(decide_allocate_block(self._state, self._node_id))
+        owner = self._node_id if node_id is None else node_id
+        decision, _ = self._take(decide_allocate_block(self._state, owner))
         if decision.error is not ErrorCode.NONE:
             done(None)
             return
@@ -410,5 +630,36 @@ def _outcome(name: str, decision: Decision, topic_id: bytes = ZERO_TOPIC_ID) -> 
         return Outcome(name, decision.error, decision.message)
     created = [record for record in decision.records if isinstance(record, PartitionRecord)]
     if created:
-        return Outcome(name, ErrorCode.NONE, None, bytes(created[0].topic_id), len(created))
+        first = created[0]
+        return Outcome(
+            name, ErrorCode.NONE, None, bytes(first.topic_id), len(created), len(first.replicas)
+        )
     return Outcome(name, ErrorCode.NONE, None, topic_id)
+
+
+def _late(outcomes: Iterable[Outcome]) -> Outcomes:
+    """The outcomes for a client whose time is over: a refusal stands, all else timed out."""
+    return [
+        Outcome(each.name, ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT)
+        if each.error is ErrorCode.NONE
+        else each
+        for each in outcomes
+    ]
+
+
+def _late_partitions(
+    outcomes: PartitionOutcomes, names: Iterable[TopicPartition]
+) -> PartitionOutcomes:
+    """As `_late`; `names` are all partitions of the request, decided or not."""
+    late = [
+        each._replace(error=ErrorCode.REQUEST_TIMED_OUT, message=TIMED_OUT)
+        if each.error is ErrorCode.NONE
+        else each
+        for each in outcomes
+    ]
+    decided = {each.partition for each in outcomes}
+    return late + [
+        PartitionOutcome(name, ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT)
+        for name in names
+        if name not in decided
+    ]

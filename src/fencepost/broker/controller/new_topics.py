@@ -2,7 +2,8 @@
 
 The internal topics have no open questions. The number of their partitions decides which of them
 owns a group or a transactional id, so it is always that of the broker's settings and can never
-change.
+change. Their replicas depend on the number of brokers: with three or more, each partition has three
+and needs two of them alive, if the settings say nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
-from fencepost.broker.settings.config import check_topic_overrides
+from fencepost.broker.settings.config import check_topic_overrides, default_min_insync
 from fencepost.broker.settings.tables import INTERNAL_SEGMENT_BYTES, SMALLEST_SEGMENT_BYTES
 from fencepost.coordinator.metadata.decide import decide_create_topic, refuse_new_name
 from fencepost.coordinator.metadata.events import CreateTopic, Decision, refuse
@@ -54,7 +55,13 @@ def decide_new_topic(
     if count == -1 and not wanted.assignments:
         count = config.num_partitions
     event = CreateTopic(
-        wanted.name, topic_id, count, wanted.replication_factor, wanted.assignments, settings
+        wanted.name,
+        topic_id,
+        count,
+        wanted.replication_factor,
+        wanted.assignments,
+        settings,
+        default_factor=min(config.default_replication_factor, config.broker_count),
     )
     return decide_create_topic(state, event)
 
@@ -84,11 +91,15 @@ def _decide_internal(
             ErrorCode.INVALID_PARTITIONS,
             f"{wanted.name} has {count} partitions, as set by {INTERNAL_COUNTS[wanted.name]}.",
         )
+    factor = wanted.replication_factor
+    if factor == -1:
+        # The brokers of a new cluster register one after the other.
+        factor = min(internal_factors(config)[wanted.name], max(1, len(state.brokers)))
     event = CreateTopic(
         wanted.name,
         topic_id,
         count,
-        wanted.replication_factor,
+        factor,
         settings={**_internal_settings(config, wanted.name), **settings},
     )
     return decide_create_topic(state, event)
@@ -108,7 +119,34 @@ def _internal_settings(config: BrokerConfig, name: str) -> dict[str, str]:
         size = config.transaction_state_log_segment_bytes
         settings = {"compression.type": "uncompressed"}
     size_name = "segment.bytes" if size >= SMALLEST_SEGMENT_BYTES else INTERNAL_SEGMENT_BYTES
+    if (least := internal_min_insync(config, name)) is not None:
+        settings["min.insync.replicas"] = least
     return {**settings, "cleanup.policy": "compact", size_name: str(size)}
+
+
+def internal_factors(config: BrokerConfig) -> dict[str, int]:
+    """The replication factor of each internal topic, as far as there are that many brokers."""
+    return {
+        CONSUMER_OFFSETS_TOPIC: min(config.offsets_topic_replication_factor, config.broker_count),
+        TRANSACTION_STATE_TOPIC: min(
+            config.transaction_state_log_replication_factor, config.broker_count
+        ),
+    }
+
+
+def internal_min_insync(config: BrokerConfig, name: str) -> str | None:
+    """min.insync.replicas of an internal topic; None if it has that of the broker's settings.
+
+    With one broker there is nothing to choose.
+    """
+    if config.broker_count == 1:
+        return None
+    if name == TRANSACTION_STATE_TOPIC:
+        return str(min(config.transaction_state_log_min_isr, config.broker_count))
+    # Kafka has no setting for it. One that an operator has set for all topics wins.
+    if "min.insync.replicas" in config.given_names():
+        return None
+    return str(default_min_insync(config.broker_count))
 
 
 def refuse_changed_counts(state: MetadataState, config: BrokerConfig) -> None:

@@ -100,7 +100,7 @@ def _describe(
         topic_id=outcome.topic_id,
         error_message=None,
         num_partitions=outcome.partition_count,
-        replication_factor=1,
+        replication_factor=outcome.replication_factor,
     )
     if context.authorize("DESCRIBE_CONFIGS", TOPIC, outcome.name):
         result.configs = _describe_settings(asked, context)

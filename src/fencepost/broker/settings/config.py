@@ -71,11 +71,18 @@ class BrokerConfig(BrokerSettings):
 
     `given` holds the user's settings, and `unknown_ok` the names from a properties file, where
     unknown ones are allowed. `warnings` has a sentence for each setting with no or limited effect.
+    `broker_count` is the number of brokers of the cluster; some defaults depend on it.
     """
 
     def __init__(
-        self, given: Mapping[str, str] | None = None, unknown_ok: Collection[str] = ()
+        self,
+        given: Mapping[str, str] | None = None,
+        unknown_ok: Collection[str] = (),
+        *,
+        broker_count: int = 1,
     ) -> None:
+        self.broker_count: Final = broker_count
+        self._defaults: Final[Mapping[str, int]] = _defaults_of(broker_count)
         self.static: dict[str, str] = {}
         self.warnings: list[str] = []
         for name, value in (given or {}).items():
@@ -108,7 +115,10 @@ class BrokerConfig(BrokerSettings):
         """Computes every value again; dynamic texts were checked before they were stored."""
         for setting in BROKER_SETTINGS.values():
             given = next(self._texts_of(setting.name), None)
-            value = setting.default if given is None else setting.parse(given)
+            if given is None:
+                value = self._defaults.get(setting.name, setting.default)
+            else:
+                value = setting.parse(given)
             self.__dict__[setting.attribute] = value
 
     def _texts_of(self, name: str) -> Iterator[str]:
@@ -120,14 +130,20 @@ class BrokerConfig(BrokerSettings):
         above = [
             f"{setting.name}={self.static[setting.name]}"
             for setting in BROKER_SETTINGS.values()
-            if setting.most is not None
+            if setting.counts_replicas
             and setting.name in self.static
-            and setting.parse(self.static[setting.name]) > setting.most
+            and setting.parse(self.static[setting.name]) > self.broker_count
         ]
         if above:
+            count = self.broker_count
+            brokers = (
+                "one broker keeps one copy of every partition"
+                if count == 1
+                else f"a partition of {count} brokers has {count} replicas at most"
+            )
             self.warnings.append(
-                f"one broker keeps one copy of every partition: {', '.join(above)} "
-                f"{'has' if len(above) == 1 else 'have'} the effect of 1"
+                f"{brokers}: {', '.join(above)} "
+                f"{'has' if len(above) == 1 else 'have'} the effect of {count}"
             )
 
     # -- identity and addresses
@@ -248,7 +264,9 @@ class BrokerConfig(BrokerSettings):
             (_DEFAULT_TEXTS, Source.DEFAULT),
         )
         found = [
-            Synonym(each, level[each], source)
+            Synonym(
+                each, self._default_text(each) if level is _DEFAULT_TEXTS else level[each], source
+            )
             for level, source in levels
             for each in names
             if each in level
@@ -258,6 +276,10 @@ class BrokerConfig(BrokerSettings):
         while found and found[0].name != name:
             found.pop(0)
         return found
+
+    def _default_text(self, name: str) -> str:
+        default = self._defaults.get(name)
+        return _DEFAULT_TEXTS[name] if default is None else str(default)
 
     def given_names(self) -> set[str]:
         """All names that were set, including ignored ones."""
@@ -269,6 +291,32 @@ _DEFAULT_TEXTS: Final[Mapping[str, str]] = {
     for name, setting in BROKER_SETTINGS.items()
     if (text := setting.show(setting.default)) is not None
 }
+
+
+# -- several brokers
+# --------------------------------------------------------------------------------------------------
+
+
+MAX_DEFAULT_REPLICAS: Final = 3
+"""Replicas of a partition if nobody says how many, and if there are that many brokers."""
+
+
+def _defaults_of(broker_count: int) -> dict[str, int]:
+    """The defaults that depend on the number of brokers; those of the table are for one."""
+    if broker_count == 1:
+        return {}
+    replicas = min(MAX_DEFAULT_REPLICAS, broker_count)
+    return {
+        "default.replication.factor": replicas,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": default_min_insync(broker_count),
+    }
+
+
+def default_min_insync(broker_count: int) -> int:
+    """min.insync.replicas of the internal topics: one of three brokers may be dead."""
+    return 2 if broker_count >= MAX_DEFAULT_REPLICAS else 1
 
 
 # -- names
@@ -412,6 +460,7 @@ def load_config(
     listen: str | None = None,
     data: str | None = None,
     durability: str | None = None,
+    broker_count: int = 1,
 ) -> BrokerConfig:
     """The configuration of a command line: options win over `settings`, these over the file."""
     given = {} if settings_file is None else _read_file(settings_file)
@@ -427,7 +476,7 @@ def load_config(
         given["log.dirs"] = data
     if durability is not None:
         given["durability"] = durability
-    return BrokerConfig(given, unknown_ok)
+    return BrokerConfig(given, unknown_ok, broker_count=broker_count)
 
 
 def _listener_name(given: Mapping[str, str]) -> str:

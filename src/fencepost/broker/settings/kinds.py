@@ -57,10 +57,10 @@ class Setting(Generic[T]):
     __slots__ = (
         "attribute",
         "check",
+        "counts_replicas",
         "default",
         "doc",
         "kind",
-        "most",
         "name",
         "update",
         "why_differs",
@@ -83,7 +83,7 @@ class Setting(Generic[T]):
         self.update = update
         self.why_differs = why_differs
         self.why_no_effect: str | None = None
-        self.most: T | None = None
+        self.counts_replicas = False
         self.attribute = ""
         self.name = ""
 
@@ -220,9 +220,9 @@ def without_effect(setting: Setting[T]) -> Setting[T]:
     return setting
 
 
-def at_most_effective(most: T, setting: Setting[T]) -> Setting[T]:
-    """Marks a setting that accepts any value of Kafka's but has the effect of at most `most`."""
-    setting.most = most
+def replica_count(setting: Setting[int]) -> Setting[int]:
+    """Marks a number of replicas: any value is accepted, up to one per broker has an effect."""
+    setting.counts_replicas = True
     return setting
 
 

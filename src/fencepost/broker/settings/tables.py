@@ -4,7 +4,7 @@ A setting of Kafka's is one of these:
 
 - supported: it is in `BrokerSettings` or `TopicSettings`, with Kafka's default unless `why_differs`
   gives a reason. A few are checked and described but have no effect (`without_effect`), or only the
-  effect that one broker allows (`at_most_effective`); the start logs a warning for them;
+  effect that the number of brokers allows (`replica_count`); the start logs a warning for them;
 - ignored (`IGNORED`): it has no meaning here. It is accepted, stored and described, and the start
   logs a warning, so that a properties file of Kafka's can be used unchanged;
 - refused (`REFUSED`): it promises a protection that does not exist here. It is an error.
@@ -23,7 +23,6 @@ from fencepost.broker.settings.kinds import (
     Kind,
     Update,
     at_least,
-    at_most_effective,
     between,
     each_of,
     flag,
@@ -35,6 +34,7 @@ from fencepost.broker.settings.kinds import (
     optional_integer,
     optional_text,
     optional_words,
+    replica_count,
     replicas,
     text,
     without_effect,
@@ -93,12 +93,13 @@ class BrokerSettings:
 
     # -- topics
     num_partitions = integer(1, "Default number of partitions of a new topic.", at_least(1))
-    default_replication_factor = at_most_effective(
-        1, integer(1, "Default replication factor of a new topic; always 1.", at_least(1))
+    default_replication_factor = replica_count(
+        integer(
+            1, "Default replication factor of a new topic; min(3, N) with N brokers.", at_least(1)
+        )
     )
-    min_insync_replicas = at_most_effective(
-        1,
-        integer(1, "Replicas that must have a record; there is one.", at_least(1), update=WIDE),
+    min_insync_replicas = replica_count(
+        integer(1, "Live replicas that acks=all needs.", at_least(1), update=WIDE),
     )
     auto_create_topics_enable = flag(True, "Whether a Metadata request creates absent topics.")
     delete_topic_enable = flag(True, "Whether topics can be deleted.")
@@ -281,11 +282,10 @@ class BrokerSettings:
     offsets_topic_num_partitions = integer(
         50, "Partitions of __consumer_offsets; fixed once it exists.", at_least(1)
     )
-    offsets_topic_replication_factor = at_most_effective(
-        1,
+    offsets_topic_replication_factor = replica_count(
         integer(
             1,
-            "Replication factor of __consumer_offsets; always 1.",
+            "Replication factor of __consumer_offsets; min(3, N) with N brokers.",
             at_least(1),
             kind=Kind.SHORT,
             why_differs=ONE_COPY,
@@ -311,21 +311,19 @@ class BrokerSettings:
     transaction_state_log_num_partitions = integer(
         50, "Partitions of __transaction_state; fixed once it exists.", at_least(1)
     )
-    transaction_state_log_replication_factor = at_most_effective(
-        1,
+    transaction_state_log_replication_factor = replica_count(
         integer(
             1,
-            "Replication factor of __transaction_state; always 1.",
+            "Replication factor of __transaction_state; min(3, N) with N brokers.",
             at_least(1),
             kind=Kind.SHORT,
             why_differs=ONE_COPY,
         ),
     )
-    transaction_state_log_min_isr = at_most_effective(
-        1,
+    transaction_state_log_min_isr = replica_count(
         integer(
             1,
-            "Replicas that must have a record; there is one.",
+            "Live replicas that __transaction_state needs; 2 with three brokers or more.",
             at_least(1),
             why_differs=ONE_COPY,
         ),
@@ -396,7 +394,7 @@ class TopicSettings:
     min_compaction_lag_ms = integer(
         0, "Younger records are not compacted.", at_least(0), kind=Kind.LONG
     )
-    min_insync_replicas = integer(1, "Replicas that must have a record; there is one.", at_least(1))
+    min_insync_replicas = integer(1, "Live replicas that acks=all needs.", at_least(1))
     preallocate = without_effect(flag(False, GROWING))
     remote_log_copy_disable = without_effect(flag(False, ALL_LOCAL))
     remote_log_delete_on_disable = without_effect(flag(False, ALL_LOCAL))

@@ -15,6 +15,7 @@ Other brokers receive the records, apply them and carry out the effects that con
 - `leadership.py`: leaders and in-sync replicas: brokers that come and go, elections,
   reassignments, balance.
 - `registry.py`: brokers, leader epochs, settings and producer ids.
+- `resizing.py`: a directory that is served by more or fewer brokers than before.
 - `apply.py`: the only mutation.        - `names.py`: the rules for topic names.
 - `effects.py`: what records mean for a broker, as data.
 - `snapshot.py`: a state as the shortest log that leads to it.
@@ -45,5 +46,5 @@ The life of a broker:
                                       `--------------------- fence (dead) ----------------'
 
     A new registration, with a higher epoch, begins again on the left. A single broker registers as
-    active, and is never fenced.
+    active, and is never fenced. So do the brokers of a cluster that start together.
 """

@@ -76,6 +76,18 @@ class RegisterBroker(NamedTuple):
     """Whether the broker must not lead yet; it is unfenced when it serves clients."""
 
 
+class Resize(NamedTuple):
+    """The brokers of a start, if they differ from those of the last one."""
+
+    broker_ids: Sequence[int]
+    epoch: int
+    """The offset that the first record will have."""
+    incarnation_id: bytes
+    """Of brokers that are registered before they run."""
+    internal_factors: Mapping[str, int] = {}
+    """The replication factor of each internal topic."""
+
+
 class Election(Enum):
     """The kind of an election, with Kafka's numbers."""
 
@@ -90,8 +102,9 @@ class ElectLeaders(NamedTuple):
     """Elect the leaders of partitions."""
 
     election: Election
-    partitions: Sequence[TopicPartition] | None
-    """None for all partitions; those that need no election have no outcome then."""
+    partitions: Sequence[TopicPartition]
+    only_needed: bool = False
+    """Whether partitions that need no election have no outcome, as in an election of all."""
 
 
 class AlterPartitionReassignments(NamedTuple):

@@ -20,7 +20,7 @@ Each decision is one pass over the partitions.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_NODE, TopicPartition
@@ -163,19 +163,23 @@ def decide_elect_leaders(
     changes = Changes()
     outcomes = []
     active = state.active_nodes()
-    names = _all_partitions(state) if event.partitions is None else dict.fromkeys(event.partitions)
-    for name in names:
+    for name in dict.fromkeys(event.partitions):
         refused = _refuse_election(state, event.election, name, active)
         if refused is None:
             topic = state.topics[name.topic]
             changes.add(topic, name.partition, topic.partitions[name.partition].replicas[0])
             outcomes.append(PartitionOutcome(name))
-        elif event.partitions is not None or refused.error is not ErrorCode.ELECTION_NOT_NEEDED:
+        elif not event.only_needed or refused.error not in _NOT_LISTED:
             outcomes.append(PartitionOutcome(name, refused.error, refused.message))
     return changes.decision(), outcomes
 
 
-def _all_partitions(state: MetadataState) -> Iterator[TopicPartition]:
+_NOT_LISTED: Final = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""Errors of partitions that an election of all leaves out; one may have been deleted meanwhile."""
+
+
+def all_partitions(state: MetadataState) -> Iterator[TopicPartition]:
+    """Every partition of every topic."""
     for topic in state.topics.values():
         for index in range(len(topic.partitions)):
             yield TopicPartition(topic.name, index)

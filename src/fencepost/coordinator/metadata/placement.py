@@ -44,15 +44,15 @@ def place(
     if replication_factor > len(live) + len(fenced):
         return refuse(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The replication factor, {replication_factor}, is larger than the number of brokers, "
-            f"{len(live) + len(fenced)}.",
+            f"The target replication factor of {replication_factor} cannot be reached because only "
+            f"{len(live) + len(fenced)} broker(s) are registered.",
         )
     if not live:
         return refuse(ErrorCode.INVALID_REPLICATION_FACTOR, "No broker is available.")
     # The stripes repeat, so they are made once.
     period = len(live) * max(1, len(live) - 1) * max(1, len(fenced))
     stripes = [
-        _stripe(live, fenced, index)[:replication_factor] for index in range(min(count, period))
+        stripe(live, fenced, index)[:replication_factor] for index in range(min(count, period))
     ]
     return [stripes[index % period] for index in range(count)]
 
@@ -61,7 +61,7 @@ def _fenced_nodes(state: MetadataState) -> list[int]:
     return sorted(node for node, broker in state.brokers.items() if broker.fenced)
 
 
-def _stripe(live: Sequence[int], fenced: Sequence[int], index: int) -> tuple[int, ...]:
+def stripe(live: Sequence[int], fenced: Sequence[int], index: int) -> tuple[int, ...]:
     """All brokers in the order in which the partition of this index takes them."""
     rounds, first = divmod(index, len(live))
     others = (*live[first + 1 :], *live[:first])

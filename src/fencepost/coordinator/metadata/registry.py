@@ -22,11 +22,11 @@ from fencepost.records.metadata_log import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from fencepost.base.ids import TopicPartition
     from fencepost.coordinator.metadata.events import AlterSettings, RegisterBroker
-    from fencepost.coordinator.metadata.state import Broker, MetadataState
+    from fencepost.coordinator.metadata.state import Broker, Endpoint, MetadataState
     from fencepost.records.metadata_log import MetadataRecord
 
 
@@ -42,15 +42,12 @@ def decide_register_broker(state: MetadataState, event: RegisterBroker) -> Decis
             for name, level in event.features.items()
         ]
     records.append(
-        RegisterBrokerRecord(
-            broker_id=event.node_id,
-            incarnation_id=event.incarnation_id,
+        registration_record(
+            event.node_id,
             # Kafka's epoch is the offset of this record, which follows those of the features.
-            broker_epoch=event.epoch + len(records),
-            end_points=[
-                BrokerEndpoint(name=each.name, host=each.host, port=each.port)
-                for each in event.endpoints
-            ],
+            epoch=event.epoch + len(records),
+            incarnation_id=event.incarnation_id,
+            endpoints=event.endpoints,
             rack=event.rack,
             fenced=event.fenced,
         )
@@ -60,6 +57,28 @@ def decide_register_broker(state: MetadataState, event: RegisterBroker) -> Decis
         return Decision(tuple(records))
     changes = follow_brokers(state, active ^ {event.node_id})
     return Decision((*records, *changes.records))
+
+
+def registration_record(
+    node_id: int,
+    *,
+    epoch: int,
+    incarnation_id: bytes,
+    endpoints: Sequence[Endpoint],
+    rack: str | None,
+    fenced: bool,
+) -> RegisterBrokerRecord:
+    """The record that registers a broker."""
+    return RegisterBrokerRecord(
+        broker_id=node_id,
+        incarnation_id=incarnation_id,
+        broker_epoch=epoch,
+        end_points=[
+            BrokerEndpoint(name=each.name, host=each.host, port=each.port) for each in endpoints
+        ],
+        rack=rack,
+        fenced=fenced,
+    )
 
 
 def decide_fence_brokers(state: MetadataState, node_ids: frozenset[int]) -> Decision:
