@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fencepost.broker.metadata.internal_topics import InternalTopics, TopicCreator
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
-    from fencepost.broker.storage.layout import Layout
+    from fencepost.broker.storage.partition_layout import PartitionLayout
     from fencepost.broker.transactions.coordinator import TransactionCoordinator
     from fencepost.broker.transactions.markers import MarkerWriter
 
@@ -52,7 +52,7 @@ class Services:
         partitions: LocalPartitions,
         batch_opener: Opener,
         replies: MemoryBudget,
-        layout: Layout,
+        layout: PartitionLayout,
         follower: MetadataFollower,
         controller: Controller | None,
         topic_creator: TopicCreator,

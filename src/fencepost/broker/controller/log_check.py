@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import CorruptError, WireError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
-from fencepost.broker.storage.layout import PARTITION_METADATA
+from fencepost.broker.storage.folders import PARTITION_METADATA
 from fencepost.log.names import LOG, file_name, offsets_with
 from fencepost.log.segment.damage import Expected
 from fencepost.log.segment.survey import EXAMINED_INDEX_INTERVAL_BYTES, MAX_RELATIVE_OFFSET, survey

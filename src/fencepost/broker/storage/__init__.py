@@ -2,7 +2,9 @@
 
 directory_lock.py   one process per directory
 identity.py         the owner of a directory: Kafka's meta.properties
-layout.py           the files beside the partitions, and the folders of the partitions
+partition_layout.py what opening, saving and closing partitions needs from a directory
+layout.py           the same for a single broker: the files beside the partitions, and the folders
+folders.py          the folders of partitions: owners, and names of those set aside or deleted
 partition_store.py  opens, closes and deletes partitions
 descriptors.py      how file descriptors are divided among logs, readers and connections
 background.py       syncs of sealed segments and other blocking work, in threads

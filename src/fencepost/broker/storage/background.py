@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fencepost.broker.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime, TimerHandle
-    from fencepost.broker.storage.layout import Layout, Save
+    from fencepost.broker.storage.partition_layout import PartitionLayout, Save
     from fencepost.log.durability import PendingSync
     from fencepost.partition.partition import Partition
 
@@ -82,7 +82,7 @@ class Flusher:
         self,
         runtime: Runtime,
         partitions: LocalPartitions,
-        layout: Layout,
+        layout: PartitionLayout,
         background: Background,
     ) -> None:
         self._runtime = runtime

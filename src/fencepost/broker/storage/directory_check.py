@@ -11,14 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.ids import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.controller.log_check import METADATA_LOG, MetadataLogCheck
+from fencepost.broker.storage.folders import PARTITION_METADATA
 from fencepost.broker.storage.identity import FILE_NAME
-from fencepost.broker.storage.layout import (
-    FIRST_DIRTY,
-    LOG_STARTS,
-    PARTITION_METADATA,
-    RECOVERY_POINTS,
-    Layout,
-)
+from fencepost.broker.storage.layout import FIRST_DIRTY, LOG_STARTS, RECOVERY_POINTS, Layout
 from fencepost.log.names import (
     INDEX,
     LEADER_EPOCHS,

@@ -23,19 +23,16 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from fencepost.base.failures import ConfigError, StorageError
-from fencepost.base.ids import TopicPartition, topic_id_text
+from fencepost.base.ids import TopicPartition
 from fencepost.base.seams import Disk
+from fencepost.broker.storage.folders import DELETED, PARTITION_METADATA, STRAY, Folders
+from fencepost.broker.storage.partition_layout import Save, SavedOffsets
 from fencepost.partition.partition import Partition
-from fencepost.records.checkpoint import (
-    decode_offsets,
-    decode_partition_metadata,
-    encode_offsets,
-    encode_partition_metadata,
-)
+from fencepost.records.checkpoint import decode_offsets, encode_offsets
 
 log = logging.getLogger(__name__)
 
@@ -48,16 +45,13 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 FIRST_DIRTY: Final = "cleaner-offset-checkpoint"
 NEXT: Final = ".next"
 """Suffix of a checkpoint that is complete but not yet renamed into place."""
-PARTITION_METADATA: Final = "partition.metadata"
-MAX_NAME_BYTES: Final = 255
-"""The longest file name on all common file systems; topic names are ASCII."""
 
 
 Offsets = dict[TopicPartition, int]
 
 
-class Save:
-    """A write of checkpoint files: `run` blocks, and touches only its own temporary files."""
+class OffsetFilesSave:
+    """A write of Kafka's checkpoint files, under temporary names."""
 
     __slots__ = ("_disk", "dirty", "forgotten", "paths", "points")
 
@@ -98,7 +92,7 @@ class Layout:
         record."""
         self._session = ""
         self._is_in_use = False
-        self._deleted = 0
+        self._folders = Folders(disk, folder)
         self._recovery_points: Offsets = {}
         self._log_starts: Offsets = {}
         self._first_dirty: Offsets = {}
@@ -191,19 +185,27 @@ class Layout:
         """The saved first offset that is not compacted yet."""
         return self._first_dirty.get(name, 0)
 
-    def is_new(self, name: TopicPartition) -> bool:
+    def saved(self, name: TopicPartition, topic_id: bytes, leader_epoch: int) -> SavedOffsets:
+        """The saved offsets of a partition that is about to be opened in a leader epoch."""
+        return SavedOffsets(
+            self.recovery_point(name),
+            self.log_start_offset(name),
+            self.first_dirty_offset(name),
+            self.clean,
+        )
+
+    def refresh(self) -> None:
+        """Nothing to read again: no other broker writes here."""
+
+    def is_new(self, name: TopicPartition, topic_id: bytes) -> bool:
         """Whether a partition has no checkpoint entry and no folder."""
         if name in self._recovery_points or name in self._log_starts:
             return False
-        try:
-            self._disk.list_dir(self._path(str(name)))  # Cached: opening the log needs the names.
-        except FileNotFoundError:
-            return True
-        return False
+        return not self._folders.exists(name)
 
     def folder_of(self, name: TopicPartition) -> str:
         """The path of a partition's folder."""
-        return self._path(str(name))
+        return self._folders.path(name)
 
     def claim(self, name: TopicPartition, topic_id: bytes, *, sync: bool = False) -> str:
         """Creates the folder of a partition if needed; the folder of another topic is set aside.
@@ -213,53 +215,18 @@ class Layout:
         """
         if not self._is_in_use:
             self._use_up_mark(sync=sync)
-        folder = self._path(str(name))
-        marker = f"{folder}/{PARTITION_METADATA}"
-        content = encode_partition_metadata(topic_id)
-        found = self._owner_of(folder, topic_id, content)
+        folder = self._folders.path(name)
+        found = self._folders.owner_of(folder, topic_id)
         if found == topic_id:
             return folder
         if found is not None:
-            stray = self._stray(folder, found)
+            stray = self._folders.set_aside(folder, found)
             log.warning("%s belongs to another topic id and is kept as %s", folder, stray)
-            self._disk.rename(folder, stray)
             self.forget(name)
         if name in self._stale:
             self._write_without_stale()
-        if sync or self._disk.exists(folder):
-            self._disk.make_dir(folder)
-            self._disk.write_file(marker, content, sync=sync)
-        else:
-            # In a new folder a torn file counts as absent, and a rename would double the cost of a
-            # first write.
-            self._disk.make_dir(folder)
-            file = self._disk.open(marker, create=True)
-            try:
-                file.append((content,))
-            finally:
-                file.close()
+        self._folders.create(folder, topic_id, sync=sync)
         return folder
-
-    def _stray(self, folder: str, topic_id: bytes | None) -> str:
-        """A free name for a folder that is set aside."""
-        mark = "" if topic_id is None else f".{topic_id_text(topic_id)}"
-        name, number = _beside(folder, f"{mark}-stray"), 1
-        while self._disk.exists(name):
-            number += 1
-            name = _beside(folder, f"{mark}.{number}-stray")
-        return name
-
-    def _owner_of(self, folder: str, expected: bytes, content: bytes) -> bytes | None:
-        """The topic id in a folder; None without a readable one.
-
-        `content` is the file for the expected id. It nearly always matches, which saves decoding.
-        """
-        try:
-            self._disk.list_dir(folder)  # Cached: opening the log needs the names.
-            data = self._disk.read_file(f"{folder}/{PARTITION_METADATA}")
-            return expected if data == content else decode_partition_metadata(data)
-        except (FileNotFoundError, ValueError):
-            return None
 
     def deleted_folders(self) -> list[str]:
         """Folders of deleted partitions that earlier processes did not remove."""
@@ -268,7 +235,7 @@ class Layout:
         except OSError as problem:
             log.warning("folders of deleted partitions stay until the next start: %s", problem)
             return []
-        return [self._path(name) for name in names if name.endswith("-delete")]
+        return [self._path(name) for name in names if name.endswith(DELETED)]
 
     def set_aside_strays(self, known: Iterable[TopicPartition]) -> None:
         """Renames the folders of logs without a topic: they are kept and never served."""
@@ -276,13 +243,12 @@ class Layout:
         for entry in self._disk.list_dir(self.folder):
             folder = self._path(entry)
             marker = f"{folder}/{PARTITION_METADATA}"
-            if entry in wanted or entry.endswith(("-stray", "-delete")):
+            if entry in wanted or entry.endswith((STRAY, DELETED)):
                 continue
             if not self._disk.exists(marker):
                 continue
-            stray = self._stray(folder, None)
+            stray = self._folders.set_aside(folder, None)
             log.warning("%s belongs to no topic and is kept as %s", folder, stray)
-            self._disk.rename(folder, stray)
 
     def delete(self, name: TopicPartition) -> list[str]:
         """Renames a partition's folder; returns the folders to remove in the background."""
@@ -290,13 +256,7 @@ class Layout:
         folder = self._path(str(name))
         if not self._disk.exists(folder):
             return []  # It was never written to.
-        while True:
-            self._deleted += 1
-            doomed = _beside(folder, f".{self._deleted}-delete")
-            if not self._disk.exists(doomed):
-                break
-        self._disk.rename(folder, doomed)
-        return [doomed]
+        return [self._folders.mark_deleted(folder)]
 
     def forget(self, name: TopicPartition) -> None:
         """Drops a deleted log's offsets; the files keep them until they are written again."""
@@ -327,20 +287,24 @@ class Layout:
             self._write_offsets(LOG_STARTS, starts, sync=sync)
             self._log_starts = starts
 
-    def save_checkpoints(self, partitions: Iterable[Partition]) -> None:
+    def save_checkpoints(
+        self, partitions: Iterable[Partition], *, closed: Collection[Partition] = ()
+    ) -> None:
         """Saves the offsets of the logs; an outdated checkpoint only costs time at a start."""
-        save = self.prepare_checkpoints(partitions, sync=True)
+        save = self.prepare_checkpoints(partitions, sync=True, closed=closed)
         if save is not None:
             save.run()
             self.complete_save(save)
             self.sync_names()
 
-    def prepare_checkpoints(self, partitions: Iterable[Partition], *, sync: bool) -> Save | None:
+    def prepare_checkpoints(
+        self, partitions: Iterable[Partition], *, sync: bool, closed: Collection[Partition] = ()
+    ) -> Save | None:
         """The first of three steps of a save; `Save.run` may run in a thread. None if unchanged.
 
         Log start offsets are written at once: DeleteRecords writes the same file.
         """
-        partitions = list(partitions)
+        partitions = [*partitions, *closed]
         # A log that could not be opened keeps its saved offsets.
         points = self._recovery_points | {
             p.name: point
@@ -364,10 +328,11 @@ class Layout:
             paths[self._path(RECOVERY_POINTS)] = points
         if dirty != self._first_dirty:
             paths[self._path(FIRST_DIRTY)] = dirty
-        return Save(self._disk, paths, points, dirty, self._forgotten) if paths else None
+        return OffsetFilesSave(self._disk, paths, points, dirty, self._forgotten) if paths else None
 
     def complete_save(self, save: Save) -> bool:
         """Renames the files into place; False if they name a partition deleted in the meantime."""
+        assert isinstance(save, OffsetFilesSave), "a layout completes its own saves"
         if save.forgotten != self._forgotten:
             return False
         try:
@@ -388,13 +353,19 @@ class Layout:
         except OSError as problem:
             raise StorageError(f"{name} cannot be written: {problem}") from problem
 
+    def record_stop(self, partitions: Collection[Partition], *, settled: bool) -> None:
+        """Saves the offsets of all logs, and marks the stop as clean.
+
+        If the last stop is not settled, and the logs may disagree, there is no mark: the next start
+        has to compare them.
+        """
+        self.save_checkpoints(partitions)
+        if settled or not self.may_disagree:
+            self.mark_clean()
+        else:
+            log.warning("the stop is not recorded as clean: the next start compares the logs")
+
     def mark_clean(self) -> None:
         """Writes the mark of a clean stop, as the last write."""
         text = json.dumps({"version": 0, "brokerEpoch": -1})
         self._disk.write_file(self._path(CLEAN_SHUTDOWN), text.encode("ascii"), sync=True)
-
-
-def _beside(folder: str, suffix: str) -> str:
-    """The folder's path with a suffix; a name that becomes too long is shortened."""
-    parent, _, name = folder.rpartition("/")
-    return f"{parent}/{name[: MAX_NAME_BYTES - len(suffix)]}{suffix}"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fencepost.broker.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.storage.background import Flusher
-    from fencepost.broker.storage.layout import Layout
+    from fencepost.broker.storage.partition_layout import PartitionLayout
     from fencepost.broker.storage.removal import Removal
     from fencepost.log.log import Log
     from fencepost.log.segment.open_segments import OpenSegments
@@ -55,7 +55,7 @@ class PartitionStore:
     def __init__(
         self,
         runtime: Runtime,
-        layout: Layout,
+        layout: PartitionLayout,
         partitions: LocalPartitions,
         open_segments: OpenSegments,
         flusher: Flusher,
@@ -75,7 +75,7 @@ class PartitionStore:
     ) -> Partition:
         """Opens or creates the log of a partition, and registers the partition."""
         fsync = self._partitions.fsync
-        opened = self._open_log(name, topic_id, config)
+        opened = self._open_log(name, topic_id, leader_epoch, config)
         partition = Partition(name, topic_id, leader_epoch, opened, durable_at_append=not fsync)
         if fsync:
             # Records that a crash left in the page cache become readable now, so they must be on
@@ -87,11 +87,13 @@ class PartitionStore:
             self._flusher.sealed(partition)
         return partition
 
-    def _open_log(self, name: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:
+    def _open_log(
+        self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
+    ) -> Log:
         layout, disk = self._layout, self._runtime.disk
         now_ms = self._runtime.clock.now_ms()
         fsync = self._partitions.fsync
-        if not fsync and layout.is_new(name):
+        if not fsync and layout.is_new(name, topic_id):
             # In fsync mode the folder is created and synced now, so that the first write need not
             # wait for it.
             return unborn_log(
@@ -102,18 +104,20 @@ class PartitionStore:
                 make_folder=partial(self._make_folder, name, topic_id),
                 open_segments=self._open_segments,
             )
+        folder = layout.claim(name, topic_id, sync=fsync)
+        saved = layout.saved(name, topic_id, leader_epoch)
         opened = open_log(
             disk,
-            layout.claim(name, topic_id, sync=fsync),
+            folder,
             config,
             now_ms=now_ms,
-            clean=layout.clean,
-            recovery_point=layout.recovery_point(name),
-            log_start_offset=layout.log_start_offset(name),
+            clean=saved.is_clean,
+            recovery_point=saved.recovery_point,
+            log_start_offset=saved.log_start_offset,
             open_segments=self._open_segments,
             lost_power=layout.lost_power,
         )
-        opened.first_dirty_offset = max(opened.first_dirty_offset, layout.first_dirty_offset(name))
+        opened.first_dirty_offset = max(opened.first_dirty_offset, saved.first_dirty_offset)
         return opened
 
     def _make_folder(self, name: TopicPartition, topic_id: bytes) -> None:
@@ -137,8 +141,7 @@ class PartitionStore:
     def close_all(self, *, clean: bool, settled: bool) -> None:
         """Closes every partition at the end; if all succeeds, marks the stop as clean.
 
-        `settled` is whether this start has settled what the last stop left. If it has not, and the
-        logs may disagree, there is no mark: the next start has to compare them.
+        `settled` is whether this start has settled what the last stop left.
         """
         partitions = list(self._partitions.by_name.values())
         if clean:
@@ -152,11 +155,7 @@ class PartitionStore:
         if not clean:
             return
         try:
-            self._layout.save_checkpoints(partitions)
-            if settled or not self._layout.may_disagree:
-                self._layout.mark_clean()
-            else:
-                log.warning("the stop is not recorded as clean: the next start compares the logs")
+            self._layout.record_stop(partitions, settled=settled)
         except (OSError, StorageError) as problem:
             log.error("the stop is not recorded as clean: %s", problem)
 

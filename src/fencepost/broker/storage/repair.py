@@ -30,7 +30,8 @@ from fencepost.base.ids import (
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from fencepost.broker.storage.layout import PARTITION_METADATA, Layout
+from fencepost.broker.storage.folders import PARTITION_METADATA
+from fencepost.broker.storage.layout import Layout
 from fencepost.log.names import INDEX, LEADER_EPOCHS, LOG, TIME_INDEX, file_name, offsets_with
 from fencepost.log.recovery import TEMPORARY, tidy_folder
 from fencepost.log.segment.damage import Damage
