@@ -95,7 +95,13 @@ class Node:
         self.flusher = Flusher(self.runtime, self.partitions, self.layout, self.background)
         self._removal = Removal(self._patient_disk)
         self._store = PartitionStore(
-            self.runtime, self.layout, self.partitions, open_segments, self.flusher, self._removal
+            self.runtime,
+            self.layout,
+            self.partitions,
+            open_segments,
+            self.flusher,
+            self.background,
+            self._removal,
         )
 
         # -- the controller, and the broker that follows it
