@@ -68,6 +68,11 @@ class Coordinators:
         if self._is_started and partition.name.topic in self._by_topic:
             self._load(partition, held=False)
 
+    def closing(self, name: TopicPartition) -> None:
+        """Stops serving the coordinator of a partition that is about to be closed."""
+        if name.topic in self._by_topic:
+            self._by_topic[name.topic].unload(name.partition)
+
     def _load(self, partition: Partition, *, held: bool) -> None:
         topic, index = partition.name
         self._by_topic[topic].load(index, partition, held=held)

@@ -23,6 +23,11 @@ a failure nothing is synced and nothing is called back.
 A partition may be removed (its topic is deleted) while requests wait for its durability. They are
 called back all the same, and find the partition `closed`. There may be a topic of the same name by
 then, so code that continues after a wait checks the `Partition` that it holds, not the name.
+
+A partition that another broker will lead is withdrawn. It is `closed` and `is_moved` at once: no
+request finds it, and nothing is appended to it. Its log is closed later, when all that was appended
+is durable. So whatever waits for its durability is called back as usual, and finds the high
+watermark where it waited for it.
 """
 
 from __future__ import annotations
@@ -53,6 +58,8 @@ class LocalPartitions:
     def __init__(self, *, fsync: bool, on_fatal: Callable[[str], None]) -> None:
         self.fsync: Final = fsync
         self.by_name: dict[TopicPartition, Partition] = {}
+        self.offline: set[TopicPartition] = set()
+        """Partitions of this broker that could not be opened."""
         self.fetch_waiters = FetchWaiters()
         self._on_fatal = on_fatal
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -89,11 +96,25 @@ class LocalPartitions:
         if partition is None:
             return None
         partition.closed = True
+        self.forget(partition)
+        self.wake_soon(self.fetch_waiters.of(name))
+        return partition
+
+    def withdraw(self, name: TopicPartition) -> Partition | None:
+        """Stops serving a partition that another broker will lead; its log stays open for now."""
+        partition = self.by_name.pop(name, None)
+        if partition is None:
+            return None
+        partition.closed = True
+        partition.is_moved = True
+        self.wake_soon(self.fetch_waiters.of(name))
+        return partition
+
+    def forget(self, partition: Partition) -> None:
+        """Syncs a partition no more, because its log is closed; what waits for it runs now."""
         self._dirty.pop(partition, None)
         for _, callback in self._waiting.pop(partition, ()):
             self._call(callback)
-        self.wake_soon(self.fetch_waiters.of(name))
-        return partition
 
     # -- waking long polls ------------------------------------------------------------------------
 
@@ -147,7 +168,7 @@ class LocalPartitions:
 
         Also when the partition is removed: the callback checks whether it is `closed`.
         """
-        if partition.high_watermark >= end_offset or not self.fsync or partition.closed:
+        if partition.high_watermark >= end_offset or not self.fsync or _is_deleted(partition):
             callback()
             return
         self._waiting[partition].append((end_offset, callback))
@@ -155,7 +176,7 @@ class LocalPartitions:
 
     def appended(self, partition: Partition) -> None:
         """Notes that there is something to sync, even if no reply waits for it (acks 0 and 1)."""
-        if not self.fsync or partition.closed:
+        if not self.fsync or _is_deleted(partition) or partition.log.is_closed:
             return
         self._dirty[partition] = None
         if not self._sync_running and self._loop is not None:
@@ -209,8 +230,8 @@ class LocalPartitions:
             self._sync_running = False
 
     def _release(self, partition: Partition, durable: int) -> None:
-        if partition.closed:
-            return  # Deleted meanwhile; `remove` has called back.
+        if _is_deleted(partition):
+            return  # Meanwhile; `remove` has called back.
         partition.advance_high_watermark(min(durable, partition.log_end_offset))
         waiting = self._waiting.pop(partition, None)
         if not waiting:
@@ -239,6 +260,10 @@ class LocalPartitions:
         self._failed = True
         log.critical("%s; stopping", what, exc_info=problem)
         self._on_fatal(f"{what}: {type(problem).__name__}: {problem}")
+
+
+def _is_deleted(partition: Partition) -> bool:
+    return partition.closed and not partition.is_moved
 
 
 def _run_all(pending: list[PendingSync]) -> None:

@@ -52,6 +52,7 @@ class PartitionHost:
             self.partitions,
             open_segments,
             self.flusher,
+            self.background,
             self.removal,
         )
 

@@ -80,6 +80,8 @@ class Partition:
         "_snapshots",
         "closed",
         "high_watermark",
+        "is_moved",
+        "is_under_min_isr",
         "leader_epoch",
         "log",
         "name",
@@ -104,6 +106,10 @@ class Partition:
         self.log = log
         self.closed = False
         """Deleted or led by another broker: the folder may belong to another partition by now."""
+        self.is_moved = False
+        """Whether it is closed because another broker leads it, and not because it was deleted."""
+        self.is_under_min_isr = False
+        """Whether it has fewer in-sync replicas than `min.insync.replicas` requires."""
         self.producers = Producers()
         self.open_txns = OpenTxns()
         self.verification = Verification()

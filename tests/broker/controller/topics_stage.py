@@ -86,6 +86,10 @@ class Coordinator:
         assert not held
         self.loaded.append(index)
 
+    def unload(self, index: int) -> None:
+        if index in self.loaded:
+            self.loaded.remove(index)
+
 
 class StubFlusher:
     """A disk that never loses power needs nothing."""
@@ -93,6 +97,9 @@ class StubFlusher:
     def written(self, partition: Partition) -> None: ...
 
     def sealed(self, partition: Partition) -> None: ...
+
+    def save_closed(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
+        done()
 
 
 class StubRemoval:
@@ -233,7 +240,7 @@ class StubNode:
         removal: Any = StubRemoval()
         background: Any = self.background
         self.store = StageStore(
-            self.runtime, self.layout, self.partitions, OpenSegments(), flusher, removal
+            self.runtime, self.layout, self.partitions, OpenSegments(), flusher, background, removal
         )
         self.follower = MetadataFollower()
         self.metadata = self.follower.state

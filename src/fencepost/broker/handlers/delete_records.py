@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import INTERNAL_TOPICS
+from fencepost.broker import leadership
 from fencepost.broker.authorization import TOPIC
 from fencepost.broker.turns import fill, in_turns
 from fencepost.log.config import DELETE
@@ -115,7 +116,7 @@ class _Deletion:
     def _perform(self, cut: _Cut, error: ErrorCode) -> None:
         partition = cut.partition
         if partition.closed:
-            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            error = leadership.gone(partition)
         elif error is ErrorCode.NONE:
             error = partition.delete_before(cut.offset)
             self._context.services.housekeeping.retain_soon(partition)
@@ -128,16 +129,13 @@ def _find(topic: str, index: int, context: Context) -> Partition | ErrorCode:
     """Finds the partition, if it is here and records may be deleted from it."""
     if not context.authorize("DELETE", TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    state = context.services.metadata.partition(topic, index)
-    if state is None:
+    if context.services.metadata.partition(topic, index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    if state.leader != context.services.config.node_id:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    partition = context.services.partitions.get(topic, index)
-    if partition is None:
-        return ErrorCode.KAFKA_STORAGE_ERROR
+    partition = leadership.find(context.services, topic, index)
+    if isinstance(partition, ErrorCode):
+        return partition
     policy = partition.log.config.cleanup_policy
     # A topic without a policy keeps its records until DeleteRecords removes them.
     if policy and DELETE not in policy:

@@ -3,7 +3,8 @@
 Behaviour: the active producers of partitions of this node, with the start of each open
            transaction.
 Errors:    per partition INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
-           UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (on another node).
+           UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (on another node),
+           KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker import leadership
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.names import refuse_name
@@ -61,20 +63,13 @@ def _refuse_topic(name: str, context: Context) -> tuple[ErrorCode, str] | None:
 
 
 def _describe(topic: str, index: int, context: Context) -> PartitionResponse:
-    partition = context.services.partitions.get(topic, index)
-    if partition is not None:
+    partition = leadership.find(context.services, topic, index)
+    if not isinstance(partition, ErrorCode):
         return PartitionResponse(partition_index=index, active_producers=_producers_of(partition))
-    if context.services.metadata.partition(topic, index) is None:
-        return _refused(
-            index,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"Topic {topic!r} has no partition {index}.",
-        )
-    return _refused(
-        index,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        f"Another broker leads partition {index} of topic {topic!r}.",
-    )
+    if partition is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return _refused(index, partition, f"Topic {topic!r} has no partition {index}.")
+    message = f"This broker does not serve partition {index} of topic {topic!r}."
+    return _refused(index, partition, message)
 
 
 def _producers_of(partition: Partition) -> list[ProducerState]:

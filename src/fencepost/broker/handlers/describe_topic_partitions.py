@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE
 from fencepost.broker.authorization import TOPIC, authorized_operations
-from fencepost.broker.handlers.metadata import is_available
+from fencepost.broker.handlers.metadata import is_available, offline_replicas
 from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.wire.forms.describe_topic_partitions import (
     Cursor,
@@ -127,7 +127,8 @@ class _Page:
 
     def _partition(self, topic: Topic, index: int) -> DescribeTopicPartitionsResponsePartition:
         partition = topic.partitions[index]
-        available = is_available(self._context.services, topic.name, index, partition)
+        services = self._context.services
+        available = is_available(services, topic.name, index, partition)
         return DescribeTopicPartitionsResponsePartition(
             error_code=ErrorCode.NONE if available else ErrorCode.LEADER_NOT_AVAILABLE,
             partition_index=index,
@@ -137,5 +138,5 @@ class _Page:
             isr_nodes=list(partition.isr),
             eligible_leader_replicas=[],
             last_known_elr=[],
-            offline_replicas=[] if available else list(partition.replicas),
+            offline_replicas=offline_replicas(services, partition, available=available),
         )

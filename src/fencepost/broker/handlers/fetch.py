@@ -9,6 +9,7 @@ Behaviour: whole batches from each partition, as stored on disk, up to the high 
 Versions:  v5 log start offset; v7 sessions; v9 leader epochs; v11 rack; v12 flexible, diverging
            epochs; v13 topic ids; v15 replica state; v16 node endpoints; v17, v18 followers only.
 Errors:    OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
+           NOT_LEADER_OR_FOLLOWER (from v16 on with the leader, KIP-951),
            TOPIC_AUTHORIZATION_FAILED, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
            FETCH_SESSION_ID_NOT_FOUND, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE (the batch at the
            offset is damaged).
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import DamagedError, StorageError
 from fencepost.base.limits import FETCH_MEMORY_WAIT_MS
+from fencepost.broker import leadership
 from fencepost.broker.context import Context
 from fencepost.broker.waiting import Parked
 from fencepost.partition.partition import Fetched, Partition
@@ -32,15 +34,21 @@ from fencepost.wire.forms.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
 if TYPE_CHECKING:
     from fencepost.broker.runtime import TimerHandle
+    from fencepost.coordinator.metadata.state import MetadataState
 
 log = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+FIRST_VERSION_WITH_LEADERS: Final = 16
+LEADER_ELSEWHERE: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+"""Errors whose reply names the leader."""
 FULL_FETCH_EPOCHS: Final = (0, -1)
 READ_COMMITTED: Final = 1
 MOST_COPIED_BYTES: Final = 4 * 1024 * 1024
@@ -234,19 +242,20 @@ def read_all(request: FetchRequest, context: Context) -> Read:
     settled = False
     for topic in request.topics:
         name: str | None = topic.topic
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        error = None
         if with_ids:
             name = context.services.metadata.topic_name(topic.topic_id)
             if name is None:
-                unknown = ErrorCode.UNKNOWN_TOPIC_ID
-        error = None
+                error = ErrorCode.UNKNOWN_TOPIC_ID
         if name and not context.authorize("READ", "TOPIC", name):
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         partitions = []
         for asked in topic.partitions:
             partition = context.services.partitions.get(name or "", asked.partition)
-            if error is not None or partition is None:
-                data = _failed(asked, error or unknown, aborted=[])
+            if error is not None:
+                data = _failed(asked, error, aborted=[])
+            elif partition is None:
+                data = _not_here(name or "", asked, context)
             else:
                 data = _read_one(partition, asked, left, total == 0 < share, read_committed)
             size = len(data.records) if data.records is not None else 0
@@ -265,7 +274,30 @@ def read_all(request: FetchRequest, context: Context) -> Read:
             )
     if total and (left <= 0 or share < most):
         settled = True  # More would not fit, so it does not wait for more.
-    return Read(FetchResponse(responses=responses), total, settled)
+    response = FetchResponse(responses=responses)
+    if settled and context.api_version >= FIRST_VERSION_WITH_LEADERS:
+        _name_leaders(response, context.services.metadata)
+    return Read(response, total, settled)
+
+
+def _not_here(topic: str, asked: FetchPartition, context: Context) -> PartitionData:
+    epoch = max(-1, asked.current_leader_epoch)
+    error = leadership.why_not(context.services, topic, asked.partition, epoch)
+    is_unknown = error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return _failed(asked, error, aborted=[] if is_unknown else None)
+
+
+def _name_leaders(response: FetchResponse, metadata: MetadataState) -> None:
+    """Adds the leaders of the partitions that other brokers lead (KIP-951)."""
+    leaders = set()
+    for topic in response.responses:
+        for data in topic.partitions:
+            if data.error_code in LEADER_ELSEWHERE:
+                found = leadership.current_leader(metadata, topic.topic, data.partition_index)
+                data.current_leader = LeaderIdAndEpoch(*found)
+                leaders.add(found.leader_id)
+    addresses = (leadership.address_of(metadata, node_id) for node_id in sorted(leaders))
+    response.node_endpoints = [NodeEndpoint(*found) for found in addresses if found is not None]
 
 
 def _read_one(

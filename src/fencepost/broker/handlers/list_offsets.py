@@ -7,9 +7,9 @@ Behaviour: the offset for a timestamp, or for a special one: earliest (-2), late
            by time either.
 Versions:  v2 isolation level; v4 leader epochs; v6 flexible; v7 highest timestamp; v8, v9, v11
            tiered storage; v10 a timeout for remote look-ups.
-Errors:    UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, FENCED_LEADER_EPOCH,
-           UNKNOWN_LEADER_EPOCH, INVALID_REQUEST (a partition named twice), UNSUPPORTED_VERSION (an
-           unknown special timestamp), KAFKA_STORAGE_ERROR.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, TOPIC_AUTHORIZATION_FAILED,
+           FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, INVALID_REQUEST (a partition named twice),
+           UNSUPPORTED_VERSION (an unknown special timestamp), KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import NO_TIMESTAMP
+from fencepost.broker import leadership
 from fencepost.broker.context import Context
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
@@ -102,11 +103,10 @@ def _look_up(
 ) -> ListOffsetsPartitionResponse:
     if not context.authorize("DESCRIBE", "TOPIC", topic):
         return _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    partition = context.services.partitions.get(topic, asked.partition_index)
-    if partition is None:
-        return _failed(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if error := partition.check_leader_epoch(asked.current_leader_epoch):
-        return _failed(asked, error)
+    services, epoch = context.services, asked.current_leader_epoch
+    partition = leadership.find(services, topic, asked.partition_index, epoch)
+    if isinstance(partition, ErrorCode):
+        return _failed(asked, partition)
     if asked.timestamp < 0 and context.api_version < FIRST_VERSION_WITH.get(asked.timestamp, NEVER):
         return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
     upper = partition.last_stable_offset if read_committed else partition.high_watermark

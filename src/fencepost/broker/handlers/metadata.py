@@ -267,8 +267,20 @@ def _describe_partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=list(partition.isr),
-        offline_replicas=[] if available else replicas,
+        offline_replicas=offline_replicas(services, partition, available=available),
     )
+
+
+def offline_replicas(
+    services: Services, partition: PartitionState, *, available: bool
+) -> list[int]:
+    """The replicas on dead brokers, and this broker if it leads a partition that is not open."""
+    unopened = services.config.node_id if not available else NO_NODE
+    return [
+        replica
+        for replica in partition.replicas
+        if services.metadata.endpoint(replica) is None or replica == unopened == partition.leader
+    ]
 
 
 def is_available(services: Services, topic: str, index: int, partition: PartitionState) -> bool:

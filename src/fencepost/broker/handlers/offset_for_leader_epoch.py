@@ -3,8 +3,8 @@
 Behaviour: the end offset of a leader epoch, by which a consumer detects that the log was truncated
            below its position.
 Versions:  v3 replica id (consumers send -2); v4 flexible.
-Errors:    UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
-           TOPIC_AUTHORIZATION_FAILED.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
+           UNKNOWN_LEADER_EPOCH, TOPIC_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker import leadership
 from fencepost.broker.context import Context
 from fencepost.broker.turns import fill, in_turns
 from fencepost.broker.waiting import Parked
@@ -46,11 +47,9 @@ def _end_of(topic: str, asked: OffsetForLeaderPartition, *, context: Context) ->
     index = asked.partition
     if not context.authorize("DESCRIBE", "TOPIC", topic):
         return EpochEndOffset(partition=index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    partition = context.services.partitions.get(topic, index)
-    if partition is None:
-        return EpochEndOffset(partition=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if error := partition.check_leader_epoch(asked.current_leader_epoch):
-        return EpochEndOffset(partition=index, error_code=error)
+    partition = leadership.find(context.services, topic, index, asked.current_leader_epoch)
+    if isinstance(partition, ErrorCode):
+        return EpochEndOffset(partition=index, error_code=partition)
     if (
         asked.leader_epoch < 0
     ):  # A client without an epoch has read nothing that could be truncated.

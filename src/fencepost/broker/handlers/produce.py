@@ -1,19 +1,23 @@
 """Produce (0): v3-13
 
 Behaviour: appends one sealed batch per partition; answers when the batches are durable by the
-           chosen mode. acks 1 and -1 mean the same with one replica; acks 0 gets no reply, and a
-           refusal then closes the connection; other values are refused. The first write of a
+           chosen mode. acks -1 also requires min.insync.replicas live brokers, acks 1 does not;
+           acks 0 gets no reply, and a refusal then closes the connection; other values are refused.
+           If the partition moves to another broker before the batches are durable, they become
+           durable first, and the client is answered as usual. The first write of a
            transaction to a partition is appended only after the coordinator has verified it
            (KIP-890), up to v11, or has added the partition to the transaction, from v12 on.
 Versions:  v3 batches of magic 2 only; v7 zstd; v8 error messages and errors per record; v9
-           flexible; v11 TRANSACTION_ABORTABLE; v12 TV2; v13 topic ids. v0-2 are advertised and
-           refused (KAFKA-18659).
+           flexible; v10 names the leader if another broker leads (KIP-951); v11
+           TRANSACTION_ABORTABLE; v12 TV2; v13 topic ids. v0-2 are advertised and refused
+           (KAFKA-18659).
 Errors:    CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, MESSAGE_TOO_LARGE,
+           NOT_LEADER_OR_FOLLOWER,
            INVALID_TOPIC_EXCEPTION, INVALID_REQUIRED_ACKS, TOPIC_AUTHORIZATION_FAILED,
            INVALID_TIMESTAMP, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
            INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
            KAFKA_STORAGE_ERROR, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD, NOT_ENOUGH_REPLICAS
-           (the coordinator is not available), CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE.
+           (or the coordinator is not available), CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from fencepost.base.failures import StorageError
 from fencepost.base.ids import INTERNAL_TOPICS, topic_id_text
 from fencepost.base.refusal import Refusal
 from fencepost.base.seams import Buffer
+from fencepost.broker import leadership
 from fencepost.broker.context import Context
 from fencepost.broker.waiting import NO_REPLY, NoReply, Parked
 from fencepost.partition.opening import RECORDS_PER_STEP, SHORT_BYTES, Opening, must_open
@@ -38,6 +43,8 @@ from fencepost.records.compression import Codec
 from fencepost.records.produced import check_produced, read_produced
 from fencepost.wire.forms.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -51,7 +58,10 @@ NONE: Final = ErrorCode.NONE
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FIRST_VERSION_OF_TV2: Final = 12
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
+FIRST_VERSION_WITH_LEADERS: Final = 10
 FIRST_VERSION_WITH_ZSTD: Final = 7
+ALL_REPLICAS: Final = -1
+"""The value of acks that requires `min.insync.replicas`."""
 APPENDING_SECONDS: Final = 0.002
 """How long one request may append in one turn of the loop."""
 WITHOUT_LOG_START: Final = frozenset(
@@ -128,7 +138,7 @@ def _open_batches(
     def opened() -> None:
         for write in list(writes):
             if write.partition.closed:
-                _refuse_deleted(write, context)
+                _refuse_gone(write, response, context)
                 writes.remove(write)
         reply = _go_on(request, response, writes, context, parked)
         if reply is not parked:
@@ -168,6 +178,8 @@ def _admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, 
                 )
             )
     response = ProduceResponse(responses=responses)
+    if len(writes) < sum(len(topic.partition_responses) for topic in responses):
+        _name_leaders(response, context)
     if _is_foreign_transaction(request, writes, context):
         _refuse_all(response, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return response, []
@@ -215,10 +227,7 @@ def _admit_partition(
 ) -> Write | PartitionProduceResponse:
     partition = context.services.partitions.get(name, data.index)
     if partition is None:
-        by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS and not name
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        message = f"This broker has no partition {data.index} of {name or 'that id'}."
-        return _refused_reply(data.index, Refusal(unknown, message))
+        return _refused_reply(data.index, _explain_absence(name, data.index, context))
     batch = read_produced(data.records)
     if isinstance(batch, Refusal):
         return _refused_reply(data.index, batch)
@@ -231,6 +240,34 @@ def _admit_partition(
     if must_open(batch, partition.log.config):
         write.opening = Opening(batch, partition.log.config)
     return write
+
+
+def _explain_absence(name: str, index: int, context: Context) -> Refusal:
+    error = leadership.why_not(context.services, name, index)
+    if error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return Refusal(error, f"This broker does not serve partition {index} of {name}.")
+    if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS and not name:
+        error = ErrorCode.UNKNOWN_TOPIC_ID
+    return Refusal(error, f"This broker has no partition {index} of {name or 'that id'}.")
+
+
+def _name_leaders(response: ProduceResponse, context: Context) -> None:
+    """Adds the leaders of the partitions that other brokers lead (KIP-951)."""
+    if context.api_version < FIRST_VERSION_WITH_LEADERS:
+        return
+    metadata = context.services.metadata
+    for topic in response.responses:
+        for reply in topic.partition_responses:
+            if reply.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                found = leadership.current_leader(metadata, topic.name, reply.index)
+                reply.current_leader = LeaderIdAndEpoch(*found)
+                _add_address(response, leadership.address_of(metadata, found.leader_id))
+
+
+def _add_address(response: ProduceResponse, address: leadership.LeaderAddress | None) -> None:
+    if address is None or any(n.node_id == address.node_id for n in response.node_endpoints):
+        return
+    response.node_endpoints.append(NodeEndpoint(*address))
 
 
 def _is_foreign_transaction(request: ProduceRequest, writes: list[Write], context: Context) -> bool:
@@ -276,6 +313,8 @@ def _refuse_all(response: ProduceResponse, error: ErrorCode) -> None:
             reply.error_code = error
             reply.error_message = None
             reply.log_start_offset = -1
+            reply.current_leader = None
+    response.node_endpoints = []
 
 
 # -- verification of first writes by the coordinator
@@ -341,15 +380,18 @@ def _verify(
     )
 
 
-def _refuse_deleted(write: Write, context: Context) -> None:
-    """Refuses a batch whose topic was deleted, and maybe recreated, while it waited."""
+def _refuse_gone(write: Write, response: ProduceResponse, context: Context) -> None:
+    """Refuses a batch whose partition was deleted (maybe recreated) or moved while it waited."""
+    partition = write.partition
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    message = f"{write.partition.name} was deleted before the batch was durable."
-    _refuse(write, Refusal(unknown, message), context)
+    what = "moved to another broker" if partition.is_moved else "was deleted"
+    message = f"{partition.name} {what} before the batch was durable."
+    _refuse(write, Refusal(leadership.gone(partition, by_id=by_id), message), context)
     write.reply.base_offset = -1
     write.reply.log_append_time_ms = -1
     write.reply.log_start_offset = -1
+    if partition.is_moved:
+        _name_leaders(response, context)
 
 
 def _explain_verification(
@@ -403,7 +445,7 @@ def _finish(
     behind it wait until all of it is.
     """
     undurable: list[tuple[Write, int]] = []
-    done = _append_some(writes, 0, undurable, context)
+    done = _append_some(request, response, writes, 0, undurable, context)
     if done == len(writes):
         return _answer(request, response, undurable, context, parked)
     waiting = parked or Parked(holds_followers=True)
@@ -426,7 +468,7 @@ def _append_on(
 
     No closure: one that named itself would keep the request until a garbage collection.
     """
-    done = _append_some(writes, done, undurable, context)
+    done = _append_some(request, response, writes, done, undurable, context)
     if done < len(writes):
         context.services.runtime.call_later(
             0, partial(_append_on, request, response, writes, done, undurable, context, parked)
@@ -438,9 +480,15 @@ def _append_on(
 
 
 def _append_some(
-    writes: list[Write], first: int, undurable: list[tuple[Write, int]], context: Context
+    request: ProduceRequest,
+    response: ProduceResponse,
+    writes: list[Write],
+    first: int,
+    undurable: list[tuple[Write, int]],
+    context: Context,
 ) -> int:
     """Appends from `first` on until the end of a turn; returns how many are done in all."""
+    of_all = request.acks == ALL_REPLICAS
     now_ms = context.services.runtime.clock.now_ms()
     until = perf_counter() + APPENDING_SECONDS if len(writes) > 1 else 0.0
     for index in range(first, len(writes)):
@@ -448,9 +496,10 @@ def _append_some(
         if until and index > first and perf_counter() >= until:
             return index
         if write.partition.closed:
-            _refuse_deleted(write, context)
+            _refuse_gone(write, response, context)
             continue
-        appended = _append(write, now_ms)
+        under = of_all and write.partition.is_under_min_isr
+        appended = _refuse_under_min_isr(write) if under else _append(write, now_ms)
         if not isinstance(appended, Appended):
             _refuse(write, appended, context)
             write.reply.log_start_offset = _log_start_for(appended, write.partition)
@@ -495,6 +544,13 @@ def _say_nothing(response: ProduceResponse) -> NoReply:
     return NO_REPLY
 
 
+def _refuse_under_min_isr(write: Write) -> Refusal:
+    return Refusal(
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        f"{write.partition.name} has fewer live brokers than min.insync.replicas requires.",
+    )
+
+
 def _append(write: Write, now_ms: int) -> Appended | Refusal:
     try:
         return write.partition.append_from_client(write.batch, now_ms, write.guard, write.opening)
@@ -511,16 +567,20 @@ def _wait_until_durable(
     parked.release()
     left = len(undurable)
 
-    def durable(write: Write) -> None:
+    def durable(write: Write, end_offset: int) -> None:
         nonlocal left
-        if write.partition.closed:
-            _refuse_deleted(write, context)
+        partition = write.partition
+        # A partition that moved was synced before it was closed.
+        if partition.closed and partition.high_watermark < end_offset:
+            _refuse_gone(write, response, context)
         left -= 1
         if left == 0:
             parked.answer(response)
 
     for write, end_offset in undurable:
-        context.services.runtime.when_durable(write.partition, end_offset, partial(durable, write))
+        context.services.runtime.when_durable(
+            write.partition, end_offset, partial(durable, write, end_offset)
+        )
     return parked
 
 

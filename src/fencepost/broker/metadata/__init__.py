@@ -1,7 +1,7 @@
 """The cluster as this broker knows it, and what that means for its partitions.
 
 follower.py         the state of the metadata log, and what replies cache of it
-effects.py          opens, deletes and reconfigures the partitions that this broker leads
+effects.py          opens, closes and reconfigures the partitions that this broker leads
 internal_topics.py  creates the topics of the coordinators on first use
 
 Theory of operation
@@ -15,15 +15,16 @@ Every batch of the log arrives twice:
     apply      in the turn in which it was appended. The state is a fold of the log. The follower
                owns it, and everything else in the broker reads it. Cached descriptions of what has
                changed are dropped. The effects of the batch are returned, not carried out.
-    carry out  when the records are durable. Partitions of new topics are opened, those of deleted
-               topics closed and their folders removed, settings and leader epochs passed on. A
-               partition whose leader this broker becomes is opened, too. Many partitions take
-               several turns of the loop; `done` is called after the last one.
+    carry out  when the records are durable. First this broker releases partitions: those of deleted
+               topics, and those that another broker leads now. Then it opens those of new topics
+               and those whose leader it becomes, and passes on settings and leader epochs. Many
+               partitions take several turns of the loop; `done` is called after the last one.
 
 So the state is ahead of the partitions. A partition that the state has and that is not open yet is
-shown without a leader, and Produce and Fetch refuse it with a retriable error. A deleted topic is
-gone from the state at once, while its folders remain until its last partition is closed. An effect
-that finds its topic deleted or replaced meanwhile does nothing.
+shown without a leader, and requests for it get the retriable error NOT_LEADER_OR_FOLLOWER, as do
+requests for a partition of another broker (`broker/leadership.py`). A deleted topic is gone from
+the state at once, while its folders remain until its last partition is closed. An effect that finds
+its topic deleted or replaced, or its leader changed again, does nothing.
 
 At a start the controller folds the whole log into the state and sets aside folders without a topic;
 then `MetadataEffects.open_all` opens what this broker leads. That covers every effect that a crash

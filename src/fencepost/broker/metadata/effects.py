@@ -1,19 +1,42 @@
-"""The effects of the metadata log on this broker: its partitions are opened, deleted, reconfigured.
+"""The effects of the metadata log on this broker: its partitions are opened, closed, reconfigured.
 
-Each effect is carried out when its records are durable. Only partitions that this broker leads are
-opened: when they are created, or when it becomes their leader.
+Theory of operation
+-------------------
+Each batch is carried out when its records are durable, in two phases:
+
+- `release` closes the partitions of deleted topics, and those that another broker leads from now
+  on. Their coordinators are unloaded first, long polls are woken, and whatever waits for durability
+  is answered. When `release` is done, this process touches none of their files any more.
+- `open` does the rest. It opens the partitions that this broker leads now, and passes on leader
+  epochs, in-sync replicas and settings.
+
+`run` is both, for a single broker. With several brokers a partition is opened only after its last
+leader has released it, so the phases are separate requests (decision 0016).
+
+The state is ahead of the effects, so `open` looks at it again: a partition whose topic is gone, or
+whose leader has changed again, is left alone. The change at the newer epoch has its own effect.
+`release` does not look at it: if the partition comes back, it is opened again by the later batch.
+
+Work of many partitions is spread over several turns of the loop. Calls that concern a common topic
+are carried out one after the other, in their order; others do not wait for each other.
 """
 
 from __future__ import annotations
 
 import logging
+from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.failures import CorruptError, StorageError, SyncError
 from fencepost.base.ids import TopicPartition
 from fencepost.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
-from fencepost.broker.settings.config import TOPIC_SETTINGS, topic_log_config, warnings_of
+from fencepost.broker.settings.config import (
+    TOPIC_SETTINGS,
+    TopicConfig,
+    topic_log_config,
+    warnings_of,
+)
 from fencepost.broker.settings.groups import GROUP_SETTINGS
 from fencepost.broker.turns import Turn
 from fencepost.coordinator.metadata.effects import (
@@ -31,7 +54,7 @@ from fencepost.records.metadata_log import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from fencepost.broker.coordinators import Coordinators
     from fencepost.broker.groups.coordinator import GroupCoordinator
@@ -40,10 +63,14 @@ if TYPE_CHECKING:
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.settings.kinds import Setting
-    from fencepost.broker.storage.partition_store import PartitionStore
+    from fencepost.broker.storage.partition_store import PartitionStore, Wait
     from fencepost.coordinator.metadata.effects import Effect, PartitionChange
-    from fencepost.coordinator.metadata.state import Topic
+    from fencepost.coordinator.metadata.state import PartitionState, Topic
     from fencepost.log.config import LogConfig
+    from fencepost.partition.partition import Partition
+
+    Steps = Generator["Wait | Pause | None", Exception | None, None]
+    """Yields None before each piece of work, or what has to be waited for."""
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +83,47 @@ each: internal topics are needed at once. For the others, turns end by time."""
 AT_ONCE_SYNCED: Final = 5
 """The same in `fsync` mode, where each of them is synced."""
 
+FIRST_EPOCH: Final = 0
+"""The leader epoch of a new partition."""
+
 _WARNED_OF: Final[Mapping[int, tuple[str, Mapping[str, Setting[Any]]]]] = {
     TOPIC_RESOURCE: ("topic", TOPIC_SETTINGS),
     GROUP_RESOURCE: ("group", GROUP_SETTINGS),
     CLIENT_METRICS_RESOURCE: ("client metrics", CLIENT_METRICS_SETTINGS),
 }
 """Resources with settings that may have no effect: their names in the log, and their tables."""
+
+
+class Pause(Enum):
+    """What a step may yield besides a wait."""
+
+    SLICE = auto()
+    """A piece of work is not finished, and has taken a while."""
+
+
+class _Job:
+    """One call of `release`, `open` or `run`."""
+
+    __slots__ = ("certain", "done", "is_started", "steps", "topics")
+
+    def __init__(
+        self, steps: Steps, topics: frozenset[str], certain: int, done: Callable[[], None]
+    ) -> None:
+        self.steps = steps
+        self.topics = topics
+        """Jobs with a common topic are carried out in their order."""
+        self.certain = certain
+        """Pieces of work that do not end the turn."""
+        self.done = done
+        self.is_started = False
+
+
+class _TopicSettings(NamedTuple):
+    """The settings of a topic that its partitions use."""
+
+    topic: str
+    log: LogConfig
+    min_insync_replicas: int
 
 
 class MetadataEffects:
@@ -88,12 +150,14 @@ class MetadataEffects:
         self._groups = groups
         self._coordinators = coordinators
         self._on_fatal = on_fatal
-        self._offline: set[TopicPartition] = set()
+        self._offline: Final = partitions.offline
+        self._to_retry: set[TopicPartition] = set()
         self._until_restart: set[TopicPartition] = set()
         """Partitions that could not be opened at a start that compares all logs."""
         self._compares_logs = False
         self._stopped = False
-        self._last_config: tuple[str, LogConfig] | None = None
+        self._jobs: list[_Job] = []
+        self._last_settings: _TopicSettings | None = None
 
     # -- start and stop ---------------------------------------------------------------------------
 
@@ -126,34 +190,100 @@ class MetadataEffects:
     # -- the effects of a batch -------------------------------------------------------------------
 
     def run(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
-        """Carries the effects out in their order; many partitions take several turns."""
+        """Carries the effects of a batch out; many partitions take several turns."""
+        self._submit(self._all_steps(effects), effects, self._after(effects, done))
+
+    def release(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
+        """Closes what this broker no longer leads; `done` when it touches those files no more."""
+        self._submit(self._release_steps(effects), effects, done)
+
+    def open(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
+        """Carries the rest out, when all brokers have released what the batch takes from them."""
+        self._submit(self._open_steps(effects), effects, self._after(effects, done))
+
+    def _after(self, effects: Sequence[Effect], done: Callable[[], None]) -> Callable[[], None]:
         if any(isinstance(effect, TopicRemoved) for effect in effects):
             # Committed offsets must be gone, or a new topic of that name would inherit them.
-            done = partial(self._groups.when_durable, done)
-        self._go_on(self._steps(effects), done)
+            return partial(self._groups.when_durable, done)
+        return done
 
-    def _go_on(self, steps: Iterator[None], done: Callable[[], None]) -> None:
-        for _ in steps:
-            # After a stop, the next start does the rest: the records are durable.
-            self._runtime.call_later(0, lambda: None if self._stopped else self._go_on(steps, done))
-            return
-        done()
-
-    def _steps(self, effects: Sequence[Effect]) -> Iterator[None]:
-        """Yields before each turn of the loop but the first."""
+    def _submit(self, steps: Steps, effects: Sequence[Effect], done: Callable[[], None]) -> None:
         certain = AT_ONCE_SYNCED if self._partitions.fsync else AT_ONCE
+        self._jobs.append(_Job(steps, _topics_of(effects), certain, done))
+        self._start_ready()
+
+    def _start_ready(self) -> None:
+        """Starts the jobs that no earlier one holds up."""
+        for job in list(self._jobs):
+            if not job.is_started and not self._is_held_up(job):
+                job.is_started = True
+                self._go_on(job)
+
+    def _is_held_up(self, job: _Job) -> bool:
+        for earlier in self._jobs:
+            if earlier is job:
+                return False
+            if earlier.topics & job.topics:
+                return True
+        return True  # It was started and finished meanwhile.
+
+    def _go_on(self, job: _Job, outcome: Exception | None = None) -> None:
+        """Runs a job until the end of the turn, or until it has to wait."""
         turn = Turn()
+        while not self._stopped:  # After a stop, the next start does the rest.
+            try:
+                wait = job.steps.send(outcome)
+            except StopIteration:
+                self._jobs.remove(job)
+                job.done()
+                self._start_ready()
+                return
+            except SyncError as problem:
+                self._on_fatal(f"{problem}; what the disk holds is unknown, stopping")
+                return
+            outcome = None
+            if wait is None:
+                job.certain -= 1
+            elif wait is not Pause.SLICE:
+                wait(partial(self._go_on, job))
+                return
+            if turn.is_over() and (wait is Pause.SLICE or job.certain < 0):
+                self._runtime.call_later(0, partial(self._go_on, job))
+                return
+
+    def _all_steps(self, effects: Sequence[Effect]) -> Steps:
+        yield from self._release_steps(effects)
+        yield from self._open_steps(effects)
+
+    def _release_steps(self, effects: Sequence[Effect]) -> Steps:
+        leaving: list[Partition] = []
+        for effect in effects:
+            match effect:
+                case TopicRemoved(topic, count):
+                    for index in range(count):
+                        yield None
+                        self._remove(TopicPartition(topic, index))
+                case LeadersChanged(changes):
+                    for change in changes:
+                        if change.closes_at(self._node_id):
+                            yield None
+                            leaving += self._withdraw(change)
+        if leaving:
+            yield from self._store.closing(leaving)
+
+    def _open_steps(self, effects: Sequence[Effect]) -> Steps:
         for effect in effects:
             self._warn_of_settings(effect)
             for work in self._works(effect):
-                if certain <= 0 and turn.is_over():
-                    yield
-                    turn = Turn()
-                certain -= 1
-                work()
+                yield None
+                for _ in work() or ():
+                    yield Pause.SLICE
 
-    def _works(self, effect: Effect) -> Iterator[Callable[[], None]]:
-        """The work of an effect, one partition at a time if it concerns many."""
+    def _works(self, effect: Effect) -> Iterator[Callable[[], Iterator[None] | None]]:
+        """The work of an effect, one partition at a time if it concerns many.
+
+        A piece of work may return the slices that are left of it.
+        """
         match effect:
             case PartitionsCreated(topic, first, count, topic_id):
                 if first == 0:
@@ -161,19 +291,16 @@ class MetadataEffects:
                 found = self._state.topics.get(topic)
                 # Otherwise it was deleted meanwhile.
                 if found is not None and found.topic_id == topic_id:
-                    yield from self._openings(found, range(first, first + count))
-            case TopicRemoved(topic, count):
-                self._last_config = None  # A new topic of this name may have other settings.
-                for index in range(count):
-                    yield partial(self._remove, TopicPartition(topic, index))
+                    for index in range(first, first + count):
+                        yield partial(self._open_slices, found, index, FIRST_EPOCH)
+            case TopicRemoved(topic, _):
+                self._last_settings = None  # A new topic of this name may have other settings.
                 yield from self._groups.forgetting([topic])
             case SettingsChanged(resource_type, name):
                 yield from self._reconfigurations(resource_type, name)
             case LeadersChanged(changes):
-                yield partial(self._take_epochs, changes)
                 for change in changes:
-                    if change.opens_at(self._node_id):
-                        yield partial(self._open_changed, change)
+                    yield partial(self._take_change, change)
 
     def _warn_of_settings(self, effect: Effect) -> None:
         """Logs a warning for settings that have no effect in this broker."""
@@ -187,47 +314,62 @@ class MetadataEffects:
         for warning in warnings_of(table, self._state.settings_of(*resource)):
             log.warning("%s %s: %s", what, resource[1], warning)
 
-    # -- open and delete --------------------------------------------------------------------------
+    # -- open and close ---------------------------------------------------------------------------
 
     @property
     def has_offline(self) -> bool:
         """Whether a partition could not be opened and will be tried again, maybe at a start."""
-        return bool(self._offline or self._until_restart)
+        return bool(self._to_retry or self._until_restart)
 
     def _open(self, topic: Topic, indexes: Iterable[int]) -> None:
         """Opens the partitions that this broker leads; retries those that fail later."""
-        for opening in self._openings(topic, indexes):
-            opening()
-
-    def _openings(self, topic: Topic, indexes: Iterable[int]) -> Iterator[Callable[[], None]]:
         for index in indexes:
-            yield partial(self._open_one, topic, index)
+            for _ in self._open_slices(topic, index, topic.partitions[index].leader_epoch):
+                pass
 
-    def _open_one(self, topic: Topic, index: int) -> None:
-        if self._state.topics.get(topic.name) is not topic:
-            return  # Deleted meanwhile; a new topic of this name is opened by its own effect.
-        partition = topic.partitions[index]
-        name = TopicPartition(topic.name, index)
-        if partition.leader != self._node_id or self._partitions.get(*name) is not None:
+    def _open_slices(self, topic: Topic, index: int, leader_epoch: int) -> Iterator[None]:
+        """Opens a partition that this broker leads at this epoch; stops if that changes."""
+        if not self._is_wanted(topic, index, leader_epoch):
             return
+        name = TopicPartition(topic.name, index)
+        slices = self._store.opening(
+            name, topic.topic_id, leader_epoch, self._settings_of(topic.name).log
+        )
         try:
-            opened = self._store.open(
-                name, topic.topic_id, partition.leader_epoch, self._log_config(topic.name)
-            )
+            while True:
+                try:
+                    next(slices)
+                except StopIteration as end:
+                    opened: Partition = end.value
+                    break
+                yield
+                if not self._is_wanted(topic, index, leader_epoch):
+                    return
         except SyncError as problem:
             self._on_fatal(f"{problem}; what the disk holds is unknown, stopping")
         except (OSError, StorageError) as problem:
             self._set_offline(name, problem)
         else:
+            self._offline.discard(name)
+            self._count_replicas(opened, topic.partitions[index])
             self._coordinators.opened(opened)
+        finally:
+            slices.close()
         self._changed(topic.name)
 
-    def _open_changed(self, change: PartitionChange) -> None:
-        topic = self._state.topics_by_id.get(change.topic_id)
-        if topic is not None:  # Otherwise it was deleted meanwhile.
-            self._open_one(topic, change.partition)
+    def _is_wanted(self, topic: Topic, index: int, leader_epoch: int) -> bool:
+        """Whether to open a partition. A change at a later epoch has an effect of its own."""
+        if self._state.topics.get(topic.name) is not topic:
+            return False  # Deleted meanwhile; a new topic of this name has its own effect.
+        partition = topic.partitions[index]
+        return (
+            partition.leader == self._node_id
+            and partition.leader_epoch == leader_epoch
+            and self._partitions.get(topic.name, index) is None
+        )
 
     def _set_offline(self, name: TopicPartition, problem: Exception) -> None:
+        self._offline.add(name)
         if self._compares_logs:
             log.error(
                 "%s is offline until the next start: %s. After a loss of power its transactions "
@@ -241,33 +383,57 @@ class MetadataEffects:
         log.error("%s is offline: %s", name, problem)
         if isinstance(problem, CorruptError):
             return  # Trying again does not help.
-        if not self._offline:
+        if not self._to_retry:
             self._runtime.call_later(RETRY_OPEN_MS, self._retry_open)
-        self._offline.add(name)
+        self._to_retry.add(name)
 
     def _retry_open(self) -> None:
         if self._stopped:
             return
-        offline, self._offline = self._offline, set()
-        for name in sorted(offline):
+        names, self._to_retry = self._to_retry, set()
+        for name in sorted(names):
             # The topic may be deleted by now, or replaced by one whose logs are open.
             if self._state.partition(*name) is not None and self._partitions.get(*name) is None:
                 self._open(self._state.topics[name.topic], [name.partition])
 
+    def _set_online(self, name: TopicPartition) -> None:
+        """Forgets that a partition could not be opened: it is not this broker's any more."""
+        self._offline.discard(name)
+        self._to_retry.discard(name)
+
     def _remove(self, name: TopicPartition) -> None:
+        self._set_online(name)
+        self._coordinators.closing(name)
         try:
             self._store.delete(name)
         except (OSError, StorageError) as problem:
             log.error("%s is deleted, but its files could not be removed: %s", name, problem)
 
+    def _withdraw(self, change: PartitionChange) -> Iterator[Partition]:
+        """Stops serving a partition that another broker leads; the caller closes it."""
+        name = TopicPartition(change.topic, change.partition)
+        opened = self._partitions.get(*name)
+        if opened is None:
+            self._set_online(name)
+        elif opened.topic_id == change.topic_id and opened.leader_epoch < change.leader_epoch:
+            # First, so that the coordinator's last records are in the log that is closed.
+            self._coordinators.closing(name)
+            if self._store.withdraw(name) is not None:
+                yield opened
+        self._changed(change.topic)
+
     # -- settings and leaders ---------------------------------------------------------------------
 
-    def _log_config(self, name: str) -> LogConfig:
-        """The settings of a topic's logs, computed once for all of its partitions."""
-        if self._last_config is None or self._last_config[0] != name:
+    def _settings_of(self, name: str) -> _TopicSettings:
+        """The settings of a topic, computed once for all of its partitions."""
+        if self._last_settings is None or self._last_settings.topic != name:
             overrides = self._state.settings_of(TOPIC_RESOURCE, name)
-            self._last_config = name, topic_log_config(self._config, overrides)
-        return self._last_config[1]
+            self._last_settings = _TopicSettings(
+                name,
+                topic_log_config(self._config, overrides),
+                TopicConfig(self._config, overrides).min_insync_replicas,
+            )
+        return self._last_settings
 
     def _reconfigurations(self, resource_type: int, name: str) -> Iterator[Callable[[], None]]:
         affected: list[str] = []
@@ -280,28 +446,57 @@ class MetadataEffects:
             yield partial(self._reconfigure, topic)
 
     def _reconfigure(self, topic: str) -> None:
-        self._last_config = None
-        config = self._log_config(topic)
-        for index in range(self._state.partition_count(topic)):
+        self._last_settings = None
+        found = self._state.topics.get(topic)
+        for index, state in enumerate(found.partitions if found is not None else ()):
             partition = self._partitions.get(topic, index)
             if partition is not None:
-                partition.reconfigure(config)
+                partition.reconfigure(self._settings_of(topic).log)
+                self._count_replicas(partition, state)
+
+    def _count_replicas(self, partition: Partition, state: PartitionState) -> None:
+        """Compares the in-sync replicas with `min.insync.replicas`, so that Produce need not.
+
+        As in Kafka, a topic with fewer replicas than that needs all of them.
+        """
+        wanted = self._settings_of(partition.name.topic).min_insync_replicas
+        partition.is_under_min_isr = len(state.isr) < min(wanted, len(state.replicas))
 
     def _apply_broker_settings(self) -> None:
         """Applies the dynamic settings of the broker."""
-        self._last_config = None
+        self._last_settings = None
         self._config.replace_dynamic(
             self._state.settings_of(BROKER_RESOURCE, CLUSTER_DEFAULT),
             self._state.settings_of(BROKER_RESOURCE, str(self._node_id)),
         )
 
-    def _take_epochs(self, changes: Iterable[PartitionChange]) -> None:
-        for change in changes:
-            # No partition moves from a single broker. It could not be closed here: requests that
-            # wait for a partition take a closed one for deleted.
-            assert not change.closes_at(self._node_id), f"{change} moves an open partition"
-            topic = self._state.topics_by_id.get(change.topic_id)
-            opened = self._partitions.get(change.topic, change.partition)
-            if topic is not None and opened is not None and opened.topic_id == topic.topic_id:
-                opened.bump_leader_epoch(topic.partitions[change.partition].leader_epoch)
+    def _take_change(self, change: PartitionChange) -> Iterator[None] | None:
+        """Passes a change on to an open partition; opens it if this broker leads it now."""
+        topic = self._state.topics_by_id.get(change.topic_id)
+        if topic is None or change.leader != self._node_id:
             self._changed(change.topic)
+            return None
+        opened = self._partitions.get(change.topic, change.partition)
+        if opened is None:
+            return self._open_slices(topic, change.partition, change.leader_epoch)
+        if opened.topic_id == topic.topic_id and change.leader_epoch >= opened.leader_epoch:
+            opened.bump_leader_epoch(change.leader_epoch)
+            self._count_replicas(opened, topic.partitions[change.partition])
+        self._changed(change.topic)
+        return None
+
+
+def _topics_of(effects: Iterable[Effect]) -> frozenset[str]:
+    """The topics whose partitions the effects open, close or change."""
+    topics: set[str] = set()
+    for effect in effects:
+        match effect:
+            case PartitionsCreated() | TopicRemoved():
+                topics.add(effect.topic)
+            case LeadersChanged(changes):
+                topics.update(change.topic for change in changes)
+            case SettingsChanged(resource_type, name) if resource_type == TOPIC_RESOURCE:
+                topics.add(name)
+            case SettingsChanged():
+                pass  # Of a broker: whoever opens a partition meanwhile reads the new ones.
+    return frozenset(topics)

@@ -7,7 +7,8 @@ as everywhere.
 indexes, its snapshot and the names of its files. Then everything below the active segment is on the
 disk, and the recovery point moves to the base of the active segment. Shortly after that, and at
 regular intervals, it writes the recovery points to `recovery-point-offset-checkpoint`. After a
-crash only the records above them are read.
+crash only the records above them are read. Partitions that were closed for another broker are in
+the next save, too, and that broker opens them after it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.failures import StorageError, SyncError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from fencepost.broker.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime, TimerHandle
@@ -94,6 +95,9 @@ class Flusher:
         self._is_flushing = False
         self._is_saving = False
         self._save_timer: TimerHandle | None = None
+        self._closed: list[Partition] = []
+        """Partitions that were closed since the last save, and are in the next one."""
+        self._when_saved: list[Callable[[], None]] = []
 
     def sealed(self, partition: Partition) -> None:
         """Schedules the flush of a segment that was just sealed."""
@@ -168,31 +172,68 @@ class Flusher:
         if self._is_saving:
             self.save_soon()
             return
+        closed, self._closed = self._closed, []
+        then, self._when_saved = self._when_saved, []
         try:
             save = self._layout.prepare_checkpoints(
-                self._partitions.by_name.values(), sync=self._partitions.fsync
+                [*self._partitions.by_name.values(), *closed], sync=self._partitions.fsync
             )
         except StorageError as problem:
             log.warning("%s; it is tried again later", problem)
             self.save_soon()
+            _call_all(then)
             return
-        if save is not None:
-            self._is_saving = True
-            self._background.run(save.run, partial(self._saved, save))
+        if save is None:
+            _call_all(then)
+            return
+        self._is_saving = True
+        self._background.run(save.run, partial(self._saved, save, closed, then))
 
-    def _saved(self, save: Save, problem: Exception | None) -> None:
+    def save_closed(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
+        """Saves the offsets of partitions that were just closed; `done` even if that fails.
+
+        Their next leader only takes longer to open them with outdated offsets.
+        """
+        self._closed += partitions
+        self._when_saved.append(done)
+        if not self._is_saving:
+            self.save()
+
+    def _saved(
+        self,
+        save: Save,
+        closed: list[Partition],
+        then: list[Callable[[], None]],
+        problem: Exception | None,
+    ) -> None:
         self._is_saving = False
         if problem is None:
             try:
                 if self._layout.complete_save(save):
-                    self._background.run(self._layout.sync_names, self._named)
+                    self._background.run(self._layout.sync_names, partial(self._named, then))
                     return
+                # A partition was deleted meanwhile, so what was written is outdated.
+                self._closed += closed
+                self._when_saved += then
+                then = []
             except StorageError as refused:
                 problem = refused
         if problem is not None:
             log.warning("%s; it is tried again later", problem)
-        self.save_soon()
+        if self._when_saved:
+            self.save()
+        else:
+            self.save_soon()
+        _call_all(then)
 
-    def _named(self, problem: Exception | None) -> None:
+    def _named(self, then: list[Callable[[], None]], problem: Exception | None) -> None:
         if problem is not None:
             log.warning("after a loss of power, recovery may read more than needed: %s", problem)
+        if self._when_saved and not self._is_saving:
+            self.save()
+        _call_all(then)
+
+
+def _call_all(callbacks: list[Callable[[], None]]) -> None:
+    for callback in callbacks:
+        callback()

@@ -13,6 +13,12 @@ The order in which a partition is opened matters after a crash:
 
 In `os` mode a partition without records has no folder. Its first batch creates it.
 
+A partition that another broker will lead is closed in this order: it takes no more appends
+(`withdraw`), all that was appended is durable, producers and indexes are written, everything is
+synced in a thread, the log is closed, and the offsets are saved. The next leader opens it after
+that, and need not scan the log. If a step fails, the log is closed as it is, and the next leader
+scans it from the recovery point. A sync that fails ends the process, as everywhere.
+
 When all partitions are closed at a clean stop, every log is on the disk before the offsets are
 saved, and the mark of a clean stop is written last. A step that fails leaves the directory without
 the mark, and the next start reads the logs as after a crash.
@@ -24,20 +30,27 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fencepost.base.failures import StorageError
+from fencepost.base.failures import StorageError, SyncError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
 from fencepost.log.config import LogConfig
 from fencepost.log.opening import open_log, unborn_log
 from fencepost.partition.partition import Partition
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from fencepost.base.seams import Disk
     from fencepost.broker.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime
-    from fencepost.broker.storage.background import Flusher
+    from fencepost.broker.storage.background import Background, Flusher
     from fencepost.broker.storage.partition_layout import PartitionLayout
     from fencepost.broker.storage.removal import Removal
+    from fencepost.log.durability import PendingSync
     from fencepost.log.log import Log
     from fencepost.log.segment.open_segments import OpenSegments
+
+    Wait = Callable[[Callable[[Exception | None], None]], None]
+    """Starts something, and calls back once when it has ended, with its failure if there is one."""
 
 log = logging.getLogger(__name__)
 
@@ -59,14 +72,21 @@ class PartitionStore:
         partitions: LocalPartitions,
         open_segments: OpenSegments,
         flusher: Flusher,
-        removal: Removal,
+        background: Background,
+        removal: Removal | None,
     ) -> None:
+        """Without a `removal` somebody else removes the folders of deleted partitions."""
         self._runtime = runtime
         self._layout = layout
         self._partitions = partitions
         self._open_segments = open_segments
         self._flusher = flusher
+        self._background = background
         self._removal = removal
+        self._leaving: dict[Partition, None] = {}
+        """Partitions that are withdrawn and not closed yet."""
+        self._left: dict[TopicPartition, bool] = {}
+        """Partitions that were closed for another broker, and whether they were closed cleanly."""
 
     # -- open -------------------------------------------------------------------------------------
 
@@ -76,6 +96,7 @@ class PartitionStore:
         """Opens or creates the log of a partition, and registers the partition."""
         fsync = self._partitions.fsync
         opened = self._open_log(name, topic_id, leader_epoch, config)
+        self._left.pop(name, None)
         partition = Partition(name, topic_id, leader_epoch, opened, durable_at_append=not fsync)
         if fsync:
             # Records that a crash left in the page cache become readable now, so they must be on
@@ -86,6 +107,13 @@ class PartitionStore:
         if opened.needs_flush:
             self._flusher.sealed(partition)
         return partition
+
+    def opening(
+        self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
+    ) -> Generator[None, None, Partition]:
+        """The same in slices: yields when other requests may get a turn."""
+        yield from ()
+        return self.open(name, topic_id, leader_epoch, config)
 
     def _open_log(
         self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
@@ -111,7 +139,7 @@ class PartitionStore:
             folder,
             config,
             now_ms=now_ms,
-            clean=saved.is_clean,
+            clean=self._left.get(name, saved.is_clean),
             recovery_point=saved.recovery_point,
             log_start_offset=saved.log_start_offset,
             open_segments=self._open_segments,
@@ -133,17 +161,89 @@ class PartitionStore:
 
     def delete(self, name: TopicPartition) -> None:
         """Closes a partition and removes its folder; a partition that is not open has one, too."""
+        self._left.pop(name, None)
         partition = self._partitions.remove(name)
         if partition is not None:
             partition.close(clean=False)
-        self._removal.add(self._layout.delete(name))
+        if self._removal is None:
+            self._layout.forget(name)
+        else:
+            self._removal.add(self._layout.delete(name))
+
+    def withdraw(self, name: TopicPartition) -> Partition | None:
+        """Stops serving a partition that another broker will lead; `closing` closes its log."""
+        partition = self._partitions.withdraw(name)
+        if partition is not None:
+            self._leaving[partition] = None
+        return partition
+
+    def closing(
+        self, partitions: Sequence[Partition]
+    ) -> Generator[Wait | None, Exception | None, None]:
+        """Closes the logs of withdrawn partitions, and saves their offsets with one write.
+
+        Yields before each piece of work, and what has to be waited for. The caller sends back how
+        the wait has ended.
+        """
+        for partition in partitions:
+            if partition.high_watermark < partition.log_end_offset:
+                yield partial(self._when_durable, partition)
+        failed: dict[Partition, Exception] = {}
+        syncs: list[tuple[Partition, PendingSync]] = []
+        for partition in partitions:
+            yield None
+            try:
+                if partition.prepare_close():
+                    syncs.append((partition, partition.log.prepare_sync()))
+            except (OSError, StorageError) as problem:
+                failed[partition] = problem
+        if syncs:
+            sync = partial(_sync_all, self._runtime.disk, self._layout.folder, syncs, failed)
+            problem = yield partial(self._background.run, sync)
+            assert problem is None, "failures are in `failed`; a failed sync ends the process"
+        for partition, done in syncs:
+            if partition not in failed:
+                partition.log.complete_sync(done)
+        for partition in partitions:
+            yield None
+            self._close_moved(partition, failed.get(partition))
+        yield partial(self._save_closed, partitions)
+
+    def _when_durable(self, partition: Partition, done: Callable[[Exception | None], None]) -> None:
+        self._partitions.when_durable(partition, partition.log_end_offset, partial(done, None))
+
+    def _save_closed(
+        self, partitions: Sequence[Partition], done: Callable[[Exception | None], None]
+    ) -> None:
+        self._flusher.save_closed(partitions, partial(done, None))
+
+    def _close_moved(self, partition: Partition, problem: Exception | None) -> None:
+        if partition not in self._leaving:
+            return  # The broker stops, and has closed it.
+        try:
+            partition.close(clean=problem is None)
+        except SyncError:
+            raise
+        except (OSError, StorageError) as failed:
+            problem = failed
+        if problem is not None:
+            log.warning(
+                "%s moves to another broker, but was not closed cleanly: %s. Nothing is lost; the "
+                "next leader scans its log",
+                partition.name,
+                problem,
+            )
+        del self._leaving[partition]
+        self._left[partition.name] = problem is None
+        self._partitions.forget(partition)
 
     def close_all(self, *, clean: bool, settled: bool) -> None:
         """Closes every partition at the end; if all succeeds, marks the stop as clean.
 
         `settled` is whether this start has settled what the last stop left.
         """
-        partitions = list(self._partitions.by_name.values())
+        partitions = [*self._partitions.by_name.values(), *self._leaving]
+        self._leaving.clear()
         if clean:
             clean = self._sync_at_once(partitions)
         for partition in partitions:
@@ -152,7 +252,7 @@ class PartitionStore:
             except StorageError as problem:
                 log.error("closing %s failed: %s", partition.name, problem)
                 clean = False
-        if not clean:
+        if not clean or not all(self._left.values()):
             return
         try:
             self._layout.record_stop(partitions, settled=settled)
@@ -188,3 +288,28 @@ class PartitionStore:
             for each, sync in syncs:
                 each.complete_sync(sync)
         return True
+
+
+def _sync_all(
+    disk: Disk,
+    folder: str,
+    syncs: Sequence[tuple[Partition, PendingSync]],
+    failed: dict[Partition, Exception],
+) -> None:
+    """Runs in a thread and touches only the disk; many logs share one sync of the volume.
+
+    Logs that could not be opened are added to `failed`. A sync that fails is a SyncError.
+    """
+    if len(syncs) >= SYNCED_AT_ONCE_FROM:
+        try:
+            if disk.sync_all(folder):
+                return
+        except OSError as problem:
+            raise SyncError(f"the disk did not confirm a sync of {folder}: {problem}") from problem
+    for partition, sync in syncs:
+        try:
+            sync.run()
+        except SyncError:
+            raise
+        except StorageError as problem:
+            failed[partition] = problem
