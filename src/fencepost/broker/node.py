@@ -36,6 +36,7 @@ from fencepost.broker.memory import MemoryBudget
 from fencepost.broker.metadata.effects import MetadataEffects
 from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.metadata.internal_topics import InternalTopics
+from fencepost.broker.peers import NO_PEERS, Peers
 from fencepost.broker.runtime import Runtime
 from fencepost.broker.server import Server
 from fencepost.broker.settings.listener import ANY_HOST
@@ -73,6 +74,7 @@ class Node:
         authorizer: Authorizer | None = None,
         trace: Trace | None = None,
         descriptors: Descriptors | None = None,
+        peers: Peers = NO_PEERS,
     ) -> None:
         self.config = config
         self.fatal = on_fatal
@@ -110,10 +112,12 @@ class Node:
 
         # -- the coordinators
         self.groups = GroupCoordinator(self.runtime, config, randomness, self.metadata)
-        markers = MarkerWriter(self.runtime, self.partitions, self.metadata, self.groups)
+        markers = MarkerWriter(
+            self.runtime, self.partitions, self.metadata, self.groups, peers, config.node_id
+        )
         producer_ids = ProducerIds(self.controller.reserve_block)
         self.transactions = TransactionCoordinator(
-            self.runtime, config, self.metadata, producer_ids, markers
+            self.runtime, config, self.metadata, producer_ids, markers, peers
         )
         self.coordinators = Coordinators(
             self.metadata, self.partitions, self.groups, self.transactions
@@ -178,6 +182,7 @@ class Node:
             transactions=self.transactions,
             markers=markers,
             housekeeping=self.housekeeping,
+            in_cluster=peers.is_cluster,
         )
         self.dispatcher = Dispatcher(self.services, self.faults, trace, on_fatal)
 
