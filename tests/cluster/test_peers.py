@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from fencepost.broker.process import new_event_loop
@@ -37,16 +38,23 @@ class Broker:
     def __init__(self, *, answers: bool = True) -> None:
         self.answers = answers
         self.arrived: list[tuple[int, Callable[[Any], None]]] = []
+        self.stopped: list[int] = []
+        """The requests that were being served when their link was closed."""
         self.has_one = asyncio.Event()
-        self.peers = Peers(asyncio.get_running_loop(), self._serve)
+        self.offset = 0
+        self.peers = Peers(asyncio.get_running_loop(), self._serve, lambda: self.offset)
 
-    def _serve(self, api: ApiKey, version: int, form: Any, answer: Callable[[Any], None]) -> None:
+    def _serve(
+        self, api: ApiKey, version: int, form: Any, answer: Callable[[Any], None]
+    ) -> Callable[[], None]:
         assert (api, version) == (MARKERS, VERSION)
+        producer_id = form.markers[0].producer_id
         if self.answers:
             answer(answering(form))
         else:
-            self.arrived.append((form.markers[0].producer_id, answer))
+            self.arrived.append((producer_id, answer))
             self.has_one.set()
+        return partial(self.stopped.append, producer_id)
 
     def ask(self, broker_id: int, producer_id: int) -> asyncio.Future[Any]:
         future = asyncio.get_running_loop().create_future()

@@ -120,6 +120,12 @@ IMPLICIT_ADD_WAIT_MS: Final = 100
 """How long a first write waits for the end of the previous transaction before it is refused with
 CONCURRENT_TRANSACTIONS: Kafka's add.partitions.to.txn.retry.backoff.max.ms."""
 
+FIRST_WRITE_WAIT_MS: Final = 5_000
+"""How long a first write waits for a coordinator on another broker: for its reply, and for the next
+coordinator if that broker is dead or its log is being loaded. Another broker takes over in about a
+second. After this time the producer gets NOT_ENOUGH_REPLICAS, which it retries: a broker that hangs
+is killed only after broker.session.timeout.ms (9 s), and requests behind the write wait for it."""
+
 MAX_PATTERN_MEMORY_BYTES: Final = 1 << 20
 """For one compiled pattern of ListTransactions. RE2's default is 8 MiB; a smaller program also
 matches faster when a hostile pattern exhausts its DFA cache."""

@@ -32,6 +32,7 @@ class Services:
         "follower",
         "groups",
         "housekeeping",
+        "in_cluster",
         "internal_topics",
         "layout",
         "markers",
@@ -61,7 +62,9 @@ class Services:
         transactions: TransactionCoordinator,
         markers: MarkerWriter,
         housekeeping: Housekeeping,
+        in_cluster: bool = False,
     ) -> None:
+        """With `in_cluster`, requests of other brokers come over links, never from clients."""
         self.runtime = runtime
         self.config = config
         self.authorizer = authorizer
@@ -78,6 +81,7 @@ class Services:
         self.transactions = transactions
         self.markers = markers
         self.housekeeping = housekeeping
+        self.in_cluster = in_cluster
 
     @property
     def controller(self) -> Controller:
@@ -94,6 +98,7 @@ class Context:
         "client_host",
         "client_id",
         "correlation_id",
+        "from_peer",
         "principal",
         "services",
     )
@@ -106,13 +111,16 @@ class Context:
         client_host: str,
         correlation_id: int = 0,
         principal: str = "User:ANONYMOUS",
+        from_peer: bool = False,
     ) -> None:
+        """`from_peer`: another broker sent the request, over a link that only brokers have."""
         self.services = services
         self.api_version = api_version
         self.client_id = client_id
         self.client_host = client_host
         self.correlation_id = correlation_id
         self.principal = principal
+        self.from_peer = from_peer
 
     def authorize(self, operation: str, resource_type: str, resource_name: str) -> bool:
         """Whether the broker's authorizer permits the operation."""

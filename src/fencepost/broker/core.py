@@ -23,6 +23,7 @@ from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.memory import MemoryBudget
 from fencepost.broker.metadata.effects import MetadataEffects
 from fencepost.broker.metadata.internal_topics import InternalTopics
+from fencepost.broker.peers import NO_PEERS
 from fencepost.broker.server import Server
 from fencepost.broker.storage.scrub import Scrub
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from fencepost.broker.metadata.follower import MetadataFollower
     from fencepost.broker.metadata.internal_topics import TopicCreator
     from fencepost.broker.partition_host import PartitionHost
+    from fencepost.broker.peers import Peers
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.trace import Trace
     from fencepost.broker.transactions.producer_ids import Reserve
@@ -62,6 +64,7 @@ class BrokerCore:
         forward: Forward | None = None,
         authorizer: Authorizer | None = None,
         trace: Trace | None = None,
+        peers: Peers = NO_PEERS,
     ) -> None:
         self.config = config
         self.fatal = on_fatal
@@ -79,9 +82,11 @@ class BrokerCore:
 
         # -- the coordinators
         self.groups = GroupCoordinator(self.runtime, config, randomness, self.metadata)
-        self.markers = MarkerWriter(self.runtime, self.partitions, self.metadata, self.groups)
+        self.markers = MarkerWriter(
+            self.runtime, self.partitions, self.metadata, self.groups, peers, config.node_id
+        )
         self.transactions = TransactionCoordinator(
-            self.runtime, config, self.metadata, ProducerIds(reserve_block), self.markers
+            self.runtime, config, self.metadata, ProducerIds(reserve_block), self.markers, peers
         )
         self.coordinators = Coordinators(
             self.metadata, self.partitions, self.groups, self.transactions
@@ -138,6 +143,7 @@ class BrokerCore:
             transactions=self.transactions,
             markers=self.markers,
             housekeeping=self.housekeeping,
+            in_cluster=peers.is_cluster,
         )
         self.dispatcher = Dispatcher(self.services, self.faults, trace, on_fatal, forward)
 

@@ -24,6 +24,7 @@ from fencepost.broker.controller.metadata_log import MetadataLog
 from fencepost.broker.core import BrokerCore, address_of
 from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.partition_host import PartitionHost
+from fencepost.broker.peers import NO_PEERS
 from fencepost.broker.settings.listener import ANY_HOST
 from fencepost.broker.storage.identity import load_identity
 from fencepost.broker.transactions.reconciliation import Reconciliation
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from fencepost.base.seams import Clock, Disk, Randomness
     from fencepost.broker.authorization import Authorizer
+    from fencepost.broker.peers import Peers
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.descriptors import Descriptors
     from fencepost.broker.trace import Trace
@@ -54,6 +56,7 @@ class Node(BrokerCore):
         authorizer: Authorizer | None = None,
         trace: Trace | None = None,
         descriptors: Descriptors | None = None,
+        peers: Peers = NO_PEERS,
     ) -> None:
         host = PartitionHost(
             config, clock=clock, disk=disk, on_fatal=on_fatal, descriptors=descriptors
@@ -77,6 +80,7 @@ class Node(BrokerCore):
             on_metadata_damage=self.controller.on_damage,
             authorizer=authorizer,
             trace=trace,
+            peers=peers,
         )
         self._reconciliation = Reconciliation(
             self.runtime,

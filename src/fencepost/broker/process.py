@@ -26,7 +26,7 @@ from fencepost.broker.settings.listener import is_loopback
 from fencepost.broker.storage.descriptors import open_file_limit, raise_open_file_limit, share_out
 from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.broker.trace import Trace
-from fencepost.broker.transactions.ending import CRASH_POINTS
+from fencepost.broker.transactions.ending import CRASH_POINTS, REMOTE_CRASH_POINTS
 
 log = logging.getLogger(__name__)
 
@@ -206,10 +206,11 @@ def make_node(
 def kill_at(wanted: str) -> Callable[[str], None]:
     """Makes a hook for `Runtime.crash_points` that kills this process (-9) at one of them."""
     name, _, ordinal = wanted.partition(":")
-    if name not in CRASH_POINTS or not (ordinal or "1").isdecimal():
+    points = (*CRASH_POINTS, *REMOTE_CRASH_POINTS)
+    if name not in points or not (ordinal or "1").isdecimal():
         raise ConfigError(
             f"{CRASH_POINT_VARIABLE}={wanted} is not a crash point. Use one of "
-            f"{', '.join(CRASH_POINTS)}, optionally with a colon and the number of the call."
+            f"{', '.join(points)}, optionally with a colon and the number of the call."
         )
     left = int(ordinal or "1")
 

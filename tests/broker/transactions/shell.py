@@ -11,7 +11,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from fencepost.base.failures import StorageError
-from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.base.ids import (
+    CONSUMER_OFFSETS_TOPIC,
+    NO_NODE,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import MarkerWriter
 from fencepost.coordinator.txn.events import AddPartitions, EndTxn, InitProducerId, Reply
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from fencepost.records.transaction_log import Partitions, TransactionMetadata
 
 Callback = Callable[[], None]
+NODE_ID = 1
 
 
 class ShellTimer:
@@ -65,6 +71,7 @@ class ShellNode:
             transaction_max_timeout_ms=900_000,
             transaction_recovery_ongoing=recovery,
             data="/data",
+            node_id=NODE_ID,
             transactional_id_expiration_ms=604_800_000,
             transaction_abort_timed_out_transaction_cleanup_interval_ms=10_000,
             transaction_remove_expired_transaction_cleanup_interval_ms=3_600_000,
@@ -80,6 +87,8 @@ class ShellNode:
             topics=self.counts,
             partition_count=lambda topic: self.counts.get(topic, 0),
             partition=self._known_partition,
+            leader=self._leader,
+            topic_id=lambda topic: bytes(16) if topic in self.counts else None,
         )
         self.groups: Any = SimpleNamespace(is_loaded=self._group_loaded, on_marker=self._on_marker)
         self.groups_loading: set[int] = set()
@@ -115,6 +124,7 @@ class ShellNode:
             groups=self.groups,
             transactions=self.transactions,
             markers=self.markers,
+            in_cluster=False,
         )
 
     # -- for the service ---------------------------------------------------------------------------
@@ -135,6 +145,9 @@ class ShellNode:
 
     def _known_partition(self, topic: str, index: int) -> object | None:
         return object() if 0 <= index < self.counts.get(topic, 0) else None
+
+    def _leader(self, topic: str, index: int) -> int:
+        return NO_NODE if self._known_partition(topic, index) is None else NODE_ID
 
     def _allocate(self, done: Callable[[int | None], None]) -> None:
         self.allocations += 1

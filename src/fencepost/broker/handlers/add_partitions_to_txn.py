@@ -3,7 +3,8 @@
 Behaviour: adds partitions to a transaction before the producer writes to them. If one does not
            exist or may not be written, none is added (OPERATION_NOT_ATTEMPTED for the others).
            Answers once the record is durable. With verifyOnly, a broker checks whether partitions
-           were added, which changes nothing.
+           were added, which changes nothing. Brokers of a cluster ask over their links; there a
+           client that sends v4 up is refused.
 Versions:  v2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before that (KIP-588); v3 flexible; v4 several
            transactions at once, from brokers only (KIP-890); v5 TRANSACTION_ABORTABLE.
 Errors:    CLUSTER_AUTHORIZATION_FAILED (v4 up, of the whole reply); per partition
@@ -48,8 +49,7 @@ def handle(
     request: AddPartitionsToTxnRequest, context: Context
 ) -> AddPartitionsToTxnResponse | Parked:
     """Serves one request; see above."""
-    from_broker = context.api_version >= FIRST_VERSION_OF_BROKERS
-    if from_broker and not context.authorize("CLUSTER_ACTION", "CLUSTER", CLUSTER_NAME):
+    if not _may_ask(context):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     parked = Parked(holds_followers=True)
     results = [
@@ -70,6 +70,15 @@ def handle(
     return parked if results else AddPartitionsToTxnResponse()
 
 
+def _may_ask(context: Context) -> bool:
+    """Whether the sender may use this version: several transactions at once are for brokers."""
+    if context.from_peer or context.api_version < FIRST_VERSION_OF_BROKERS:
+        return True
+    return not context.services.in_cluster and context.authorize(
+        "CLUSTER_ACTION", "CLUSTER", CLUSTER_NAME
+    )
+
+
 def _serve(
     transaction: AddPartitionsToTxnTransaction, context: Context, done: Callable[[Errors], None]
 ) -> None:
@@ -84,7 +93,7 @@ def _serve(
         return
     transactions = context.services.transactions
     if transaction.verify_only:
-        transactions.verify_all(
+        transactions.verify_here(
             names,
             transaction.transactional_id,
             transaction.producer_id,
@@ -104,7 +113,13 @@ def _serve(
 
 
 def _refuse(transactional_id: str, names: list[TopicPartition], context: Context) -> Errors:
-    """Returns the errors of all partitions if one of them cannot join, otherwise nothing."""
+    """Returns the errors of all partitions if one of them cannot join, otherwise nothing.
+
+    Another broker asks for partitions that it leads. If their topic is deleted meanwhile, they need
+    no marker.
+    """
+    if context.from_peer:
+        return []
     from_client = context.api_version < FIRST_VERSION_OF_BROKERS
     if from_client and not context.authorize("WRITE", "TRANSACTIONAL_ID", transactional_id):
         return [(name, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED) for name in names]

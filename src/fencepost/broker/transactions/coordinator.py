@@ -12,7 +12,8 @@ without a callback.
 
 - `partition.py`: one partition: its state, its log, its pending ids.
 - `ending.py`: from the Prepare record through the markers to the Complete record.
-- `markers.py`: markers, appended to the partitions of a transaction.
+- `markers.py`: markers, appended to the partitions of a transaction, or sent to their leaders.
+- `first_writes.py`: questions about first writes, if another node is the coordinator.
 - `timeouts.py`: timeouts and expiration.
 
 A callback (durability, a producer id, a timer) may come after its partition was given away or
@@ -32,7 +33,9 @@ from fencepost.base.ids import TRANSACTION_STATE_TOPIC, coordinator_partition
 from fencepost.base.limits import IMPLICIT_ADD_WAIT_MS
 from fencepost.base.refusal import Refusal
 from fencepost.broker.log_loader import LogLoader
+from fencepost.broker.peers import NO_PEERS
 from fencepost.broker.transactions.ending import Ending
+from fencepost.broker.transactions.first_writes import FirstWrites
 from fencepost.broker.transactions.partition import CoordinatorPartition
 from fencepost.broker.transactions.timeouts import TransactionClock
 from fencepost.coordinator.txn.decide import (
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from fencepost.base.ids import TopicPartition
+    from fencepost.broker.peers import Peers
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.transactions.markers import MarkerWriter
@@ -101,6 +105,7 @@ class TransactionCoordinator:
         metadata: MetadataState,
         producer_ids: ProducerIds,
         markers: MarkerWriter,
+        peers: Peers = NO_PEERS,
     ) -> None:
         self._runtime = runtime
         self._config = config
@@ -113,6 +118,11 @@ class TransactionCoordinator:
         self._indexes: dict[tuple[str, int], int] = {}
         """What `partition_for` has computed, by id and number of partitions."""
         self.clock = TransactionClock(runtime, config, self)
+        self._first_writes = (
+            FirstWrites(runtime, metadata, config.node_id, peers, self)
+            if peers.is_cluster
+            else None
+        )
 
     @property
     def transaction_version(self) -> int:
@@ -382,8 +392,30 @@ class TransactionCoordinator:
         With `add` (TV2) it adds them, all with one record. The errors are the coordinator's; the
         caller translates them for the producer. The answer waits until the record with the
         partitions is durable: otherwise a crash could leave data of a transaction that is in no
-        log.
+        log. In a cluster another node may be the coordinator; then it is asked.
         """
+        if self._first_writes is not None and not self._is_here(transactional_id):
+            self._first_writes.ask(
+                names, transactional_id, producer_id, producer_epoch, add=add, done=done
+            )
+            return
+        self.verify_here(names, transactional_id, producer_id, producer_epoch, add=add, done=done)
+
+    def _is_here(self, transactional_id: str) -> bool:
+        """Whether this node serves an id; an empty one is refused anywhere."""
+        return not transactional_id or self.partition_for(transactional_id) in self._served
+
+    def verify_here(
+        self,
+        names: Sequence[TopicPartition],
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        add: bool,
+        done: Callable[[list[ErrorCode]], None],
+    ) -> None:
+        """The same, if this node is the coordinator; otherwise NOT_COORDINATOR."""
         if add:
             event = AddPartitions(
                 transactional_id,

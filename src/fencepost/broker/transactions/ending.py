@@ -3,6 +3,8 @@
     begin             append the Prepare record
     _prepared         it is durable: the outcome is fixed
     write_markers     append a marker to each partition; retry those that cannot be written now
+    _send_markers     send the markers of partitions that other nodes lead; `answered` gets the
+                      replies
     _marked           one marker is durable; after the last one:
     _complete         append the Complete record
     _completed        it is durable: answer
@@ -12,11 +14,18 @@ CONCURRENT_TRANSACTIONS. If the markers take long, the answer goes out after the
 in Kafka, and the rest continues; it goes out at once if a partition will never accept its marker.
 An answer that is an error (a fence asks the new producer to retry) does not wait either.
 
+A marker that was sent is sent again only after a reply, or after the death of the node that had it
+(`remote_markers.py`). The same marker may then be in a partition twice. That ends nothing else: the
+producer cannot begin its next transaction before the Complete record.
+
 When a partition refuses a marker, Kafka's rules for the sender apply:
 
 - the partition cannot be written now (no leader, a disk error, another node leads it): retried
   after a pause;
-- the topic is gone: nothing that was written there can be read, so the marker is not needed;
+- the topic is gone: nothing that was written there can be read, so the marker is not needed. Only
+  the metadata of this node says so. Another node that does not know the partition may have deleted
+  it later, or may not lead it yet, so its marker is retried. A topic that was created again under
+  the name gets the marker: the transaction may have written to it, and otherwise it ends nothing;
 - it has seen a newer producer epoch or a newer coordinator: this coordinator has been overtaken. It
   retries nothing and logs an error; partitions that accepted the marker keep it. The transaction
   stays prepared until its log is loaded again.
@@ -36,21 +45,28 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.ids import TopicPartition
+from fencepost.base.ids import NO_NODE, TopicPartition
 from fencepost.base.limits import END_TXN_WAIT_MS
 from fencepost.base.refusal import Refusal
-from fencepost.broker.transactions.markers import EndMarker
+from fencepost.broker.transactions.markers import (
+    ABORT_LEADER_POINTS,
+    COMMIT_LEADER_POINTS,
+    NOT_LEADER,
+    UNKNOWN_PARTITION,
+    EndMarker,
+)
 from fencepost.broker.turns import TURN_SECONDS
 from fencepost.coordinator.txn.events import MarkersWritten, Reply
 from fencepost.coordinator.txn.prepare import decide_markers_written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.transactions.markers import MarkerWriter
     from fencepost.broker.transactions.partition import CoordinatorPartition
     from fencepost.coordinator.txn.events import LogRecord, WriteMarkers
+    from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +119,25 @@ def _end_points(outcome: str) -> EndPoints:
 COMMIT_POINTS: Final = _end_points("commit")
 ABORT_POINTS: Final = _end_points("abort")
 CRASH_POINTS: Final = (*COMMIT_POINTS, *ABORT_POINTS)
-"""Every name that `Runtime.crash_points` is called with."""
+"""Every name that `Runtime.crash_points` is called with, if one node leads all partitions."""
+
+
+class RemotePoints(NamedTuple):
+    """The points between a coordinator and a leader on another node; once per leader."""
+
+    markers_sent: str
+    markers_answered: str
+
+
+COMMIT_REMOTE_POINTS: Final = RemotePoints("commit.markers-sent", "commit.markers-answered")
+ABORT_REMOTE_POINTS: Final = RemotePoints("abort.markers-sent", "abort.markers-answered")
+REMOTE_CRASH_POINTS: Final = (
+    *COMMIT_REMOTE_POINTS,
+    *ABORT_REMOTE_POINTS,
+    *COMMIT_LEADER_POINTS,
+    *ABORT_LEADER_POINTS,
+)
+"""The names that are reached if another node leads a partition, by the coordinator and by it."""
 
 
 class Ending:
@@ -114,15 +148,17 @@ class Ending:
         "_coordinator",
         "_done",
         "_effect",
+        "_elsewhere",
         "_failed",
-        "_is_abandoned",
         "_is_overtaken",
         "_marker",
         "_markers",
         "_points",
+        "_remote_points",
         "_reply",
         "_runtime",
         "_timer",
+        "is_abandoned",
         "unmarked",
     )
 
@@ -149,11 +185,15 @@ class Ending:
             effect.transaction_version,
         )
         self._points = COMMIT_POINTS if effect.commit else ABORT_POINTS
+        self._remote_points = COMMIT_REMOTE_POINTS if effect.commit else ABORT_REMOTE_POINTS
         self._answer_timer: TimerHandle | None = None
         self._timer: TimerHandle | None = None
         self._failed: list[TopicPartition] = []
+        self._elsewhere: dict[int, list[TopicPartition]] | None = None
+        """Partitions that other nodes lead, by their leader, whose markers are not sent yet."""
         self._is_overtaken = False
-        self._is_abandoned = False
+        self.is_abandoned = False
+        """Whether another node has the partition of the coordinator, and finishes."""
         self.unmarked: dict[TopicPartition, None] = {}
         """The partitions that have no durable marker yet."""
 
@@ -216,13 +256,20 @@ class Ending:
                 self._timer = self._runtime.call_later(0, partial(self._write_some, names[count:]))
                 return
             self._write_marker(name)
+        if self._elsewhere is not None:
+            self._send_markers(self._elsewhere)
+        self._retry_failed()
+
+    def _retry_failed(self) -> None:
+        """Writes refused markers again after a pause, when all others have been tried once."""
         if self._is_overtaken:
             self._answer()
-        elif self._failed:
-            failed, self._failed = self._failed, []
-            self._timer = self._runtime.call_later(
-                MARKER_RETRY_MS, partial(self._write_some, failed)
-            )
+        elif self._failed and self._timer is None:
+            self._timer = self._runtime.call_later(MARKER_RETRY_MS, self._write_failed)
+
+    def _write_failed(self) -> None:
+        failed, self._failed = self._failed, []
+        self._write_some(failed)
 
     def _write_marker(self, name: TopicPartition) -> None:
         written = self._markers.append(name[0], name[1], self._marker)
@@ -232,14 +279,43 @@ class Ending:
             if partition.high_watermark >= end_offset:
                 self._marked(name)
             else:
-                self._runtime.when_durable(partition, end_offset, partial(self._marked, name))
+                self._runtime.when_durable(
+                    partition, end_offset, partial(self._durable, name, partition)
+                )
             return
-        error = written.error
-        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or error in NEVER_WRITTEN_THERE:
-            log.info(
-                "%s needs no marker of producer %d: %s", name, self._marker.producer_id, error.name
-            )
+        if written is NOT_LEADER:
+            leader = self._markers.other_leader(name)
+            if leader != NO_NODE:
+                if self._elsewhere is None:
+                    self._elsewhere = {}
+                self._elsewhere.setdefault(leader, []).append(name)
+                return
+        elif written is UNKNOWN_PARTITION:
+            self._not_needed(name, written.error)
+            return
+        self._refused(name, written.error)
+
+    def _durable(self, name: TopicPartition, partition: Partition) -> None:
+        """A marker that was appended here is durable, unless its partition was closed before."""
+        if self.is_abandoned:
+            return
+        if partition.closed and not self._markers.is_deleted(partition):
+            # It moved to another node, perhaps without the marker.
+            self._failed.append(name)
+            self._retry_failed()
+        else:
             self._marked(name)
+
+    def _not_needed(self, name: TopicPartition, error: ErrorCode) -> None:
+        log.info(
+            "%s needs no marker of producer %d: %s", name, self._marker.producer_id, error.name
+        )
+        self._marked(name)
+
+    def _refused(self, name: TopicPartition, error: ErrorCode) -> None:
+        """A partition refused its marker, here or at another node."""
+        if error in NEVER_WRITTEN_THERE:
+            self._not_needed(name, error)
         elif error in OVERTAKEN:
             self._is_overtaken = True
             log.error(
@@ -253,9 +329,36 @@ class Ending:
             assert error in RETRIABLE, f"a marker was refused with {error.name}"
             self._failed.append(name)
 
+    # -- markers for other nodes ------------------------------------------------------------------
+
+    def _send_markers(self, elsewhere: dict[int, list[TopicPartition]]) -> None:
+        """Sends each leader the markers of its partitions."""
+        self._elsewhere = None
+        for leader, names in elsewhere.items():
+            self._markers.send(leader, self._marker, names, self)
+
+    def sent(self) -> None:
+        """The markers for one leader were handed to its link."""
+        self._reach(self._remote_points.markers_sent)
+
+    def answered(self, names: Sequence[TopicPartition], errors: list[ErrorCode] | None) -> None:
+        """A leader has answered, or it is dead: the next leader gets the markers then."""
+        if self.is_abandoned:
+            return
+        self._reach(self._remote_points.markers_answered)
+        if errors is None:
+            self._failed.extend(names)
+        else:
+            for name, error in zip(names, errors, strict=True):
+                if error is NONE:
+                    self._marked(name)
+                else:
+                    self._refused(name, error)
+        self._retry_failed()
+
     def _marked(self, name: TopicPartition) -> None:
         """The marker of one partition is durable, or not needed."""
-        if self._is_abandoned:
+        if self.is_abandoned:
             return
         del self.unmarked[name]
         if not self.unmarked:
@@ -311,7 +414,7 @@ class Ending:
 
     def abandon(self) -> None:
         """Stops: another node has the partition, finds the Prepare record, and finishes."""
-        self._is_abandoned = True
+        self.is_abandoned = True
         if self._timer is not None:
             self._timer.cancel()
         self._answer()

@@ -1,41 +1,64 @@
-"""Appends commit and abort markers to partitions: the second phase of two-phase commit.
+"""Writes commit and abort markers to partitions: the second phase of two-phase commit.
 
 `MarkerWriter.append` writes one marker to one partition that this node leads. Both the coordinator
 here (`ending.py`) and the coordinator of another node (WriteTxnMarkers) use it. A marker on
 `__consumer_offsets` also settles the pending offsets of the transaction, before `append` returns
-(KAFKA-17507).
+(KAFKA-17507). `MarkerWriter.send` passes the markers of partitions that another node leads to
+`remote_markers.py`.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
-from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, NO_NODE
 from fencepost.base.refusal import Refusal
+from fencepost.broker.peers import NO_PEERS
+from fencepost.broker.transactions.remote_markers import RemoteMarkers
 from fencepost.records.control import Marker
 from fencepost.records.entry import Entry
 
 if TYPE_CHECKING:
+    from fencepost.base.ids import TopicPartition
     from fencepost.broker.groups.coordinator import GroupCoordinator
     from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.peers import Peers
     from fencepost.broker.runtime import Runtime
+    from fencepost.broker.transactions.remote_markers import Sender
     from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
 
-_UNKNOWN_PARTITION: Final = Refusal(
+UNKNOWN_PARTITION: Final = Refusal(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
 )
-_NOT_LEADER: Final = Refusal(
+NOT_LEADER: Final = Refusal(
     ErrorCode.NOT_LEADER_OR_FOLLOWER, "This broker does not lead the partition."
 )
 _GROUPS_LOADING: Final = Refusal(
     ErrorCode.NOT_LEADER_OR_FOLLOWER, "The group coordinator is loading the partition."
+)
+
+
+class LeaderPoints(NamedTuple):
+    """The points of one commit or abort at a leader that another node sends its markers."""
+
+    marker_received: str
+    """Once per partition, as is the next one."""
+    marker_written: str
+    reply_ready: str
+
+
+COMMIT_LEADER_POINTS: Final = LeaderPoints(
+    "commit.marker-received", "commit.marker-written", "commit.reply-ready"
+)
+ABORT_LEADER_POINTS: Final = LeaderPoints(
+    "abort.marker-received", "abort.marker-written", "abort.reply-ready"
 )
 
 
@@ -69,7 +92,7 @@ Written = tuple["Partition", int]
 
 
 class MarkerWriter:
-    """Appends markers to the partitions that this node leads."""
+    """Appends markers to the partitions that this node leads, and sends those of others."""
 
     def __init__(
         self,
@@ -77,19 +100,23 @@ class MarkerWriter:
         partitions: LocalPartitions,
         metadata: MetadataState,
         groups: GroupCoordinator,
+        peers: Peers = NO_PEERS,
+        node_id: int = NO_NODE,
     ) -> None:
         self._runtime = runtime
         self._partitions = partitions
         self._metadata = metadata
         self._groups = groups
+        self._node_id = node_id
+        self._remote = RemoteMarkers(runtime, peers) if peers.is_cluster else None
 
     def append(self, topic: str, index: int, marker: EndMarker) -> Written | Refusal:
         """Appends and applies one marker; the caller waits until it is durable."""
         partition = self._partitions.get(topic, index)
         if partition is None:
             if self._metadata.partition(topic, index) is None:
-                return _UNKNOWN_PARTITION
-            return _NOT_LEADER
+                return UNKNOWN_PARTITION
+            return NOT_LEADER
         if topic == CONSUMER_OFFSETS_TOPIC and not self._groups.is_loaded(index):
             # The load of the group coordinator could miss a marker that arrives while it runs.
             return _GROUPS_LOADING
@@ -110,6 +137,24 @@ class MarkerWriter:
         if topic == CONSUMER_OFFSETS_TOPIC:
             self._settle_offsets(index, end_offset - 1, marker)
         return partition, end_offset
+
+    def is_deleted(self, partition: Partition) -> bool:
+        """Whether the topic of a partition was deleted; one with its name is another topic."""
+        return self._metadata.topic_id(partition.name.topic) != partition.topic_id
+
+    def other_leader(self, name: TopicPartition) -> int:
+        """The other node that leads a partition; -1 if there is none, or this node does."""
+        if self._remote is None:
+            return NO_NODE
+        leader = self._metadata.leader(name[0], name[1])
+        return NO_NODE if leader == self._node_id else leader
+
+    def send(
+        self, leader: int, marker: EndMarker, names: list[TopicPartition], sender: Sender
+    ) -> None:
+        """Sends a marker to partitions that another node leads, all with one request."""
+        assert self._remote is not None, "a single broker sends no markers"
+        self._remote.send(leader, marker, names, sender)
 
     def _settle_offsets(self, index: int, offset: int, marker: EndMarker) -> None:
         outcome = Marker(marker.commit, marker.coordinator_epoch)
