@@ -156,6 +156,13 @@ class BrokerCore:
 
     async def listen(self, host: str, port: int) -> int:
         """Opens the port for clients and returns it; requests are served from now on."""
+        try:
+            return await self.make_server().listen(host, port)
+        except OSError as problem:
+            raise cannot_listen(host, port, problem) from problem
+
+    def make_server(self) -> Server:
+        """The server, which listens nowhere yet."""
         config = self.config
         self._server = Server(
             asyncio.get_running_loop(),
@@ -166,10 +173,7 @@ class BrokerCore:
             max_connections=self.host.descriptors.connections,
             max_idle_ms=config.connections_max_idle_ms,
         )
-        try:
-            return await self._server.listen(host, port)
-        except OSError as problem:
-            raise cannot_listen(host, port, problem) from problem
+        return self._server
 
     def start_periodic_work(self) -> None:
         """Starts everything that the clock drives."""

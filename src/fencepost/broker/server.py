@@ -44,9 +44,15 @@ from fencepost.broker.memory import MemoryBudget
 from fencepost.wire.framing import LargeBuffers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from socket import socket
+
     from fencepost.broker.dispatch import Dispatcher
 
 log = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024
+"""Connections that the kernel accepts before the server does."""
 
 LARGE_SECONDS: Final = 0.005
 """How long a turn serves large requests before it serves all small ones."""
@@ -98,16 +104,26 @@ class Server:
         self._connections: dict[Connection, None] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event | None = None
+        self._stale_until = 0.0
         self.time = loop.time
 
     async def listen(self, host: str, port: int) -> int:
         """Starts to accept connections; returns the port, a free one if `port` is 0."""
-        server = await self._loop.create_server(self._connection, host, port, backlog=1024)
+        server = await self._loop.create_server(self._connection, host, port, backlog=BACKLOG)
+        self._accepting(server)
+        opened: Any = server  # `sockets` is a tuple in asyncio, and a list in uvloop.
+        return int(opened.sockets[0].getsockname()[1])
+
+    async def listen_on(self, sockets: Iterable[socket]) -> None:
+        """Starts to accept connections on sockets that are bound."""
+        for bound in sockets:
+            server = await self._loop.create_server(self._connection, sock=bound, backlog=BACKLOG)
+            self._accepting(server)
+
+    def _accepting(self, server: asyncio.AbstractServer) -> None:
         self._servers.append(server)
         if self._sweep is None and self._max_idle_seconds > 0:
             self._schedule_sweep()
-        opened: Any = server  # `sockets` is a tuple in asyncio, and a list in uvloop.
-        return int(opened.sockets[0].getsockname()[1])
 
     def descriptors(self) -> list[int]:
         """The file descriptors of all sockets, which a forked process has to close."""
@@ -125,8 +141,22 @@ class Server:
         self._connections[connection] = None
         if self._empty is not None:  # Accepted while the server was closing.
             connection.abort()
+        elif connection.last_active < self._stale_until:
+            connection.close("it waited while this process stood still")
         elif len(self._connections) > self._max_connections:
             connection.close(f"there are already {self._max_connections} (max.connections)")
+
+    def cut_off(self, reason: str, *, stale_until: float = 0.0) -> None:
+        """Closes every connection, unserved; those accepted before `stale_until` follow."""
+        self._stale_until = stale_until
+        for connection in list(self._connections):
+            connection.close(reason)
+
+    async def stop_listening(self) -> None:
+        """Refuses new connections, until it listens again."""
+        servers, self._servers = self._servers, []
+        for server in servers:
+            server.close()
 
     def left(self, connection: Connection) -> None:
         """Forgets a closed connection."""

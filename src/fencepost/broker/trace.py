@@ -29,9 +29,11 @@ _SECRET: Final = frozenset({"auth_bytes", "protocols", "assignment", "metadata",
 class Trace:
     """Writes to a file and flushes each line, so that it is complete after kill -9."""
 
-    def __init__(self, clock: Clock, file: TextIO) -> None:
+    def __init__(self, clock: Clock, file: TextIO, broker_id: int | None = None) -> None:
+        """`broker_id` is in every line of a file that several brokers write."""
         self._clock = clock
         self._file = file
+        self._broker = {} if broker_id is None else {"broker": broker_id}
 
     def request(self, api: ApiKey, request: object, context: Context, client: str) -> None:
         """Writes a request."""
@@ -44,6 +46,7 @@ class Trace:
     def _write(self, kind: str, api: ApiKey, body: object, context: Context, client: str) -> None:
         line = {
             "time_ms": self._clock.now_ms(),
+            **self._broker,
             "client": client,
             "client_id": context.client_id,
             "api": API[api].name,

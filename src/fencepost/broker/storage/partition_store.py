@@ -165,10 +165,9 @@ class PartitionStore:
         partition = self._partitions.remove(name)
         if partition is not None:
             partition.close(clean=False)
-        if self._removal is None:
-            self._layout.forget(name)
-        else:
-            self._removal.add(self._layout.delete(name))
+        folders = self._layout.delete(name)
+        if self._removal is not None:
+            self._removal.add(folders)
 
     def withdraw(self, name: TopicPartition) -> Partition | None:
         """Stops serving a partition that another broker will lead; `closing` closes its log."""

@@ -1,0 +1,255 @@
+"""The process of one broker of a cluster; the parent starts it (`processes.py`).
+
+    python -m fencepost.cluster.broker_process FILE ID
+
+FILE is this end of the link to the parent. The first message on it has the settings. The process
+ends when the link ends, when the parent dies, and when the parent says so; it ignores Ctrl-C, which
+is for the parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import Any, Final
+
+from fencepost.base.failures import ConfigError, FencepostError
+from fencepost.base.mapping import Mapping
+from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness
+from fencepost.broker.core import address_of, cannot_listen
+from fencepost.broker.partition_host import PartitionHost
+from fencepost.broker.process import (
+    CRASH_POINT_VARIABLE,
+    freeze_garbage_collector,
+    kill_at,
+    new_event_loop,
+    stop_on_failed_callback,
+)
+from fencepost.broker.settings.config import BrokerConfig
+from fencepost.broker.storage.descriptors import open_file_limit, raise_open_file_limit, share_out
+from fencepost.broker.trace import Trace
+from fencepost.cluster import messages
+from fencepost.cluster.broker import ClusterBroker, ControllerClient, bind
+from fencepost.cluster.controls import Controls
+from fencepost.cluster.link import Link
+from fencepost.cluster.messages import Kind
+from fencepost.cluster.owners import Owners
+from fencepost.cluster.supervision import HEARTBEAT_MS
+
+log = logging.getLogger(__name__)
+
+ORPHANED: Final = 71
+"""The exit code of a broker whose parent is gone. Nobody waits for it."""
+
+NOT_STARTED: Final = 1
+
+
+class BrokerProcess:
+    """The broker of this process, and its link to the parent."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, end: socket.socket) -> None:
+        self._loop = loop
+        self._controller: Final = ControllerClient()
+        self._broker: ClusterBroker | None = None
+        self._sockets: list[socket.socket] = []
+        self._is_stopping = False
+        self._stopped: Final = asyncio.Event()
+        self._exit_code = 0
+        self._link: Final = Link(loop, end, on_message=self._on_message, on_end=_end_orphaned)
+        self._controller.attach(self._link)
+        self._beat()
+
+    async def run(self) -> int:
+        """Runs until the parent stops the broker; returns the exit code."""
+        await self._stopped.wait()
+        return self._exit_code
+
+    def _beat(self) -> None:
+        self._controller.send(Kind.HEARTBEAT)
+        self._loop.call_later(HEARTBEAT_MS / 1000, self._beat)
+
+    @property
+    def _running(self) -> ClusterBroker:
+        assert self._broker is not None, "START is the first message"
+        return self._broker
+
+    # -- messages of the parent ---------------------------------------------------------------------
+
+    def _on_message(self, kind: int, body: memoryview, files: list[int]) -> None:
+        match kind:
+            case Kind.START:
+                self._start(messages.decode_json(body))
+            case Kind.STATE:
+                self._running.load(messages.decode_batch(body), self._loaded)
+            case Kind.RECORDS:
+                self._running.following.receive(messages.decode_batch(body))
+            case Kind.OPEN:
+                self._running.following.may_open(messages.decode_offset(body))
+            case Kind.PEER:
+                (file,) = files
+                self._running.peers.connect(
+                    int(messages.decode_json(body)), socket.socket(fileno=file)
+                )
+            case Kind.REPLY:
+                self._controller.replied(body)
+            case Kind.ANSWER:
+                self._controller.answered(body)
+            case Kind.CONTROL:
+                self._loop.create_task(self._control(messages.decode_json(body)))
+            case Kind.STOP:
+                self._stop()
+            case _:
+                raise AssertionError(f"the controller sent a message of kind {kind}")
+
+    # -- start and stop -----------------------------------------------------------------------------
+
+    def _start(self, settings: dict[str, Any]) -> None:
+        try:
+            self._broker = self._build(settings)
+            host, ports = self._broker.config.listen_host, settings["ports"]
+            try:
+                self._sockets = bind(host, ports)
+            except OSError as problem:
+                raise cannot_listen(host, ports[-1], problem) from problem
+        except FencepostError as problem:
+            self._refuse(str(problem))
+            return
+        self._broker.attach(self._loop)
+        port = self._sockets[0].getsockname()[1]
+        advertised_host, advertised_port = self._broker.config.advertised(port)
+        hello = {
+            "address": address_of(host, port),
+            "port": port,
+            "advertised": [advertised_host, advertised_port],
+        }
+        self._controller.send(Kind.HELLO, messages.encode_json(hello))
+
+    def _refuse(self, reason: str) -> None:
+        """Reports why this broker cannot start, and ends."""
+        self._controller.send(Kind.HELLO, messages.encode_json({"error": reason}))
+        self._exit_code = NOT_STARTED
+        self._stopped.set()
+
+    def _build(self, settings: dict[str, Any]) -> ClusterBroker:
+        logging.getLogger().setLevel(settings["log_level"])
+        config = BrokerConfig(settings["settings"], frozenset(settings["unknown_ok"]))
+        clock = SystemClock()
+        raise_open_file_limit()
+        descriptors = share_out(open_file_limit(), config.max_connections)
+        Mapping.limit = descriptors.mappings
+        host = PartitionHost(
+            config,
+            clock=clock,
+            disk=SystemDisk(),
+            on_fatal=_on_fatal,
+            descriptors=descriptors,
+        )
+        Owners(config.data).claim(config.node_id)
+        broker = ClusterBroker(
+            config,
+            host,
+            self._controller,
+            randomness=SystemRandomness(),
+            on_fatal=_on_fatal,
+            trace=_open_trace(settings["trace"], clock, config.node_id),
+        )
+        if CRASH_POINT_VARIABLE in os.environ:
+            broker.runtime.crash_points = kill_at(os.environ[CRASH_POINT_VARIABLE])
+        return broker
+
+    def _loaded(self) -> None:
+        self._loop.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        if self._is_stopping:
+            return
+        await self._running.listen_on(self._sockets)
+        self._running.start_periodic_work()
+        freeze_garbage_collector()
+        self._controller.send(Kind.SERVING)
+
+    def _stop(self) -> None:
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._loop.create_task(self._close())
+
+    async def _close(self) -> None:
+        await self._running.stop()
+        self._stopped.set()
+
+    # -- commands of operators and tests ------------------------------------------------------------
+
+    async def _control(self, command: dict[str, Any]) -> None:
+        number = command.pop("number")
+        broker = self._running
+        controls = Controls(broker.faults, down=broker.go_down, up=broker.come_up)
+        result: dict[str, Any] = {"result": None}
+        try:
+            await controls.run(command)
+        except (FencepostError, OSError) as problem:
+            result = {"error": str(problem)}
+        self._controller.send(Kind.CONTROLLED, messages.encode_json({"number": number, **result}))
+
+
+def _open_trace(path: str | None, clock: SystemClock, broker_id: int) -> Trace | None:
+    if path is None:
+        return None
+    try:
+        return Trace(clock, open(path, "a", encoding="utf-8"), broker_id)  # noqa: SIM115
+    except OSError as problem:
+        raise ConfigError(f"Cannot write the trace to {path}: {problem.strerror}.") from problem
+
+
+def _on_fatal(reason: str) -> None:
+    log.critical("%s", reason)
+    # Nothing more may be written; the next leader recovers from the log.
+    os._exit(70)
+
+
+def _end_orphaned() -> None:
+    log.error("the controller is gone; this broker ends. What it acknowledged is in its logs")
+    os._exit(ORPHANED)
+
+
+def _die_with_parent() -> None:
+    """Asks the kernel to kill this process when the parent dies.
+
+    A process that is stopped (SIGSTOP) cannot notice the end of its link.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        set_death_signal = 1
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+
+
+async def _run(file: int) -> int:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(stop_on_failed_callback(_on_fatal))
+    return await BrokerProcess(loop, socket.socket(fileno=file)).run()
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one broker; see above."""
+    file, broker_id = int(arguments[0]), int(arguments[1])
+    _die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format=f"%(asctime)s %(levelname)s [broker {broker_id}] %(name)s: %(message)s",
+    )
+    gc.disable()  # Until everything is loaded: hardly any of it is garbage.
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_run(file))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

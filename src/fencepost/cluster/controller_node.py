@@ -1,0 +1,139 @@
+"""The controller of a cluster: the metadata log, and the requests that only the controller serves.
+
+It is built like a broker, because the handlers of these requests need a broker's services. But it
+leads no partition except the metadata log, listens nowhere, and its requests come from brokers.
+What the metadata log means for it, it carries out like a broker: the folders of deleted topics are
+removed, and settings of the cluster are applied (`remote_followers.py`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.failures import StorageError
+from fencepost.broker.context import Context
+from fencepost.broker.controller.controller import Controller
+from fencepost.broker.controller.metadata_log import MetadataLog
+from fencepost.broker.core import BrokerCore
+from fencepost.broker.handlers import CONTROLLER_APIS, HANDLERS
+from fencepost.broker.metadata.follower import MetadataFollower
+from fencepost.broker.storage.identity import load_identity
+from fencepost.broker.waiting import Parked
+from fencepost.cluster.remote_followers import RemoteFollowers
+from fencepost.wire.codec import decode_request, encode_response, read_request_header
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fencepost.base.seams import Buffer, Randomness
+    from fencepost.broker.partition_host import PartitionHost
+    from fencepost.broker.settings.config import BrokerConfig
+    from fencepost.cluster.messages import Request
+
+log = logging.getLogger(__name__)
+
+CONTROLLER_ID: Final = 0
+"""The node id of the controller. Brokers have ids from 1 on."""
+
+
+class ControllerNode(BrokerCore):
+    """The controller of one cluster."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        host: PartitionHost,
+        broker_ids: Sequence[int],
+        *,
+        randomness: Randomness,
+        on_fatal: Callable[[str], None],
+    ) -> None:
+        follower = MetadataFollower()
+        self.brokers: Final = RemoteFollowers(follower, self._end_offset)
+        self._metadata_log: Final = MetadataLog(
+            host.runtime, host.layout, host.store, host.background, host.flusher, self.brokers
+        )
+        self.controller: Final = Controller(
+            host.runtime,
+            config,
+            randomness,
+            host.layout,
+            self._metadata_log,
+            self.brokers,
+            broker_ids=broker_ids,
+        )
+        super().__init__(
+            config,
+            host,
+            follower,
+            randomness=randomness,
+            on_fatal=on_fatal,
+            controller=self.controller,
+            topic_creator=self.controller,
+            reserve_block=self.controller.reserve_block,
+            on_metadata_damage=self.controller.on_damage,
+        )
+        self._randomness = randomness
+        self._is_loaded = False
+
+    def _end_offset(self) -> int:
+        return self._metadata_log.partition.log_end_offset
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster, from meta.properties."""
+        return self.follower.cluster_id
+
+    def load(self) -> None:
+        """Loads the directory and the metadata log."""
+        disk, config = self.host.disk, self.config
+        disk.set_starting(True)
+        try:
+            identity = load_identity(disk, config.data, config.node_id, self._randomness)
+            self.follower.cluster_id = identity.cluster_id
+            self.controller.load()
+            self.effects.open_all()  # It leads nothing; this applies the settings of the cluster.
+        except OSError as problem:
+            raise StorageError(
+                f"{config.data} could not be loaded: {problem}. Nothing was lost by this attempt; "
+                "start again when the disk can be read and written."
+            ) from problem
+        finally:
+            disk.set_starting(False)
+        self._is_loaded = True
+
+    def serve(self, request: Request, answer: Callable[[Sequence[Buffer]], None]) -> None:
+        """Serves a request that a broker has forwarded; the reply is a whole frame."""
+        header = read_request_header(request.frame)
+        api, version = header.api.key, header.api_version
+        assert api in CONTROLLER_APIS, f"{header.api.name} is not a request for the controller"
+        form = decode_request(header.api, version, request.frame, header.body_offset)
+        context = Context(
+            self.services,
+            version,
+            header.client_id,
+            request.client_host,
+            header.correlation_id,
+            request.principal,
+        )
+        handler = importlib.import_module(f"fencepost.broker.handlers.{HANDLERS[api]}")
+        reply = handler.handle(form, context)
+
+        def send(reply: object) -> None:
+            answer(encode_response(api, version, header.correlation_id, reply))
+
+        if isinstance(reply, Parked):
+            reply.when_answered(send)
+        else:
+            send(reply)
+
+    async def stop(self, *, clean: bool) -> None:
+        """Closes the metadata log; with `clean` all brokers have stopped cleanly."""
+        self.controller.stop()
+        await self.close_services()
+        if self._is_loaded:
+            self.host.store.close_all(clean=clean, settled=True)

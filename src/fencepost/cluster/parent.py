@@ -1,0 +1,534 @@
+"""The parent of a cluster: it starts the brokers, watches them, and is their controller.
+
+Theory of operation
+-------------------
+`supervision.py` has the rules, without a process; here they meet processes, links and the
+controller:
+
+    a process is started        it says HELLO with its port
+    at the start of a cluster   when all have said it: each is registered, active, and gets the state
+    later                       it is registered, fenced, and gets the state
+    it says SERVING             at the start: ready when all have; later: it is unfenced, and after
+                                a moment the leaders are balanced
+    it is silent too long       it is killed
+    it has been reaped          its link is closed; it is fenced: others lead its partitions
+    the parent is told to stop  every broker closes its partitions and ends; then the parent does
+
+Every pair of brokers that are registered shares a link of its own, which is made when the second of
+them says HELLO.
+
+An operator or a test gives commands over the control socket (`control.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import signal
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import ConfigError, FencepostError
+from fencepost.broker.storage.identity import draw_id
+from fencepost.cluster import messages
+from fencepost.cluster.link import Link, make_pair
+from fencepost.cluster.messages import Body, Kind
+from fencepost.cluster.supervision import (
+    HEARTBEAT_MS,
+    Failover,
+    Kill,
+    ProcessState,
+    Start,
+    Stop,
+    Supervision,
+    Suspend,
+)
+from fencepost.coordinator.metadata.events import RegisterBroker
+from fencepost.coordinator.metadata.state import Endpoint
+
+if TYPE_CHECKING:
+    from fencepost.base.seams import Randomness
+    from fencepost.cluster.controller_node import ControllerNode
+    from fencepost.cluster.processes import BrokerChild
+    from fencepost.cluster.supervision import Action
+
+log = logging.getLogger(__name__)
+
+STOP_PATIENCE_MS: Final = 30_000
+"""How long a broker may take to close its partitions before it is killed."""
+
+REBALANCE_MS: Final = 2_000
+"""How long after a broker has come back it gets its share of the leaders: it has loaded by then, and
+clients have noticed."""
+
+
+class BrokerState:
+    """One broker, as the parent knows it: its process, its link, its address."""
+
+    def __init__(self, broker_id: int, settings: dict[str, Any]) -> None:
+        self.broker_id: Final = broker_id
+        self.settings: Final = settings
+        self.child: BrokerChild | None = None
+        self.link: Link | None = None
+        self.hello: dict[str, Any] | None = None
+        self.port: int | None = None
+        """The port that it had last."""
+        self.is_serving = False
+        self.is_paused = False
+        self.is_rolling = False
+
+    # -- remote_followers.BrokerPort ----------------------------------------------------------------
+
+    def state(self, end_offset: int, records: list[bytes]) -> None:
+        """Sends the metadata as it is."""
+        body = messages.encode_batch(end_offset, records, opens_at_once=True)
+        self.send(Kind.STATE, body)
+
+    def records(self, end_offset: int, records: list[bytes], *, opens_at_once: bool) -> None:
+        """Sends a batch of the metadata log."""
+        body = messages.encode_batch(end_offset, records, opens_at_once=opens_at_once)
+        self.send(Kind.RECORDS, body)
+
+    def open(self, end_offset: int) -> None:
+        """Sends the permission to open what batches below this offset give."""
+        self.send(Kind.OPEN, messages.encode_offset(end_offset))
+
+    def send(
+        self, kind: Kind, body: Body = (), files: Sequence[int] = ()
+    ) -> None:
+        """Sends a message, unless the broker is gone."""
+        if self.link is not None:
+            self.link.send(kind, body, files)
+
+
+class Parent:
+    """The parent process of one cluster."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        node: ControllerNode,
+        brokers: Sequence[BrokerState],
+        *,
+        randomness: Randomness,
+        spawn: Callable[[int], BrokerChild],
+        session_timeout_ms: int,
+        announce: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self._node = node
+        self._randomness = randomness
+        self._spawn = spawn
+        self._announce = announce
+        self.brokers: Final = {each.broker_id: each for each in brokers}
+        self.supervision: Final = Supervision(
+            list(self.brokers), session_timeout_ms=session_timeout_ms, now_ms=self._now_ms()
+        )
+        self._is_begun = False
+        """Whether all brokers have said HELLO once, and got the state."""
+        self._is_announced = False
+        self._is_stopping = False
+        self._is_clean = True
+        self._failure: str | None = None
+        self._ended: Final = asyncio.Event()
+        self._numbers: Final = itertools.count(1)
+        self._controlled: Final[dict[int, tuple[int, asyncio.Future[Any]]]] = {}
+        self._changed: Final[list[asyncio.Future[None]]] = []
+        """Those who wait until a broker changes its state."""
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    # -- life of the parent -------------------------------------------------------------------------
+
+    async def run(self, started: Sequence[BrokerChild]) -> None:
+        """Runs the cluster until it is told to stop; ConfigError if a broker cannot start.
+
+        `started` are processes of brokers that run already.
+        """
+        self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        self._act(self.supervision.start_all(), {each.broker_id: each for each in started})
+        self._look()
+        await self._ended.wait()
+        self._loop.remove_signal_handler(signal.SIGCHLD)
+        if self._failure is not None:
+            raise ConfigError(self._failure)
+
+    def stop(self) -> None:
+        """Asks all brokers to stop; `run` returns when the last one is gone."""
+        if self._is_stopping:
+            return
+        log.info("stopping %d brokers", len(self.brokers))
+        self._is_stopping = True
+        self._act(self.supervision.stop_all(self._now_ms(), patience_ms=STOP_PATIENCE_MS))
+        for broker in self.brokers.values():
+            if broker.is_paused and broker.child is not None:
+                broker.child.resume()
+        self._end_if_all_are_gone()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every broker has closed its partitions cleanly."""
+        return self._is_clean and self._is_begun
+
+    def kill_all(self) -> None:
+        """Kills what still runs, and waits for it: at the end, however it came about."""
+        for broker in self.brokers.values():
+            if broker.child is not None:
+                broker.child.kill()
+                broker.child.wait(1.0)
+
+    def _look(self) -> None:
+        """Looks at every deadline, and goes on looking."""
+        self._reap()
+        self._act(self.supervision.on_time(self._now_ms()))
+        if not self._ended.is_set():
+            self._loop.call_later(HEARTBEAT_MS / 1000, self._look)
+
+    def _end_if_all_are_gone(self) -> None:
+        if self._is_stopping and all(each.child is None for each in self.brokers.values()):
+            self._ended.set()
+
+    # -- what the rules say -------------------------------------------------------------------------
+
+    def _act(
+        self, actions: Sequence[Action], started: dict[int, BrokerChild] | None = None
+    ) -> None:
+        for action in actions:
+            broker = self.brokers[action.broker_id]
+            match action:
+                case Start():
+                    self._start(broker, (started or {}).get(broker.broker_id))
+                case Kill():
+                    log.warning("broker %d does not answer and is killed", broker.broker_id)
+                    self._kill(broker)
+                case Stop():
+                    broker.send(Kind.STOP)
+                case Suspend():
+                    log.error(
+                        "broker %d (process %d) was killed, but the kernel does not let it end. Its "
+                        "partitions have no leader until it does",
+                        broker.broker_id,
+                        broker.child.pid if broker.child else -1,
+                    )
+                case Failover():
+                    self._fail_over(broker)
+
+    def _start(self, broker: BrokerState, child: BrokerChild | None) -> None:
+        try:
+            broker.child = child or self._spawn(broker.broker_id)
+        except OSError as problem:
+            log.error("broker %d cannot be started: %s", broker.broker_id, problem)
+            self._act(self.supervision.on_reaped(broker.broker_id, self._now_ms()))
+            return
+        broker.hello = None
+        broker.is_serving = broker.is_paused = False
+        broker.link = Link(
+            self._loop,
+            broker.child.end,
+            on_message=partial(self._on_message, broker),
+            on_end=partial(self._on_link_end, broker),
+        )
+        self.supervision.on_started(broker.broker_id, self._now_ms())
+        first = broker.settings["ports"][0]
+        # A broker that chose its port itself gets it again, if it is still free.
+        ports = [broker.port, 0] if first == 0 and broker.port else [first]
+        broker.send(Kind.START, messages.encode_json({**broker.settings, "ports": ports}))
+
+    def _kill(self, broker: BrokerState) -> None:
+        if broker.child is not None:
+            broker.child.kill()
+
+    def _on_link_end(self, broker: BrokerState) -> None:
+        """The process is about to end, or has; it is reaped before anything else happens."""
+        broker.link = None
+        self._reap()
+
+    def _reap(self) -> None:
+        for broker in self.brokers.values():
+            if broker.child is not None and (code := broker.child.reap()) is not None:
+                self._reaped(broker, code)
+
+    def _reaped(self, broker: BrokerState, code: int) -> None:
+        child, broker.child = broker.child, None
+        assert child is not None, "a process is reaped once"
+        if broker.link is not None:
+            broker.link.close()
+            broker.link = None
+        broker.is_serving = broker.is_paused = False
+        self._is_clean = self._is_clean and code == 0
+        if not self._is_stopping and not broker.is_rolling:
+            log.warning("broker %d (process %d) ended: %s", broker.broker_id, child.pid, _cause(code))
+        for number, (broker_id, waiting) in list(self._controlled.items()):
+            if broker_id == broker.broker_id:
+                del self._controlled[number]
+                waiting.set_exception(FencepostError(f"Broker {broker_id} has ended."))
+        self._act(self.supervision.on_reaped(broker.broker_id, self._now_ms()))
+        self._tell_changed()
+        self._end_if_all_are_gone()
+
+    def _fail_over(self, broker: BrokerState) -> None:
+        """The process is gone: others lead its partitions."""
+        if not self._is_begun or self._is_stopping:
+            return
+        self._node.brokers.disconnect(broker.broker_id)
+        if broker.broker_id in self._node.metadata.brokers:
+            self._node.controller.fence_brokers([broker.broker_id], self._logged("a failover"))
+
+    def _logged(self, what: str) -> Callable[[ErrorCode], None]:
+        def done(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                log.error("%s could not be written: %s", what, error.name)
+
+        return done
+
+    # -- messages of a broker -----------------------------------------------------------------------
+
+    def _on_message(
+        self, broker: BrokerState, kind: int, body: memoryview, files: list[int]
+    ) -> None:
+        assert not files, "brokers send no files"
+        broker_id = broker.broker_id
+        match kind:
+            case Kind.HEARTBEAT:
+                self.supervision.on_heartbeat(broker_id, self._now_ms())
+            case Kind.RELEASED:
+                self._node.brokers.released(broker_id, messages.decode_offset(body))
+            case Kind.DONE:
+                self._node.brokers.done(broker_id, messages.decode_offset(body))
+            case Kind.REQUEST:
+                request = messages.decode_request(body)
+                self._node.serve(request, partial(self._reply, broker, broker.link, request.number))
+            case Kind.ASK:
+                self._asked(broker, messages.decode_json(body))
+            case Kind.HELLO:
+                self._on_hello(broker, messages.decode_json(body))
+            case Kind.SERVING:
+                self._on_serving(broker)
+            case Kind.CONTROLLED:
+                self._on_controlled(messages.decode_json(body))
+            case _:
+                raise AssertionError(f"broker {broker_id} sent a message of kind {kind}")
+
+    def _reply(
+        self,
+        broker: BrokerState,
+        link: Link | None,
+        number: int,
+        frame: Body,
+    ) -> None:
+        if link is broker.link:  # Otherwise the process that forwarded it is gone.
+            broker.send(Kind.REPLY, messages.encode_reply(number, frame))
+
+    def _asked(self, broker: BrokerState, question: dict[str, Any]) -> None:
+        number, link = question["number"], broker.link
+
+        def answer(value: object) -> None:
+            if link is broker.link:
+                broker.send(
+                    Kind.ANSWER, messages.encode_json({"number": number, "answer": value})
+                )
+
+        if "create" in question:
+            self._node.controller.auto_create(
+                question["create"],
+                lambda outcomes: answer(
+                    [(each.name, int(each.error), each.message) for each in outcomes]
+                ),
+            )
+        else:
+            self._node.controller.reserve_block(
+                lambda block: answer(None if block is None else [block.start, block.stop]),
+                node_id=broker.broker_id,
+            )
+
+    # -- brokers that start -------------------------------------------------------------------------
+
+    def _on_hello(self, broker: BrokerState, hello: dict[str, Any]) -> None:
+        if "error" in hello:
+            self._cannot_start(broker, hello["error"])
+            return
+        broker.hello = hello
+        broker.port = hello["port"]
+        if self._is_begun:
+            self._register(broker, fenced=True)
+            self._connect(broker)
+        elif all(each.hello is not None for each in self.brokers.values()):
+            self._begin()
+
+    def _cannot_start(self, broker: BrokerState, reason: str) -> None:
+        if self._is_announced:
+            log.error("broker %d cannot start: %s", broker.broker_id, reason)
+        elif self._failure is None:
+            self._failure = f"broker {broker.broker_id}: {reason}"
+            self.stop()
+
+    def _begin(self) -> None:
+        """All brokers are there: they are registered, and get the state."""
+        self._is_begun = True
+        for broker in self.brokers.values():
+            self._register(broker, fenced=False)
+        for broker in self.brokers.values():
+            self._connect(broker)
+
+    def _register(self, broker: BrokerState, *, fenced: bool) -> None:
+        assert broker.hello is not None, "a broker says HELLO before it is registered"
+        host, port = broker.hello["advertised"]
+        event = RegisterBroker(
+            node_id=broker.broker_id,
+            epoch=0,
+            incarnation_id=draw_id(self._randomness),
+            endpoints=(Endpoint("PLAINTEXT", host, port),),
+            rack=self._node.config.broker_rack,
+            fenced=fenced,
+        )
+        self._node.controller.register_broker(event, self._logged("a registration"))
+
+    def _connect(self, broker: BrokerState) -> None:
+        """Gives a broker its links to the others, and the state."""
+        for other in self.brokers.values():
+            is_there = other.link is not None and other.hello is not None
+            if other is not broker and is_there and self._is_first_of_pair(broker, other):
+                mine, theirs = make_pair()
+                broker.send(Kind.PEER, messages.encode_json(other.broker_id), [mine.detach()])
+                other.send(Kind.PEER, messages.encode_json(broker.broker_id), [theirs.detach()])
+        self._node.brokers.connect(broker.broker_id, broker)
+
+    def _is_first_of_pair(self, broker: BrokerState, other: BrokerState) -> bool:
+        """Whether `broker`, which is connected now, makes the link to `other`."""
+        return self._is_announced or other.is_serving or broker.broker_id < other.broker_id
+
+    def _on_serving(self, broker: BrokerState) -> None:
+        self.supervision.on_serving(broker.broker_id, self._now_ms())
+        broker.is_serving = True
+        broker.is_rolling = False
+        known = self._node.metadata.brokers[broker.broker_id]
+        if known.fenced:
+            self._node.controller.unfence_brokers([broker.broker_id], self._logged("an unfencing"))
+            self._loop.call_later(REBALANCE_MS / 1000, self._rebalance)
+        if not self._is_announced and all(each.is_serving for each in self.brokers.values()):
+            self._is_announced = True
+            self._announce(",".join(each.hello["address"] for each in self._with_hello()))
+        self._tell_changed()
+
+    def _with_hello(self) -> list[Any]:
+        return [each for each in self.brokers.values() if each.hello is not None]
+
+    def _rebalance(self) -> None:
+        if not self._is_stopping:
+            self._node.controller.rebalance(None, self._logged("a rebalance"))
+
+    # -- commands -----------------------------------------------------------------------------------
+
+    def ask_broker(self, broker_id: int, command: dict[str, Any]) -> asyncio.Future[Any]:
+        """Sends a command to a broker; the future has its result."""
+        broker = self.broker(broker_id)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if broker.link is None:
+            future.set_exception(FencepostError(f"Broker {broker_id} does not run."))
+            return future
+        number = next(self._numbers)
+        self._controlled[number] = broker_id, future
+        broker.send(Kind.CONTROL, messages.encode_json({"number": number, **command}))
+        return future
+
+    def _on_controlled(self, result: dict[str, Any]) -> None:
+        _, future = self._controlled.pop(result["number"], (0, None))
+        if future is None or future.done():
+            return
+        if "error" in result:
+            future.set_exception(FencepostError(result["error"]))
+        else:
+            future.set_result(result["result"])
+
+    def broker(self, broker_id: int) -> BrokerState:
+        """One broker; FencepostError if there is none of this id."""
+        found = self.brokers.get(broker_id)
+        if found is None:
+            known = ", ".join(map(str, self.brokers))
+            raise FencepostError(f"There is no broker {broker_id}; the brokers are {known}.")
+        return found
+
+    def kill(self, broker_id: int) -> None:
+        """Kills a broker (-9); it stays dead until `restart`."""
+        self.broker(broker_id)
+        self._act(self.supervision.kill(broker_id, self._now_ms(), hold=True))
+
+    def restart(self, broker_id: int) -> None:
+        """Starts a broker that is dead, now."""
+        self.broker(broker_id)
+        self._act(self.supervision.restart(broker_id))
+
+    def pause(self, broker_id: int) -> None:
+        """Stops a broker's process; after the session timeout it is killed."""
+        broker = self.broker(broker_id)
+        if broker.child is None:
+            raise FencepostError(f"Broker {broker_id} does not run.")
+        broker.is_paused = True
+        broker.child.pause()
+
+    def resume(self, broker_id: int) -> None:
+        """Lets a paused broker go on."""
+        broker = self.broker(broker_id)
+        if broker.child is None:
+            raise FencepostError(f"Broker {broker_id} does not run.")
+        broker.is_paused = False
+        broker.child.resume()
+
+    async def roll(self, broker_id: int) -> None:
+        """Stops a broker cleanly after others have taken its partitions, and starts it again."""
+        broker = self.broker(broker_id)
+        if not broker.is_serving:
+            raise FencepostError(f"Broker {broker_id} does not serve: it cannot be rolled.")
+        moved: asyncio.Future[ErrorCode] = self._loop.create_future()
+        broker.is_rolling = True
+        self._node.controller.controlled_shutdown(broker_id, moved.set_result)
+        await moved
+        self._act(
+            self.supervision.stop(broker_id, self._now_ms(), patience_ms=STOP_PATIENCE_MS)
+        )
+        await self.wait_for(lambda: broker.child is None)
+        self.restart(broker_id)
+        await self.wait_for(lambda: broker.is_serving)
+        balanced: asyncio.Future[ErrorCode] = self._loop.create_future()
+        self._node.controller.rebalance(None, balanced.set_result)
+        await balanced
+
+    async def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Returns when a condition on the brokers' states holds."""
+        while not condition():
+            if self._is_stopping:
+                raise FencepostError("The cluster is stopping.")
+            changed: asyncio.Future[None] = self._loop.create_future()
+            self._changed.append(changed)
+            await changed
+
+    def _tell_changed(self) -> None:
+        waiting, self._changed[:] = list(self._changed), []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+
+    def describe(self, broker: BrokerState) -> dict[str, Any]:
+        """One broker for `fencepost cluster status`."""
+        process = self.supervision.processes[broker.broker_id]
+        state = "suspended" if process.is_suspended else process.state.value
+        if broker.is_paused and process.state in (ProcessState.SERVING, ProcessState.STARTING):
+            state = "paused"
+        return {
+            "id": broker.broker_id,
+            "pid": None if broker.child is None else broker.child.pid,
+            "address": None if broker.hello is None else broker.hello["address"],
+            "state": state,
+            "restarts": max(0, process.restarts - 1),
+        }
+
+
+def _cause(code: int) -> str:
+    """Why a process has ended, from its exit code."""
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exit code {code}"
