@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import TopicPartition
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.create_partitions import (
     CreatePartitionsAssignment,
@@ -391,6 +392,8 @@ def test_records_of_a_missing_or_forbidden_partition_cannot_be_deleted() -> None
     assert delete_records(node, 0, index=7) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert delete_records(node, 0, "secret") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
     node.partitions.by_name.clear()
+    assert delete_records(node, 0) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    node.partitions.offline.add(TopicPartition("orders", 0))
     assert delete_records(node, 0) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
 

@@ -223,6 +223,8 @@ class GroupPartition:
             return ErrorCode.NONE
         pairs = [encode_record(record) for record in records]
         size = sum(len(key) + len(value or b"") for key, value in pairs)
+        if self.partition.is_under_min_isr:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE  # As in Kafka; clients retry.
         if size > MAX_BATCH_BYTES - _BATCH_OVERHEAD_BYTES:
             log.error("%s: %d bytes do not fit into one batch", self.partition.name, size)
             return ErrorCode.UNKNOWN_SERVER_ERROR
@@ -262,7 +264,7 @@ class GroupPartition:
         """
         if self.state.is_loading:
             self._deleted_topics.update(names)
-        elif names:
+        elif names and not self.closed:
             self._write_tombstones(decide_topics_deleted(self.state, names))
 
     def topic_created(self, name: str) -> None:

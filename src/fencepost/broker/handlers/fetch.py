@@ -34,6 +34,7 @@ from fencepost.wire.forms.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -234,28 +235,20 @@ def read_all(request: FetchRequest, context: Context) -> Read:
     share = context.services.replies.share()
     most = _most_bytes(request, context)
     left = min(most, share)
-    with_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     read_committed = request.isolation_level == READ_COMMITTED
     may_copy = MOST_COPIED_BYTES
     responses = []
     total = 0
     settled = False
     for topic in request.topics:
-        name: str | None = topic.topic
-        error = None
-        if with_ids:
-            name = context.services.metadata.topic_name(topic.topic_id)
-            if name is None:
-                error = ErrorCode.UNKNOWN_TOPIC_ID
-        if name and not context.authorize("READ", "TOPIC", name):
-            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        name, error = _find_topic(topic, context)
         partitions = []
         for asked in topic.partitions:
-            partition = context.services.partitions.get(name or "", asked.partition)
+            partition = context.services.partitions.get(name, asked.partition)
             if error is not None:
                 data = _failed(asked, error, aborted=[])
             elif partition is None:
-                data = _not_here(name or "", asked, context)
+                data = _not_here(name, asked, context)
             else:
                 data = _read_one(partition, asked, left, total == 0 < share, read_committed)
             size = len(data.records) if data.records is not None else 0
@@ -268,9 +261,7 @@ def read_all(request: FetchRequest, context: Context) -> Read:
             partitions.append(data)
         if partitions:  # The reply leaves out a topic without partitions.
             responses.append(
-                FetchableTopicResponse(
-                    topic=name or "", topic_id=topic.topic_id, partitions=partitions
-                )
+                FetchableTopicResponse(topic=name, topic_id=topic.topic_id, partitions=partitions)
             )
     if total and (left <= 0 or share < most):
         settled = True  # More would not fit, so it does not wait for more.
@@ -278,6 +269,19 @@ def read_all(request: FetchRequest, context: Context) -> Read:
     if settled and context.api_version >= FIRST_VERSION_WITH_LEADERS:
         _name_leaders(response, context.services.metadata)
     return Read(response, total, settled)
+
+
+def _find_topic(topic: FetchTopic, context: Context) -> tuple[str, ErrorCode | None]:
+    """The name of a topic, and the error for all of its partitions."""
+    name = topic.topic
+    if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        found = context.services.metadata.topic_name(topic.topic_id)
+        if found is None:
+            return "", ErrorCode.UNKNOWN_TOPIC_ID
+        name = found
+    if name and not context.authorize("READ", "TOPIC", name):
+        return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return name, None
 
 
 def _not_here(topic: str, asked: FetchPartition, context: Context) -> PartitionData:
@@ -294,10 +298,12 @@ def _name_leaders(response: FetchResponse, metadata: MetadataState) -> None:
         for data in topic.partitions:
             if data.error_code in LEADER_ELSEWHERE:
                 found = leadership.current_leader(metadata, topic.topic, data.partition_index)
-                data.current_leader = LeaderIdAndEpoch(*found)
+                data.current_leader = LeaderIdAndEpoch(**found._asdict())
                 leaders.add(found.leader_id)
     addresses = (leadership.address_of(metadata, node_id) for node_id in sorted(leaders))
-    response.node_endpoints = [NodeEndpoint(*found) for found in addresses if found is not None]
+    response.node_endpoints = [
+        NodeEndpoint(**found._asdict()) for found in addresses if found is not None
+    ]
 
 
 def _read_one(

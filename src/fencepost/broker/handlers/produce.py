@@ -155,6 +155,7 @@ def _admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, 
     """Returns the reply, with the refusals in it, and the batches to write."""
     refusal = _refuse_whole(request, context)
     responses, writes = [], []
+    is_elsewhere = False
     for topic in request.topic_data:
         name = topic.name
         if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
@@ -170,6 +171,7 @@ def _admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, 
                 writes.append(outcome)
                 partitions.append(outcome.reply)
             else:
+                is_elsewhere |= outcome.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
                 partitions.append(outcome)
         if partitions:  # The reply leaves out a topic without partitions.
             responses.append(
@@ -178,7 +180,7 @@ def _admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, 
                 )
             )
     response = ProduceResponse(responses=responses)
-    if len(writes) < sum(len(topic.partition_responses) for topic in responses):
+    if is_elsewhere:
         _name_leaders(response, context)
     if _is_foreign_transaction(request, writes, context):
         _refuse_all(response, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -260,14 +262,14 @@ def _name_leaders(response: ProduceResponse, context: Context) -> None:
         for reply in topic.partition_responses:
             if reply.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 found = leadership.current_leader(metadata, topic.name, reply.index)
-                reply.current_leader = LeaderIdAndEpoch(*found)
+                reply.current_leader = LeaderIdAndEpoch(**found._asdict())
                 _add_address(response, leadership.address_of(metadata, found.leader_id))
 
 
 def _add_address(response: ProduceResponse, address: leadership.LeaderAddress | None) -> None:
     if address is None or any(n.node_id == address.node_id for n in response.node_endpoints):
         return
-    response.node_endpoints.append(NodeEndpoint(*address))
+    response.node_endpoints.append(NodeEndpoint(**address._asdict()))
 
 
 def _is_foreign_transaction(request: ProduceRequest, writes: list[Write], context: Context) -> bool:

@@ -198,8 +198,8 @@ class PartitionStore:
                 failed[partition] = problem
         if syncs:
             sync = partial(_sync_all, self._runtime.disk, self._layout.folder, syncs, failed)
-            problem = yield partial(self._background.run, sync)
-            assert problem is None, "failures are in `failed`; a failed sync ends the process"
+            outcome = yield partial(self._background.run, sync)
+            assert outcome is None, "failures are in `failed`; a failed sync ends the process"
         for partition, done in syncs:
             if partition not in failed:
                 partition.log.complete_sync(done)

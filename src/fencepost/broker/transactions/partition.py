@@ -128,6 +128,9 @@ class CoordinatorPartition:
         metadata = record.metadata
         assert not self.closed
         assert metadata is not None
+        if self.partition.is_under_min_isr:
+            # As in Kafka: the coordinator is not available until enough brokers are alive again.
+            return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too few in-sync replicas")
         value = encode_value(metadata)
         if len(value) > MAX_VALUE_BYTES:
             too_large = f"transactional id {transactional_id} has too many partitions for a record"
@@ -148,6 +151,8 @@ class CoordinatorPartition:
 
     def append_tombstones(self, records: Sequence[LogRecord]) -> bool:
         """Removes ids, all in one batch; False when the disk refused, and all of them stay."""
+        if self.partition.is_under_min_isr:
+            return False
         tombstones = [(encode_key(record.transactional_id), None) for record in records]
         try:
             end_offset = self.partition.append_records(tombstones, self._runtime.clock.now_ms())
