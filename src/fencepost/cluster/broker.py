@@ -230,8 +230,9 @@ class ClusterBroker(BrokerCore):
 
     def _applied(self, end_offset: int) -> None:
         """The state has changed: brokers that are fenced now are dead, and must not be heard."""
-        before, self._live = self._live, frozenset(
-            broker.node_id for broker in self.metadata.live_brokers()
+        before, self._live = (
+            self._live,
+            frozenset(broker.node_id for broker in self.metadata.live_brokers()),
         )
         for broker_id in before - self._live:
             self.peers.disconnect(broker_id)

@@ -1,10 +1,10 @@
 """Commands that a broker of a cluster obeys for tests: faults, and a broker that is out of reach.
 
-    {"do": "fail", "api": "EndTxn", "error": "NOT_COORDINATOR"}   the next EndTxn gets the error
-    {"do": "delay", "api": "EndTxn", "ms": 500}                   it takes effect half a second later
-    {"do": "drop", "api": "EndTxn", "effect": true}               it takes effect; the reply is lost
-    {"do": "down"}                                                clients are cut off and refused
-    {"do": "up"}                                                  they are served again
+{"do": "fail", "api": "EndTxn", "error": "NOT_COORDINATOR"}   the next EndTxn gets the error
+{"do": "delay", "api": "EndTxn", "ms": 500}                   it takes effect half a second later
+{"do": "drop", "api": "EndTxn", "effect": true}               it takes effect; the reply is lost
+{"do": "down"}                                                clients are cut off and refused
+{"do": "up"}                                                  they are served again
 """
 
 from __future__ import annotations

@@ -1,25 +1,25 @@
 """The messages between the controller and a broker, on the link that joins them.
 
-    controller to broker
-    START      what to be: the settings of the process (JSON); the first message
-    STATE      the metadata up to an offset, as the records that lead to it
-    PEER       a link to another broker (its id, and a file)
-    RECORDS    a batch of the metadata log; whether it may be opened at once
-    OPEN       every broker has released what the batch takes from it: open what it gives
-    STOP       stop; what the broker leads is closed cleanly
-    CONTROL    a command of an operator or a test (JSON), answered by CONTROLLED
-    REPLY      the reply to REQUEST
-    ANSWER     the answer to ASK (JSON)
+controller to broker
+START      what to be: the settings of the process (JSON); the first message
+STATE      the metadata up to an offset, as the records that lead to it
+PEER       a link to another broker (its id, and a file)
+RECORDS    a batch of the metadata log; whether it may be opened at once
+OPEN       every broker has released what the batch takes from it: open what it gives
+STOP       stop; what the broker leads is closed cleanly
+CONTROL    a command of an operator or a test (JSON), answered by CONTROLLED
+REPLY      the reply to REQUEST
+ANSWER     the answer to ASK (JSON)
 
-    broker to controller
-    HELLO      the port that is bound for clients, or why there is none (JSON)
-    SERVING    clients are served
-    HEARTBEAT  alive
-    RELEASED   what the batches up to an offset take from this broker is closed
-    DONE       the batches up to an offset are carried out
-    REQUEST    a client's request that only the controller serves
-    ASK        create topics, or reserve producer ids (JSON)
-    CONTROLLED the result of CONTROL (JSON)
+broker to controller
+HELLO      the port that is bound for clients, or why there is none (JSON)
+SERVING    clients are served
+HEARTBEAT  alive
+RELEASED   what the batches up to an offset take from this broker is closed
+DONE       the batches up to an offset are carried out
+REQUEST    a client's request that only the controller serves
+ASK        create topics, or reserve producer ids (JSON)
+CONTROLLED the result of CONTROL (JSON)
 """
 
 from __future__ import annotations
@@ -94,9 +94,7 @@ def decode_offset(body: memoryview) -> int:
     return int(_OFFSET.unpack(body)[0])
 
 
-def encode_batch(
-    end_offset: int, records: Sequence[bytes], *, opens_at_once: bool
-) -> list[Buffer]:
+def encode_batch(end_offset: int, records: Sequence[bytes], *, opens_at_once: bool) -> list[Buffer]:
     """The body of STATE and RECORDS."""
     return [_BATCH_HEAD.pack(end_offset, opens_at_once, len(records)), *_sized(records)]
 

@@ -96,9 +96,7 @@ class BrokerState:
         """Sends the permission to open what batches below this offset give."""
         self.send(Kind.OPEN, messages.encode_offset(end_offset))
 
-    def send(
-        self, kind: Kind, body: Body = (), files: Sequence[int] = ()
-    ) -> None:
+    def send(self, kind: Kind, body: Body = (), files: Sequence[int] = ()) -> None:
         """Sends a message, unless the broker is gone."""
         if self.link is not None:
             self.link.send(kind, body, files)
@@ -261,7 +259,9 @@ class Parent:
         broker.is_serving = broker.is_paused = False
         self._is_clean = self._is_clean and code == 0
         if not self._is_stopping and not broker.is_rolling:
-            log.warning("broker %d (process %d) ended: %s", broker.broker_id, child.pid, _cause(code))
+            log.warning(
+                "broker %d (process %d) ended: %s", broker.broker_id, child.pid, _cause(code)
+            )
         for number, (broker_id, waiting) in list(self._controlled.items()):
             if broker_id == broker.broker_id:
                 del self._controlled[number]
@@ -328,9 +328,7 @@ class Parent:
 
         def answer(value: object) -> None:
             if link is broker.link:
-                broker.send(
-                    Kind.ANSWER, messages.encode_json({"number": number, "answer": value})
-                )
+                broker.send(Kind.ANSWER, messages.encode_json({"number": number, "answer": value}))
 
         if "create" in question:
             self._node.controller.auto_create(
@@ -408,7 +406,7 @@ class Parent:
         known = self._node.metadata.brokers[broker.broker_id]
         if known.fenced:
             self._node.controller.unfence_brokers([broker.broker_id], self._logged("an unfencing"))
-            self._loop.call_later(REBALANCE_MS / 1000, self._rebalance)
+            self._loop.call_later(REBALANCE_MS / 1000, self._rebalance_soon)
         if not self._is_announced and all(each.is_serving for each in self.brokers.values()):
             self._is_announced = True
             self._announce(",".join(each.hello["address"] for each in self._with_hello()))
@@ -417,7 +415,7 @@ class Parent:
     def _with_hello(self) -> list[Any]:
         return [each for each in self.brokers.values() if each.hello is not None]
 
-    def _rebalance(self) -> None:
+    def _rebalance_soon(self) -> None:
         if not self._is_stopping:
             self._node.controller.rebalance(None, self._logged("a rebalance"))
 
@@ -487,15 +485,23 @@ class Parent:
         broker.is_rolling = True
         self._node.controller.controlled_shutdown(broker_id, moved.set_result)
         await moved
-        self._act(
-            self.supervision.stop(broker_id, self._now_ms(), patience_ms=STOP_PATIENCE_MS)
-        )
+        self._act(self.supervision.stop(broker_id, self._now_ms(), patience_ms=STOP_PATIENCE_MS))
         await self.wait_for(lambda: broker.child is None)
         self.restart(broker_id)
-        await self.wait_for(lambda: broker.is_serving)
+        await self.wait_for(lambda: self.is_leading(broker_id))
+        await self.rebalance()
+
+    async def rebalance(self) -> None:
+        """Gives every broker its share of the leaders; returns when they lead."""
         balanced: asyncio.Future[ErrorCode] = self._loop.create_future()
         self._node.controller.rebalance(None, balanced.set_result)
         await balanced
+
+    def is_leading(self, broker_id: int) -> bool:
+        """Whether a broker serves clients and may lead."""
+        known = self._node.metadata.brokers.get(broker_id)
+        is_fenced = known is None or known.fenced
+        return self.broker(broker_id).is_serving and not is_fenced
 
     async def wait_for(self, condition: Callable[[], bool]) -> None:
         """Returns when a condition on the brokers' states holds."""

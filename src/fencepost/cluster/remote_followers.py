@@ -210,9 +210,7 @@ class RemoteFollowers:
         self._go_on()
 
     def _call_back(self) -> None:
-        opened_below = (
-            self._releasing[0].end_offset - 1 if self._releasing else self._end_offset()
-        )
+        opened_below = self._releasing[0].end_offset - 1 if self._releasing else self._end_offset()
         done_below = min(
             (progress.done_below for progress in self._brokers.values()), default=opened_below
         )

@@ -1,0 +1,199 @@
+"""The control socket of a cluster: what is not on Kafka's wire, for operators and tests.
+
+The parent listens on a Unix socket in the data directory, which only its user may open. A connection
+carries one command as a line of JSON, and gets one line back:
+
+    {"do": "status"}                              {"result": {"brokers": [...], ...}}
+    {"do": "kill", "broker": 2}                   {"result": null}
+    {"do": "kill", "broker": 7}                   {"error": "There is no broker 7; ..."}
+
+    status                  processes, addresses, states; who leads and coordinates how much
+    kill, restart           kill -9; the broker stays dead until it is restarted
+    pause, resume           SIGSTOP and SIGCONT
+    down, up                the broker cuts off its clients, and lets them in again
+    fail, delay, drop       a fault for the next request of an API at one broker (`controls.py`)
+    roll                    stops a broker cleanly and starts it again; returns when it serves
+    rebalance               every broker gets its share of the leaders
+
+A command that waits for brokers to serve returns when they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from fencepost.base.failures import FencepostError
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+
+if TYPE_CHECKING:
+    from fencepost.cluster.controller_node import ControllerNode
+    from fencepost.cluster.parent import Parent
+
+log = logging.getLogger(__name__)
+
+SOCKET: Final = ".fencepost-control"
+MAX_COMMAND_BYTES: Final = 64 * 1024
+_MAX_PATH_BYTES: Final = 100
+"""A little less than the 104 or 108 bytes that the kernels take for the path of a Unix socket."""
+
+
+class ControlServer:
+    """Serves the control socket of one cluster."""
+
+    def __init__(self, parent: Parent, node: ControllerNode) -> None:
+        self._parent = parent
+        self._node = node
+        self._server: asyncio.AbstractServer | None = None
+
+    async def start(self, folder: str) -> None:
+        """Listens in a data directory; a socket that a dead parent left there is replaced."""
+        with socket_path(folder) as path:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            mask = os.umask(0o177)
+            try:
+                listening.bind(path)
+            finally:
+                os.umask(mask)
+        listening.setblocking(False)
+        self._server = await asyncio.start_unix_server(
+            self._serve, sock=listening, limit=MAX_COMMAND_BYTES
+        )
+
+    async def stop(self, folder: str) -> None:
+        """Listens no more, and removes the socket."""
+        if self._server is not None:
+            self._server.close()
+            with contextlib.suppress(OSError), socket_path(folder) as path:
+                os.unlink(path)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            answer = await self._answer(await reader.readline())
+            writer.write(json.dumps(answer).encode() + b"\n")
+            with contextlib.suppress(ConnectionError):
+                await writer.drain()
+        except (ConnectionError, ValueError) as problem:
+            log.warning("a command was not understood: %s", problem)
+        finally:
+            writer.close()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            command = json.loads(line)
+            if not isinstance(command, dict):
+                raise FencepostError("A command is a JSON object.")
+            return {"result": await self._run(command)}
+        except json.JSONDecodeError as problem:
+            return {"error": f"The command is not JSON: {problem}."}
+        except FencepostError as problem:
+            return {"error": str(problem)}
+
+    async def _run(self, command: dict[str, Any]) -> Any:
+        parent = self._parent
+        match command:
+            case {"do": "status"}:
+                return self._status()
+            case {"do": "kill", "broker": int(broker_id)}:
+                parent.kill(broker_id)
+                await parent.wait_for(lambda: parent.broker(broker_id).child is None)
+            case {"do": "restart", "broker": int(broker_id)}:
+                parent.restart(broker_id)
+                await parent.wait_for(lambda: parent.is_leading(broker_id))
+            case {"do": "pause", "broker": int(broker_id)}:
+                parent.pause(broker_id)
+            case {"do": "resume", "broker": int(broker_id)}:
+                parent.resume(broker_id)
+            case {"do": "roll", "broker": int(broker_id)}:
+                await parent.roll(broker_id)
+            case {"do": "rebalance"}:
+                await parent.rebalance()
+            case {"do": "down" | "up" | "fail" | "delay" | "drop", "broker": int(broker_id)}:
+                rest = {key: value for key, value in command.items() if key != "broker"}
+                return await parent.ask_broker(broker_id, rest)
+            case _:
+                raise FencepostError(f"There is no command {json.dumps(command)}.")
+        return None
+
+    def _status(self) -> dict[str, Any]:
+        state = self._node.metadata
+        coordinates: dict[int, int] = {}
+        leaderless = 0
+        for topic in state.topics.values():
+            for partition in topic.partitions:
+                leaderless += partition.leader < 0
+                if topic.name in (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
+                    leader = partition.leader
+                    coordinates[leader] = coordinates.get(leader, 0) + 1
+        brokers = [
+            {
+                **self._parent.describe(broker),
+                "leads": state.leader_counts.get(broker.broker_id, 0),
+                "coordinates": coordinates.get(broker.broker_id, 0),
+            }
+            for broker in self._parent.brokers.values()
+        ]
+        return {
+            "cluster": self._node.cluster_id,
+            "data": os.path.abspath(self._node.config.data),
+            "controller": {"pid": os.getpid()},
+            "brokers": brokers,
+            "leaderless": leaderless,
+            "unfinished": self._node.brokers.unfinished(),
+        }
+
+
+@contextlib.contextmanager
+def socket_path(folder: str) -> Iterator[str]:
+    """A path of the control socket that is short enough for the kernel."""
+    path = os.path.join(os.path.abspath(folder), SOCKET)
+    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
+        yield path
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+    finally:
+        os.close(descriptor)
+
+
+def send_command(folder: str, command: dict[str, Any], *, timeout_seconds: float = 60.0) -> Any:
+    """Sends one command to the parent of a cluster; returns its result.
+
+    FencepostError if no cluster runs on the directory, or if the command is refused.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_seconds)
+        try:
+            with socket_path(folder) as path:
+                connection.connect(path)
+            connection.sendall(json.dumps(command).encode() + b"\n")
+            line = connection.makefile("rb").readline()
+        except (FileNotFoundError, ConnectionRefusedError) as problem:
+            raise FencepostError(
+                f"No cluster runs on {folder}. Start one with `fencepost serve --brokers 3 --data "
+                f"{folder}`, or name its directory with --data."
+            ) from problem
+        except TimeoutError as problem:
+            raise FencepostError(
+                f"The cluster on {folder} did not carry out {command['do']} within "
+                f"{timeout_seconds:g} s."
+            ) from problem
+        except OSError as problem:
+            raise FencepostError(
+                f"The control socket in {folder} cannot be used: {problem}."
+            ) from problem
+    if not line:
+        raise FencepostError(f"The cluster on {folder} ended before it answered.")
+    answer = json.loads(line)
+    if "error" in answer:
+        raise FencepostError(answer["error"])
+    return answer["result"]

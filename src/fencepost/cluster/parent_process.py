@@ -1,0 +1,84 @@
+"""Builds the parent of a cluster on the system's clock and disk, and runs it to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness
+from fencepost.broker.partition_host import PartitionHost
+from fencepost.broker.process import stop_on_failed_callback
+from fencepost.broker.settings.config import BrokerConfig
+from fencepost.cluster.control import ControlServer
+from fencepost.cluster.controller_node import CONTROLLER_ID, ControllerNode
+from fencepost.cluster.parent import BrokerState, Parent
+
+if TYPE_CHECKING:
+    from fencepost.cluster.processes import BrokerChild
+
+log = logging.getLogger(__name__)
+
+
+async def serve(
+    config: BrokerConfig,
+    brokers: Sequence[BrokerState],
+    started: Sequence[BrokerChild],
+    spawn: Callable[[int], BrokerChild],
+    *,
+    lifeline: int | None,
+    announce: Callable[[str], None],
+) -> int:
+    """Runs the cluster until it is told to stop; returns the exit code."""
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(stop_on_failed_callback(_on_fatal))
+    settings = {**brokers[0].settings["settings"], "node.id": str(CONTROLLER_ID)}
+    own = BrokerConfig(settings, frozenset(brokers[0].settings["unknown_ok"]))
+    randomness = SystemRandomness()
+    host = PartitionHost(own, clock=SystemClock(), disk=SystemDisk(), on_fatal=_on_fatal)
+    node = ControllerNode(
+        own,
+        host,
+        [each.broker_id for each in brokers],
+        randomness=randomness,
+        on_fatal=_on_fatal,
+    )
+    parent = Parent(
+        loop,
+        node,
+        brokers,
+        randomness=randomness,
+        spawn=spawn,
+        session_timeout_ms=own.broker_session_timeout_ms,
+        announce=announce,
+    )
+    control = ControlServer(parent, node)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, parent.stop)
+    if lifeline is not None:
+        loop.add_reader(lifeline, _lifeline_moved, loop, lifeline, parent)
+    try:
+        node.attach(loop)
+        node.load()
+        await control.start(own.data)
+        await parent.run(started)
+    finally:
+        parent.kill_all()
+        await control.stop(own.data)
+        await node.stop(clean=parent.is_clean)
+    return 0
+
+
+def _lifeline_moved(loop: asyncio.AbstractEventLoop, lifeline: int, parent: Parent) -> None:
+    if not os.read(lifeline, 1):
+        loop.remove_reader(lifeline)
+        parent.stop()
+
+
+def _on_fatal(reason: str) -> None:
+    log.critical("%s", reason)
+    # The brokers end with their links to this process; the next start recovers from the logs.
+    os._exit(70)

@@ -1,0 +1,120 @@
+"""`fencepost serve --brokers N`: the parent process, from its arguments to its exit code.
+
+The brokers are started first. They need a third of a second to import what they are made of, and the
+parent loads the directory meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fencepost.base.failures import ConfigError
+from fencepost.broker.settings.config import BrokerConfig, load_config
+from fencepost.broker.storage.directory_lock import DirectoryLock
+from fencepost.cluster.addresses import MAX_BROKERS, settings_of_brokers
+from fencepost.cluster.processes import BrokerChild
+
+if TYPE_CHECKING:
+    from fencepost.cluster.parent import BrokerState
+
+log = logging.getLogger(__name__)
+
+
+def run(
+    *,
+    brokers: int,
+    listen: str | None = None,
+    data: str | None = None,
+    settings: Sequence[str] = (),
+    settings_file: str | None = None,
+    durability: str | None = None,
+    allow_remote: bool = False,
+    trace_file: str | None = None,
+    lifeline: int | None = None,
+    announce: Callable[[str], None],
+) -> int:
+    """Runs a cluster until SIGTERM or Ctrl-C; returns the exit code.
+
+    `lifeline` is a file whose end stops the cluster: it ends when the program that holds the other
+    end does.
+    """
+    if not 1 <= brokers <= MAX_BROKERS:
+        raise ConfigError(f"--brokers is {brokers}; it must be between 1 and {MAX_BROKERS}")
+    broker_ids = list(range(1, brokers + 1))
+    given, unknown_ok = given_settings(
+        settings=settings,
+        settings_file=settings_file,
+        listen=listen,
+        data=data,
+        durability=durability,
+    )
+    each = settings_of_brokers(given, broker_ids, unknown_ok)
+    configs = [BrokerConfig(own, unknown_ok) for own in each]
+    for config in configs:
+        _check(config, allow_remote=allow_remote, may_narrow=listen is None)
+    lock = DirectoryLock(configs[0].data)
+    leave = lock.release_unused
+
+    def on_ready(addresses: str) -> None:
+        nonlocal leave
+        leave = lock.release
+        announce(addresses)
+
+    def spawn(broker_id: int) -> BrokerChild:
+        return BrokerChild(broker_id, lock.descriptor)
+
+    started = [spawn(broker_id) for broker_id in broker_ids]
+    try:
+        states = _states(configs, each, unknown_ok, trace_file)
+        from fencepost.cluster.parent_process import serve
+
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            return runner.run(
+                serve(configs[0], states, started, spawn, lifeline=lifeline, announce=on_ready)
+            )
+    finally:
+        for child in started:
+            child.kill()  # Those of a start that failed early; others are gone.
+            child.wait(1.0)
+        leave()
+
+
+def _check(config: BrokerConfig, *, allow_remote: bool, may_narrow: bool) -> None:
+    from fencepost.broker.process import refuse_optimised_python, refuse_remote
+
+    refuse_optimised_python()
+    narrowed = config.keep_to_loopback() if may_narrow and not allow_remote else None
+    refuse_remote(config.listen_host, allow_remote)
+    if config.node_id == 1:
+        for warning in (*config.warnings, *([narrowed] if narrowed else [])):
+            log.warning("%s", warning)
+
+
+def _states(
+    configs: Sequence[BrokerConfig],
+    settings: Sequence[dict[str, str]],
+    unknown_ok: frozenset[str],
+    trace_file: str | None,
+) -> list[BrokerState]:
+    from fencepost.cluster.parent import BrokerState
+
+    level = logging.getLevelName(logging.getLogger().getEffectiveLevel())
+    states = []
+    for config, own in zip(configs, settings, strict=True):
+        own["listeners"] = str(config.listener)  # Narrowed to loopback, perhaps.
+        start: dict[str, Any] = {
+            "settings": own,
+            "unknown_ok": sorted(unknown_ok),
+            "ports": [config.listen_port],
+            "broker_ids": [each.node_id for each in configs],
+            "trace": None if trace_file is None else os.path.abspath(trace_file),
+            "log_level": level,
+        }
+        states.append(BrokerState(config.node_id, start))
+    return states
