@@ -64,6 +64,7 @@ APIS: Final[dict[str, int]] = {
     "delete_groups": 42,
     "elect_leaders": 43,
     "incremental_alter_configs": 44,
+    "alter_partition_reassignments": 45,
     "list_partition_reassignments": 46,
     "offset_delete": 47,
     "describe_client_quotas": 48,

@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PLACES: Final = ("README.md", "docs/**/*.md")
 PART: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 
-_ONE_COPY: Final = "there is one copy of every partition, so there is nothing to move or elect"
+_ONE_COPY: Final = "there is one copy of every partition, in one folder"
 _CONTROLLER: Final = "spoken between Kafka's controllers and brokers; fencepost has no such quorum"
 _OPEN_TO_ALL: Final = "there is no authentication: any client that can connect may do everything"
 _SHARE: Final = "share groups (KIP-932) are not built"
@@ -37,9 +37,6 @@ LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
         "alter_user_scram_credentials": _OPEN_TO_ALL,
         "alter_client_quotas": "clients are not throttled: there are no quotas",
         "alter_replica_log_dirs": _ONE_COPY,
-        "elect_leaders": _ONE_COPY,
-        "alter_partition_reassignments": _ONE_COPY,
-        "list_partition_reassignments": f"{_ONE_COPY}; tools that ask do without the answer",
         "alter_partition": _CONTROLLER,
         "vote": _CONTROLLER,
         "begin_quorum_epoch": _CONTROLLER,

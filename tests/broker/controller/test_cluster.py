@@ -11,11 +11,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
 from fencepost.broker.controller.new_topics import NewTopic
 from fencepost.coordinator.metadata.effects import LeadersChanged
-from fencepost.coordinator.metadata.events import (
-    AlterPartitionReassignments,
-    CreatePartitions,
-    Election,
-)
+from fencepost.coordinator.metadata.events import CreatePartitions, Election
 from fencepost.coordinator.metadata.state import Endpoint
 from fencepost.records.metadata_log import TOPIC_RESOURCE
 from tests.broker.controller.cluster_stage import ClusterStage
@@ -47,7 +43,7 @@ def reassign(
     stage: ClusterStage, replicas: dict[TopicPartition, list[int] | None]
 ) -> dict[TopicPartition, ErrorCode]:
     heard: list[PartitionOutcome] = []
-    stage.controller.alter_reassignments(AlterPartitionReassignments(replicas), heard.extend)
+    stage.controller.alter_reassignments(list(replicas.items()), heard.extend)
     while stage.turn():
         pass
     return {outcome.partition: outcome.error for outcome in heard}
@@ -274,8 +270,8 @@ def test_elections_and_reassignments_time_out() -> None:
     stage.follower.is_held = True
     names = [ORDERS_0, TopicPartition("orders", 1)]
     moved: list[PartitionOutcome] = []
-    event = AlterPartitionReassignments({names[0]: [2, 1], names[1]: [9]})
-    stage.controller.alter_reassignments(event, moved.extend, timeout_ms=10)
+    wanted = [(names[0], [2, 1]), (names[1], [9])]
+    stage.controller.alter_reassignments(wanted, moved.extend, timeout_ms=10)
     elected: list[PartitionOutcome] = []
     stage.controller.elect_leaders(Election.PREFERRED, names, elected.extend, timeout_ms=10)
     stage.runtime.fire_timers()

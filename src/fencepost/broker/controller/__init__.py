@@ -1,6 +1,7 @@
 """The controller: the only writer of the metadata log.
 
 controller.py    requests: decide, append, answer when it is done
+answer.py        an answer, or REQUEST_TIMED_OUT if brokers take too long
 new_topics.py    what a new topic gets from the broker's settings
 metadata_log.py  the log: check, load, append, wait for durability, shorten
 checkpoint.py    saves the state in place of its history, so that the log stays short

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -63,7 +64,7 @@ from fencepost.coordinator.metadata.state import Endpoint
 from fencepost.records.metadata_log import TOPIC_RESOURCE, PartitionRecord, encode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fencepost.base.seams import Randomness
     from fencepost.broker.controller.followers import Followers
@@ -114,6 +115,8 @@ class Outcome(NamedTuple):
 
 Outcomes = list[Outcome]
 PartitionOutcomes = list[PartitionOutcome]
+Reassignment = tuple[TopicPartition, Sequence[int] | None]
+"""A partition and its replicas; None cancels a reassignment that is in progress."""
 
 
 class _Change(NamedTuple):
@@ -484,23 +487,22 @@ class Controller:
         Returns whether everything was decided in this turn of the loop.
         """
         only_needed = partitions is None
-        names = list(all_partitions(self._state) if partitions is None else partitions)
         return self._change_partitions(
-            # A partition that occurs twice is elected once.
-            list(dict.fromkeys(names)),
+            list(all_partitions(self._state)) if partitions is None else partitions,
             lambda part: decide_elect_leaders(
                 self._state, ElectLeaders(election, part, only_needed=only_needed)
             ),
             done,
             timeout_ms,
-            lists_all=not only_needed,
+            expected=partitions or (),
         )
 
     def alter_reassignments(
         self,
-        event: AlterPartitionReassignments,
+        reassignments: Iterable[Reassignment],
         done: Callable[[PartitionOutcomes], None],
         *,
+        allow_factor_change: bool = True,
         timeout_ms: int | None = None,
     ) -> bool:
         """Gives partitions other replicas; each has its outcome.
@@ -508,24 +510,28 @@ class Controller:
         Returns whether everything was decided in this turn of the loop.
         """
         return self._change_partitions(
-            list(event.replicas),
+            reassignments,
             lambda part: decide_alter_reassignments(
-                self._state, event._replace(replicas={name: event.replicas[name] for name in part})
+                self._state, AlterPartitionReassignments(dict(part), allow_factor_change)
             ),
             done,
             timeout_ms,
+            expected=(name for name, _ in reassignments),
         )
 
     def _change_partitions(
         self,
-        names: Sequence[TopicPartition],
-        decide: Callable[[list[TopicPartition]], tuple[Decision, PartitionOutcomes]],
+        items: Iterable[T],
+        decide: Callable[[list[T]], tuple[Decision, PartitionOutcomes]],
         done: Callable[[PartitionOutcomes], None],
         timeout_ms: int | None,
         *,
-        lists_all: bool = True,
+        expected: Iterable[TopicPartition],
     ) -> bool:
-        """Changes some partitions at a time, each time in one batch of the log."""
+        """Changes some partitions at a time, each time in one batch of the log.
+
+        `expected` are the partitions that have an outcome whatever is decided.
+        """
         answer = Answer(done)
         outcomes: PartitionOutcomes = []
         effects: list[Effect] = []
@@ -534,32 +540,23 @@ class Controller:
             if not self._stopped:
                 self._log.finish(effects, lambda: answer.give(outcomes))
 
-        steps = self._changing(names, decide, outcomes, effects)
+        steps = self._changing(iter(items), decide, outcomes, effects)
         is_over = run_in_turns(self._runtime, steps, decided)
-        expected = names if lists_all else ()
         self._set_deadline(answer, timeout_ms, lambda: _late_partitions(outcomes, expected))
         return is_over
 
     def _changing(
         self,
-        names: Sequence[TopicPartition],
-        decide: Callable[[list[TopicPartition]], tuple[Decision, PartitionOutcomes]],
+        left: Iterator[T],
+        decide: Callable[[list[T]], tuple[Decision, PartitionOutcomes]],
         outcomes: PartitionOutcomes,
         effects: list[Effect],
     ) -> Iterator[None]:
-        left = iter(names)
-        while part := list(islice(left, PARTITIONS_PER_STEP)):
-            if self._stopped:
-                return
+        while not self._stopped and (part := list(islice(left, PARTITIONS_PER_STEP))):
             decision, found = decide(part)
             taken, changed = self._take(decision)
             if taken.error is not ErrorCode.NONE:
-                found = [
-                    each._replace(error=taken.error, message=taken.message)
-                    if each.error is ErrorCode.NONE
-                    else each
-                    for each in found
-                ]
+                found = _unless_refused(found, taken.error, taken.message)
             outcomes += found
             effects += changed
             yield
@@ -648,18 +645,19 @@ def _late(outcomes: Iterable[Outcome]) -> Outcomes:
 
 
 def _late_partitions(
-    outcomes: PartitionOutcomes, names: Iterable[TopicPartition]
+    outcomes: PartitionOutcomes, expected: Iterable[TopicPartition]
 ) -> PartitionOutcomes:
-    """As `_late`; `names` are all partitions of the request, decided or not."""
-    late = [
-        each._replace(error=ErrorCode.REQUEST_TIMED_OUT, message=TIMED_OUT)
-        if each.error is ErrorCode.NONE
-        else each
-        for each in outcomes
-    ]
+    """As `_late`; partitions that are not decided yet timed out, too."""
     decided = {each.partition for each in outcomes}
-    return late + [
-        PartitionOutcome(name, ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT)
-        for name in names
-        if name not in decided
+    undecided = [PartitionOutcome(name) for name in expected if name not in decided]
+    return _unless_refused([*outcomes, *undecided], ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT)
+
+
+def _unless_refused(
+    outcomes: Iterable[PartitionOutcome], error: ErrorCode, message: str | None
+) -> PartitionOutcomes:
+    """The outcomes with this error for all partitions that had none."""
+    return [
+        each._replace(error=error, message=message) if each.error is ErrorCode.NONE else each
+        for each in outcomes
     ]

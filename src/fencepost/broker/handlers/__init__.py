@@ -47,6 +47,7 @@ HANDLERS: Final[dict[ApiKey, str]] = {
     ApiKey.DELETE_GROUPS: "delete_groups",
     ApiKey.ELECT_LEADERS: "elect_leaders",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "alter_partition_reassignments",
     ApiKey.LIST_PARTITION_REASSIGNMENTS: "list_partition_reassignments",
     ApiKey.OFFSET_DELETE: "offset_delete",
     ApiKey.DESCRIBE_CLIENT_QUOTAS: "describe_client_quotas",

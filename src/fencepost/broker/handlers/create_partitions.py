@@ -5,7 +5,7 @@ Behaviour: adds partitions to topics; answers when they are durable and can be w
 Versions:  v2 flexible.
 Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (not more than before, an internal topic),
            INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST (a topic twice), POLICY_VIOLATION (too many),
-           TOPIC_AUTHORIZATION_FAILED, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
+           TOPIC_AUTHORIZATION_FAILED, REQUEST_TIMED_OUT, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def handle(request: CreatePartitionsRequest, context: Context) -> Parked:
 
     # The next request of this connection may be about partitions that are not decided yet.
     parked.holds_followers = not context.services.controller.create_partitions(
-        events, created, validate_only=request.validate_only
+        events, created, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
     return parked
 

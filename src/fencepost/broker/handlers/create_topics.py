@@ -1,13 +1,13 @@
 """CreateTopics (19): v2-7
 
 Behaviour: creates or refuses each topic as a whole; answers when all of them are durable and can be
-           written to. -1 stands for the broker's num.partitions, and for one replica. A manual
-           assignment names one broker per partition.
+           written to. -1 stands for the broker's num.partitions and default.replication.factor. A
+           manual assignment names the brokers that may lead each partition.
 Versions:  v5 flexible, the reply has the counts and the settings of the topic; v7 its id.
 Errors:    TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
            INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST
            (a topic twice, numbers beside an assignment), POLICY_VIOLATION (too many partitions),
-           TOPIC_AUTHORIZATION_FAILED, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
+           TOPIC_AUTHORIZATION_FAILED, REQUEST_TIMED_OUT, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ def handle(request: CreateTopicsRequest, context: Context) -> Parked:
 
     # The next request of this connection may be about topics that are not decided yet.
     parked.holds_followers = not context.services.controller.create(
-        [_read(topic) for topic in wanted.values()], created, validate_only=request.validate_only
+        [_read(topic) for topic in wanted.values()],
+        created,
+        validate_only=request.validate_only,
+        timeout_ms=request.timeout_ms,
     )
     return parked
 

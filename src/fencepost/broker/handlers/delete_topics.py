@@ -5,8 +5,8 @@ Behaviour: deletes topics with their partitions and settings; answers when that 
 Versions:  v4 flexible; v5 error messages; v6 topics by id.
 Errors:    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_REQUEST (a topic twice, a name and
            an id, neither), INVALID_TOPIC_EXCEPTION (internal), TOPIC_DELETION_DISABLED
-           (INVALID_REQUEST before v3), TOPIC_AUTHORIZATION_FAILED, NOT_CONTROLLER,
-           KAFKA_STORAGE_ERROR.
+           (INVALID_REQUEST before v3), TOPIC_AUTHORIZATION_FAILED, REQUEST_TIMED_OUT,
+           NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsRespon
         )
         parked.answer(DeleteTopicsResponse(responses=results))
 
-    context.services.controller.delete(names, deleted)
+    context.services.controller.delete(names, deleted, timeout_ms=request.timeout_ms)
     return parked
 
 

@@ -1,21 +1,27 @@
 """ElectLeaders (43): v0-2
 
-Behaviour: elects nothing, as every partition has one replica, which leads. For all partitions
-           (null) the reply is empty; otherwise each partition has its error.
+Behaviour: makes the preferred leader of each partition, the first of its replicas, its leader
+           (election 0). A partition without a leader gets one as soon as a replica is alive, so an
+           unclean election (1) has nothing to do. Answers when all brokers have applied it. For all
+           partitions (null) the reply has those that needed an election.
 Versions:  v1 unclean elections (1) beside preferred ones (0); v2 flexible.
-Errors:    ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST (another kind of
-           election), CLUSTER_AUTHORIZATION_FAILED.
+Errors:    ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
+           UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST (another kind of election),
+           REQUEST_TIMED_OUT, CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import TopicPartition
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
-from fencepost.broker.turns import fill, in_turns
+from fencepost.broker.turns import fill, in_turns, run_in_turns
 from fencepost.broker.waiting import Parked
+from fencepost.coordinator.metadata.events import Election, PartitionOutcome
 from fencepost.wire.forms.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -24,38 +30,96 @@ from fencepost.wire.forms.elect_leaders import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from fencepost.broker.context import Context
+    from fencepost.wire.forms.elect_leaders import TopicPartitions
 
-PREFERRED: Final = 0
-UNCLEAN: Final = 1
+_KINDS: Final = {each.value: each for each in Election}
 
 
 def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse | Parked:
     """Serves one request; see above."""
     if not context.authorize("ALTER", CLUSTER, CLUSTER_NAME):
         return ElectLeadersResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    known = request.election_type in (PREFERRED, UNCLEAN)
-    response = ElectLeadersResponse(
-        error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST
+    election = _KINDS.get(request.election_type)
+    if election is None:
+        return _refuse_kind(request, context)
+    return _elect(election, request, context)
+
+
+def _refuse_kind(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse | Parked:
+    response = ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    message = "There is no such kind of election."
+
+    def outcome_of(name: TopicPartition) -> PartitionOutcome:
+        return PartitionOutcome(name, ErrorCode.INVALID_REQUEST, message)
+
+    steps = _describing(response, request.topic_partitions or (), outcome_of)
+    return in_turns(context.services.runtime, steps, response, holds_followers=True)
+
+
+def _elect(election: Election, request: ElectLeadersRequest, context: Context) -> Parked:
+    topics = request.topic_partitions
+    parked = Parked()
+
+    def elected(outcomes: Sequence[PartitionOutcome]) -> None:
+        response = ElectLeadersResponse()
+        if topics is None:
+            steps = _listing(response, outcomes)
+        else:
+            found = {outcome.partition: outcome for outcome in outcomes}
+            steps = _describing(response, topics, found.__getitem__)
+        run_in_turns(context.services.runtime, steps, partial(parked.answer, response))
+
+    # The next request of this connection may be about leaders that are not elected yet.
+    parked.holds_followers = not context.services.controller.elect_leaders(
+        election,
+        None if topics is None else _Partitions(topics),
+        elected,
+        timeout_ms=request.timeout_ms,
     )
-
-    def steps() -> Iterator[None]:
-        for topic in request.topic_partitions or ():
-            result = ReplicaElectionResult(topic=topic.topic)
-            response.replica_election_results.append(result)
-            elect_one = partial(_elect, topic.topic, known=known, context=context)
-            yield from fill(result.partition_result, topic.partitions, elect_one)
-
-    return in_turns(context.services.runtime, steps(), response, holds_followers=True)
+    return parked
 
 
-def _elect(topic: str, index: int, *, known: bool, context: Context) -> PartitionResult:
-    if not known:
-        error, message = ErrorCode.INVALID_REQUEST, "There is no such kind of election."
-    elif context.services.metadata.partition(topic, index) is None:
-        error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no {topic}-{index}."
-    else:
-        error, message = ErrorCode.ELECTION_NOT_NEEDED, "The one copy leads already."
-    return PartitionResult(partition_id=index, error_code=error, error_message=message)
+class _Partitions:
+    """The partitions of a request; it may name very many, so they are listed one by one."""
+
+    def __init__(self, topics: Sequence[TopicPartitions]) -> None:
+        self._topics = topics
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        for topic in self._topics:
+            for index in topic.partitions:
+                yield TopicPartition(topic.topic, index)
+
+
+def _describing(
+    response: ElectLeadersResponse,
+    topics: Sequence[TopicPartitions],
+    outcome_of: Callable[[TopicPartition], PartitionOutcome],
+) -> Iterator[None]:
+    """The steps of a reply in the order of the request."""
+    for topic in topics:
+        result = ReplicaElectionResult(topic=topic.topic)
+        response.replica_election_results.append(result)
+        names = (TopicPartition(topic.topic, index) for index in topic.partitions)
+        yield from fill(result.partition_result, map(outcome_of, names), _describe)
+
+
+def _listing(
+    response: ElectLeadersResponse, outcomes: Iterable[PartitionOutcome]
+) -> Iterator[None]:
+    """The steps of a reply about all partitions that needed an election."""
+    for topic, group in groupby(outcomes, key=lambda outcome: outcome.partition.topic):
+        result = ReplicaElectionResult(topic=topic)
+        response.replica_election_results.append(result)
+        yield from fill(result.partition_result, group, _describe)
+
+
+def _describe(outcome: PartitionOutcome) -> PartitionResult:
+    return PartitionResult(
+        partition_id=outcome.partition.partition,
+        error_code=outcome.error,
+        error_message=outcome.message,
+    )

@@ -1,7 +1,7 @@
 """ListPartitionReassignments (46): v0
 
-Behaviour: returns nothing, as partitions have one replica and never move. kafka-topics sends this
-           before it describes a topic.
+Behaviour: returns nothing: no data is copied, so a reassignment is complete at once and never in
+           progress. kafka-topics sends this before it describes a topic.
 Versions:  v0 is the only one served.
 Errors:    CLUSTER_AUTHORIZATION_FAILED.
 """
