@@ -382,7 +382,7 @@ class Partition:
         """Whether a survivor would have to read more than a little of this log."""
         return self._point_interval() - self._until_point >= WORTH_SAVING
 
-    def recovery(self) -> Iterator[None]:
+    def recovery(self) -> Generator[None, None, None]:
         """Restores the producers from the newest usable snapshot and the batches after it.
 
         Yields now and then, so that others can be served. After a crash the transaction indexes of
