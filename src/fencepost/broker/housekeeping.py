@@ -234,6 +234,10 @@ class Housekeeping:
     def _checkpoint(self) -> Steps:
         self._flusher.save()
         yield None
+        for partition in self._partitions():
+            if partition.is_worth_saving:
+                partition.save_point()
+                yield None
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from fencepost.log.config import LogConfig
 from fencepost.log.durability import Durability, PendingSync
 from fencepost.log.epochs import LeaderEpochs
 from fencepost.log.retention import Removal
+from fencepost.log.saved_points import SavedPoints
 from fencepost.log.scan import scan_batches, scan_entries, scan_whole_entries
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.log.segment.reading import LogSlice, find_position, read_segment
@@ -53,6 +54,7 @@ class Log:
         durability: Durability,
         log_start_offset: int,
         recovered_from: int | None,
+        points: SavedPoints,
         make_folder: Callable[[], None] | None = None,
     ) -> None:
         """Use `open_log` or `unborn_log` (`opening.py`)."""
@@ -64,6 +66,7 @@ class Log:
         """The last segment; here because every append needs it."""
         self.epochs = epochs
         self.snapshots = SnapshotFiles(disk, folder, durability)
+        self.points = points
         self._open_segments = open_segments
         self._durability = durability
         self._removal = Removal(folder, segments, epochs, self.snapshots, durability)

@@ -7,8 +7,8 @@ that are missing, the leader epochs, the snapshots that are still of use, what m
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Generator
+from typing import Final, TypeVar
 
 from fencepost.base.failures import StorageError
 from fencepost.base.seams import Disk
@@ -16,7 +16,8 @@ from fencepost.log.config import LogConfig
 from fencepost.log.durability import Durability
 from fencepost.log.epochs import LeaderEpochs
 from fencepost.log.log import Log
-from fencepost.log.recovery import recover_segments
+from fencepost.log.recovery import Found, recover_segments
+from fencepost.log.saved_points import SavedPoints
 from fencepost.log.segment.batches import batches_of
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.log.segment.segment import Segment
@@ -24,6 +25,18 @@ from fencepost.log.segment.wrong_epochs import EpochRun, rising
 from fencepost.log.segment_list import SegmentList
 
 _LOGGER: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def run_to_end(steps: Generator[None, None, T]) -> T:
+    """Runs a generator to its end; returns its value."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
 
 def open_log(
@@ -38,17 +51,54 @@ def open_log(
     open_segments: OpenSegments | None = None,
     lost_power: bool = True,
 ) -> Log:
-    """Opens or creates the log of a folder.
+    """Opens or creates the log of a folder; see `opening_log`."""
+    return run_to_end(
+        opening_log(
+            disk,
+            folder,
+            config,
+            now_ms=now_ms,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            open_segments=open_segments,
+            lost_power=lost_power,
+        )
+    )
+
+
+def opening_log(
+    disk: Disk,
+    folder: str,
+    config: LogConfig,
+    *,
+    now_ms: int,
+    clean: bool,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    open_segments: OpenSegments | None = None,
+    lost_power: bool = True,
+) -> Generator[None, None, Log]:
+    """Opens or creates the log of a folder, and yields after each piece that it has scanned.
+
+    A caller that does not want the log any more closes the generator: no file stays open, and the
+    next open begins again.
 
     `clean` means that the owner closed the log with `close(clean=True)`, and nothing came after.
     Otherwise the segments from the one with `recovery_point` on are checked and cut, and their
     transaction indexes are emptied: the partition scans these segments to rebuild its producers and
     the indexes. `lost_power` says whether bytes that were never synced may be missing. If not, only
-    the last append can be torn.
+    the last append can be torn, and only the batches after the saved point are read.
     """
     shared = OpenSegments() if open_segments is None else open_segments
+    points = SavedPoints(disk, folder)
     try:
-        found = recover_segments(
+        disk.make_dir(folder)
+        if lost_power:
+            points.remove()
+        else:
+            points.load()
+        found = yield from recover_segments(
             disk,
             folder,
             config,
@@ -57,7 +107,11 @@ def open_log(
             recovery_point=None if clean else recovery_point,
             log_start_offset=log_start_offset,
             lost_power=lost_power,
+            points=points,
         )
+    except OSError as problem:
+        raise StorageError(f"{folder} cannot be opened: {problem}") from problem
+    try:
         segments = SegmentList(found.segments)
         recovered_from, end_offset = found.recovered_from, segments.active.next_offset
         durability = Durability(
@@ -77,12 +131,10 @@ def open_log(
             durability=durability,
             log_start_offset=log_start_offset,
             recovered_from=recovered_from,
+            points=points,
         )
         _note_missing(log, log_start_offset, recovery_point)
-        if recovered_from is not None:
-            for segment in found.segments[:-1]:
-                if segment.base_offset >= recovered_from:
-                    durability.note_segment(segment)
+        _note_unsynced(log, durability, found, lost_power=lost_power)
         # Without a loss of power the file has every epoch; others are flipped bits.
         if _restore_epochs(log, found.epochs if lost_power else []):
             durability.note_new_file(log.epochs.path)
@@ -93,6 +145,8 @@ def open_log(
         usable = end_offset if recovered_from is None else recovered_from
         log.snapshots.delete_after(usable)
     except OSError as problem:
+        for segment in found.segments:
+            segment.close()
         raise StorageError(f"{folder} cannot be opened: {problem}") from problem
     return log
 
@@ -125,8 +179,24 @@ def unborn_log(
         durability=Durability(disk, folder, segments, recovery_point=0, is_known_durable=False),
         log_start_offset=0,
         recovered_from=None,
+        points=SavedPoints(disk, folder),
         make_folder=make_folder,
     )
+
+
+def _note_unsynced(log: Log, durability: Durability, found: Found, *, lost_power: bool) -> None:
+    """Notes the files that the last process may not have synced."""
+    begin = found.unsynced_from
+    if begin is None:
+        return
+    for segment in found.segments[:-1]:
+        if segment.base_offset >= begin:
+            durability.note_segment(segment)
+    if lost_power:
+        return  # What is read now is on the disk.
+    log.snapshots.note_from(begin)
+    if log.epochs.entries:
+        durability.note_new_file(log.epochs.path)
 
 
 def _note_missing(log: Log, log_start_offset: int, recovery_point: int) -> None:

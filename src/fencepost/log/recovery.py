@@ -2,11 +2,17 @@
 
 1. Leftovers of a compaction: `.cleaned` files are unfinished and removed. A `.log.swap` means that
    its segment is complete and durable, so the swap is finished (`swap.py`).
-2. After a crash every segment from the one with the recovery point on is scanned: header, CRC,
-   increasing offsets. A torn tail ends the log and is cut off; damage is kept (`damage.py`). The
-   same pass rebuilds the offset and time indexes, and empties the transaction indexes, which the
-   partition rebuilds. After a clean close only the tail of the last segment is read; if no batch is
-   there, that segment is scanned.
+2. After a loss of power every segment from the one with the recovery point on is scanned: header,
+   CRC, increasing offsets. A torn tail ends the log and is cut off; damage is kept (`damage.py`).
+   The same pass rebuilds the offset and time indexes, and empties the transaction indexes, which
+   the partition rebuilds.
+3. If only the process died, the page cache has everything that it wrote. Sealed segments are
+   complete. Of the active one the batches after the saved point (`saved_points.py`) are scanned; all
+   of it if the point does not fit.
+4. After a clean close only the tail of the last segment is read; if no batch is there, that segment
+   is scanned.
+
+A scan is a generator that yields after each piece, so that a broker can serve others in between.
 
 Segments below the recovery point are neither scanned nor removed. Segments below the log start
 offset stay too: retention removes them once their producers are saved. There is one exception: if
@@ -18,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections.abc import Generator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -39,13 +46,23 @@ from fencepost.log.names import (
 from fencepost.log.segment.damage import Damage, Expected
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.log.segment.segment import Segment
-from fencepost.log.segment.survey import EVERYTHING, MAX_RELATIVE_OFFSET, survey
+from fencepost.log.saved_points import SavedPoints
+from fencepost.log.segment.survey import (
+    EVERYTHING,
+    MAX_RELATIVE_OFFSET,
+    Survey,
+    end_survey,
+    survey_piece,
+)
 from fencepost.log.segment.wrong_epochs import EpochRun
 from fencepost.log.swap import finish_found_swap
 
 log = logging.getLogger(__name__)
 
 TEMPORARY: Final = ".tmp"
+
+PIECE_BYTES: Final = 256 * 1024
+"""Scanned between two yields: about a millisecond, even if all batches are small."""
 
 
 class Found(NamedTuple):
@@ -55,6 +72,8 @@ class Found(NamedTuple):
     """The last one is active."""
     recovered_from: int | None
     """The first offset that was scanned; None without a scan."""
+    unsynced_from: int | None
+    """The base of the first segment that may not be synced; None after a clean close."""
     epochs: list[EpochRun]
     """The leader epochs that the scan found."""
 
@@ -69,32 +88,45 @@ def recover_segments(
     recovery_point: int | None,
     log_start_offset: int,
     lost_power: bool,
-) -> Found:
+    points: SavedPoints,
+) -> Generator[None, None, Found]:
     """Opens the segments of a folder; without a recovery point they were closed cleanly."""
-    disk.make_dir(folder)
     segments = find_segments(disk, folder, open_segments)
-    recovered_from = None
-    epochs: list[EpochRun] = []
-    if segments:
+    try:
+        recovered_from = unsynced_from = None
+        epochs: list[EpochRun] = []
         first = _first_suspect(segments, recovery_point)
         if first < len(segments):
-            recovered_from = segments[first].base_offset
+            unsynced_from = segments[first].base_offset
+            if not lost_power:
+                first = len(segments) - 1
             durable = EVERYTHING if recovery_point is None else recovery_point
-            recovery = Recovery(config.index_interval_bytes, durable, lost_power)
-            epochs = recovery.run(segments, first)
-    if segments and segments[-1].next_offset < log_start_offset:
-        # The log start offset was durable, but the data before it was not: drop the rest.
-        _drop_from(segments, 0)
-    if not segments:
-        segments.append(Segment(disk, folder, log_start_offset, open_segments))
-        segments[0].create()
-    segments[-1].created_ms = now_ms
-    segments[-1].activate()
-    return Found(segments, recovered_from, epochs)
+            recovery = Recovery(config.index_interval_bytes, durable, lost_power, points)
+            yield from recovery.run(segments, first)
+            recovered_from, epochs = recovery.begin_offset, recovery.epochs
+        if segments and segments[-1].next_offset < log_start_offset:
+            # The log start offset was durable, but the data before it was not: drop the rest.
+            points.remove()
+            _drop_from(segments, 0)
+        if not segments:
+            segments.append(Segment(disk, folder, log_start_offset, open_segments))
+            segments[0].create()
+        segments[-1].created_ms = now_ms
+        segments[-1].activate()
+    except BaseException:  # Also when the caller gives up between two pieces.
+        for segment in segments:
+            segment.close()
+        raise
+    return Found(segments, recovered_from, unsynced_from, epochs)
 
 
 def _first_suspect(segments: list[Segment], recovery_point: int | None) -> int:
-    """The index of the first segment to scan; the number of segments if there is none."""
+    """The index of the first segment that a loss of power may have changed.
+
+    The number of segments if there is none.
+    """
+    if not segments:
+        return 0
     if recovery_point is None:
         try:
             segments[-1].load_tail()
@@ -113,25 +145,31 @@ class Recovery:
         index_interval_bytes: int,
         durable_below: int,
         lost_power: bool,
+        points: SavedPoints,
     ) -> None:
         self._index_interval_bytes = index_interval_bytes
         self._durable_below = durable_below
         self._lost_power = lost_power
-        self._epochs: list[EpochRun] = []
+        self._points = points
+        self.begin_offset = 0
+        """The first offset that was scanned."""
+        self.epochs: list[EpochRun] = []
+        """The leader epochs of the batches that were scanned."""
 
-    def run(self, segments: list[Segment], first: int) -> list[EpochRun]:
-        """Scans the segments from `first` on, up to the first torn tail; returns the epochs."""
+    def run(self, segments: list[Segment], first: int) -> Generator[None, None, None]:
+        """Scans the segments from `first` on, up to the first torn tail."""
+        self.begin_offset = segments[first].base_offset
         for index in range(first, len(segments)):
             if index > first and not self._goes_on(segments[index - 1], segments[index]):
                 _drop_from(segments, index)
                 break
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
-            if self._is_torn(segments[index], following):
+            is_torn = yield from self._scan(segments[index], following)
+            if is_torn:
                 _drop_from(segments, index + 1)
                 break
             if following is not None:
                 segments[index].write_index()
-        return self._epochs
 
     def _goes_on(self, before: Segment, segment: Segment) -> bool:
         """Whether a segment follows the one before it.
@@ -157,10 +195,25 @@ class Recovery:
         )
         return False
 
-    def _is_torn(self, segment: Segment, following: int | None) -> bool:
+    def _begin(self, segment: Segment) -> tuple[Survey, bool]:
+        """Where the scan of a segment begins, and whether that is a saved point."""
+        saved = self._points.found
+        if saved is not None:
+            resumed = segment.resume(saved.segment, self._index_interval_bytes)
+            if resumed is not None:
+                self.begin_offset = resumed.next_offset
+                segment.aborted.cut(resumed.next_offset)
+                return resumed, True
+            if saved.segment.offset > segment.base_offset:
+                # Before the index that it counts on is emptied.
+                self._points.remove()
+        segment.aborted.reset()
+        return Survey(segment.base_offset, self._index_interval_bytes), False
+
+    def _scan(self, segment: Segment, following: int | None) -> Generator[None, None, bool]:
         """Scans one segment and cuts off a torn tail; returns whether there was one."""
         size = segment.size_bytes
-        segment.aborted.reset()
+        found, is_resumed = self._begin(segment)
         expected = Expected(
             size,
             segment.base_offset + MAX_RELATIVE_OFFSET,
@@ -168,15 +221,13 @@ class Recovery:
             self._durable_below,
             self._lost_power,
         )
-        found = survey(
-            segment.file(),
-            size,
-            segment.base_offset,
-            self._index_interval_bytes,
-            expected=expected,
-        )
-        segment.adopt(found)
-        self._epochs += found.epochs
+        wanted = PIECE_BYTES
+        while wanted:
+            wanted = survey_piece(found, segment.file(), size, expected, wanted, PIECE_BYTES)
+            yield
+        end_survey(found, expected)
+        segment.adopt(found, is_resumed=is_resumed)
+        self.epochs += found.epochs
         if found.size_bytes == size:
             return False
         log.warning(

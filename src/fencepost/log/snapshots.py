@@ -45,6 +45,12 @@ class SnapshotFiles:
             raise StorageError(f"{self._folder}: no snapshot: {problem}") from problem
         self._durability.note_new_file(self._path(offset))
 
+    def note_from(self, offset: int) -> None:
+        """Notes that the snapshots from an offset on must be synced."""
+        for other in self.offsets():
+            if other >= offset:
+                self._durability.note_new_file(self._path(other))
+
     def delete(self, offset: int) -> None:
         """Removes one snapshot."""
         self._disk.remove(self._path(offset))

@@ -43,6 +43,18 @@ from fencepost.records.index import AbortedTxn
 
 NONE: Final = ErrorCode.NONE
 
+POINT_BYTES: Final = 16 * 1024 * 1024
+"""Written between two saved points. A survivor reads the headers of at most this much."""
+POINT_BATCH_BYTES: Final = 3 * 1024
+"""What a batch counts in addition to its size: reading its header takes as long as that."""
+POINT_PRODUCER_BYTES: Final = 8 * 1024
+"""Written per producer between two saved points, so that many producers are not saved too often."""
+WORTH_SAVING: Final = POINT_BYTES // 16
+"""Housekeeping saves a partition from here on, and a clean close any that is not read again."""
+
+SCANNED_PER_STEP: Final = 500
+"""Batches that recovery applies between two yields: about a millisecond."""
+
 
 @dataclass(slots=True, init=False)
 class Appended:
@@ -78,6 +90,7 @@ class Partition:
         "_on_moved",
         "_on_sealed",
         "_snapshots",
+        "_until_point",
         "closed",
         "high_watermark",
         "is_moved",
@@ -99,7 +112,9 @@ class Partition:
         log: Log,
         *,
         durable_at_append: bool,
+        recover: bool = True,
     ) -> None:
+        """Without `recover`, the caller runs all steps of `recovery` before any other call."""
         self.name = name
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
@@ -119,8 +134,11 @@ class Partition:
         self._on_moved: Callable[[Partition], None] | None = None
         self._on_sealed: Callable[[Partition], None] | None = None
         self._snapshots = ProducerSnapshots(log)
-        if not log.is_unborn:
-            self._recover()
+        self._until_point = POINT_BYTES
+        """Bytes to write before the next saved point; each batch counts a little more."""
+        if recover:
+            for _ in self.recovery():
+                pass
 
     def __repr__(self) -> str:
         return (
@@ -302,6 +320,9 @@ class Partition:
         log.append(batch)
         if batch.producer_id >= 0:
             self._apply(batch, index_aborted=True)
+        self._until_point -= batch.size_bytes + POINT_BATCH_BYTES
+        if self._until_point < 0:
+            self.save_point()
         if self._durable_at_append:
             self.advance_high_watermark(log.log_end_offset)
 
@@ -309,6 +330,7 @@ class Partition:
         log = self.log
         log.roll(now_ms)
         self._snapshots.save(log.log_end_offset, self.producers)
+        self._until_point = self._point_interval()
         if self._on_sealed is not None:
             self._on_sealed(self)
 
@@ -349,26 +371,52 @@ class Partition:
             )
         self.open_txns.end(completed)
 
-    def _recover(self) -> None:
+    # -- recovery -------------------------------------------------------------------------------
+
+    def save_point(self) -> None:
+        """Saves where recovery begins if the process is killed now; a failure costs only time."""
+        log = self.log
+        self._until_point = self._point_interval()
+        if not self.closed and log.log_end_offset > log.active.base_offset:
+            log.points.save(log.active, self.topic_id, self.producers.save())
+
+    def _point_interval(self) -> int:
+        return max(POINT_BYTES, POINT_PRODUCER_BYTES * len(self.producers))
+
+    @property
+    def is_worth_saving(self) -> bool:
+        """Whether a survivor would have to read more than a little of this log."""
+        return self._point_interval() - self._until_point >= WORTH_SAVING
+
+    def recovery(self) -> Generator[None, None, None]:
         """Restores the producers from the newest usable snapshot and the batches after it.
 
-        After a crash the transaction indexes of the recovered segments are empty. They are rebuilt
-        from the batches, so a snapshot above that point cannot be used.
+        Yields now and then, so that others can be served. After a crash the transaction indexes of
+        the recovered segments are empty, or end at the saved point. They are rebuilt from the
+        batches, so a snapshot above that point cannot be used.
         """
         log = self.log
+        if log.is_unborn:
+            return
         recovered_from = log.log_end_offset if log.recovered_from is None else log.recovered_from
-        start, open_txns = self._snapshots.restore(self.producers, recovered_from)
+        start, open_txns = self._snapshots.restore(self.producers, recovered_from, self.topic_id)
+        scanned = 0
         for first_offset, producer_id in open_txns:
             self._begin(first_offset, producer_id)
         saved = set(log.snapshots.offsets())
         unsaved = [s.base_offset for s in log.segments if s.base_offset > start]
         for batch in log.scan(start, headers_only=True):
+            scanned += 1
+            if scanned % SCANNED_PER_STEP == 0:
+                yield
             if batch.producer_id < 0 or batch.base_offset < start:
                 continue
             self._snapshots.save_bases(unsaved, batch.base_offset, saved, self.producers)
             self._apply(batch, index_aborted=batch.base_offset >= recovered_from)
         self._snapshots.save_bases(unsaved, log.log_end_offset, saved, self.producers)
         self._snapshots.prune()
+        self._until_point = self._point_interval() - scanned * POINT_BATCH_BYTES - _unsaved(log)
+        log.points.found = None
         self.advance_high_watermark(log.log_end_offset)
 
     # -- reading --------------------------------------------------------------------------------
@@ -510,7 +558,25 @@ class Partition:
         try:
             if clean and self.log.log_end_offset > 0 and not self._is_read_again():
                 self._snapshots.save_end(self.producers)
+                self._save_window()
         except StorageError:
             self.log.close(clean=False)
             raise
         self.log.close(clean=clean)
+
+    def _save_window(self) -> None:
+        """Saves the last batches of all producers, of which a snapshot has only one each.
+
+        A producer may send its last batches again to the next leader, and must get their offsets.
+        """
+        log = self.log
+        if len(self.producers) and log.points.offset != log.log_end_offset:
+            log.points.save(log.active, self.topic_id, self.producers.save())
+
+
+def _unsaved(log: Log) -> int:
+    """The bytes of the active segment after the saved point."""
+    point, active = log.points.found, log.active
+    if point is None or point.segment.base_offset != active.base_offset:
+        return active.size_bytes
+    return active.size_bytes - point.segment.position

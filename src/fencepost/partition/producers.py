@@ -27,6 +27,7 @@ from fencepost.base.limits import BATCHES_REMEMBERED_PER_PRODUCER
 from fencepost.base.refusal import Refusal
 from fencepost.records.batch import SealedBatch
 from fencepost.records.control import Marker
+from fencepost.records.saved_point import SavedProducer
 from fencepost.records.snapshot import ProducerSnapshotEntry
 
 NO_OFFSET: Final = -1
@@ -307,11 +308,53 @@ class Producers:
     def restore(self, entries: Iterable[ProducerSnapshotEntry]) -> list[tuple[int, int]]:
         """Loads a snapshot; returns its open transactions as (first offset, producer id)."""
         self._states = {entry.producer_id: _restored(entry) for entry in entries}
+        return self._open_txns()
+
+
+    def save(self) -> list[SavedProducer]:
+        """The producers for a saved point: all remembered batches of each."""
+        return [
+            SavedProducer(
+                state.producer_id,
+                state.epoch,
+                state.coordinator_epoch,
+                state.last_timestamp_ms,
+                state.txn_first_offset,
+                [
+                    (
+                        batch.first_sequence,
+                        batch.last_sequence,
+                        batch.base_offset,
+                        batch.last_offset,
+                        batch.timestamp_ms,
+                    )
+                    for batch in state.batches
+                ],
+            )
+            for state in self._states.values()
+        ]
+
+    def restore_saved(self, saved: Iterable[SavedProducer]) -> list[tuple[int, int]]:
+        """Loads the producers of a saved point; returns their open transactions."""
+        self._states = {each.producer_id: _from_saved(each) for each in saved}
+        return self._open_txns()
+
+    def _open_txns(self) -> list[tuple[int, int]]:
         return sorted(
             (state.txn_first_offset, state.producer_id)
             for state in self._states.values()
             if state.in_txn
         )
+
+
+def _from_saved(saved: SavedProducer) -> ProducerState:
+    state = ProducerState(saved.producer_id, saved.epoch)
+    state.coordinator_epoch = saved.coordinator_epoch
+    state.last_timestamp_ms = saved.last_timestamp_ms
+    state.txn_first_offset = saved.txn_first_offset
+    for batch in saved.batches:
+        state.batches.append(RememberedBatch(*batch))
+    return state
 
 
 def _snapshot_entry(state: ProducerState) -> ProducerSnapshotEntry:

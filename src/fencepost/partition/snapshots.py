@@ -1,8 +1,10 @@
-"""The producers of a partition on the disk: one snapshot per segment, and the newest.
+"""The producers of a partition on the disk: one snapshot per segment, the newest, a saved point.
 
 Recovery starts at a snapshot and reads the batches after it. Retention needs one where the log will
 begin: what a producer may send next, and which transactions are open, must not depend on batches
 that were removed.
+
+After a kill recovery starts at the saved point instead, if that is not older (`log/saved_points.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from fencepost.base.failures import StorageError
 from fencepost.log.log import Log
 from fencepost.partition.producers import Producers
 from fencepost.records.control import read_marker
+from fencepost.records.saved_point import SavedPoint
 from fencepost.records.snapshot import decode_snapshot, encode_snapshot
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -73,16 +76,21 @@ class ProducerSnapshots:
             at_offset = self._producers_at(offset, producers)
             self._log.snapshots.write(offset, encode_snapshot(at_offset.snapshot()))
 
-    def restore(self, producers: Producers, at_or_before: int) -> tuple[int, list[tuple[int, int]]]:
-        """Loads the newest readable snapshot.
+    def restore(
+        self, producers: Producers, at_or_before: int, topic_id: bytes
+    ) -> tuple[int, list[tuple[int, int]]]:
+        """Loads the newest readable snapshot, or the saved point.
 
         Returns the offset from which the log must be read, and the open transactions as
         (first offset, producer id).
         """
         log = self._log
         first = log.segments[0].base_offset
+        point = self._usable_point(at_or_before, topic_id)
         while found := log.snapshots.latest(at_or_before):
             offset, data = found
+            if point is not None and point.segment.offset >= offset:
+                break
             try:
                 entries = decode_snapshot(data)
             except ValueError:
@@ -97,7 +105,16 @@ class ProducerSnapshots:
                 open_txns = []
             self.saved_at = offset
             return max(offset, first), open_txns
+        if point is not None:
+            return point.segment.offset, producers.restore_saved(point.producers)
         return first, []
+
+    def _usable_point(self, at_or_before: int, topic_id: bytes) -> SavedPoint | None:
+        """The saved point, if it is one of this topic and in the log."""
+        point, first = self._log.points.found, self._log.segments[0].base_offset
+        if point is None or point.topic_id != topic_id:
+            return None
+        return point if first <= point.segment.offset <= at_or_before else None
 
     def prune(self) -> None:
         """Keeps the snapshots at segment bases, where recovery may start, and the newest."""

@@ -124,7 +124,7 @@ def test_compaction_does_not_forget_which_epochs_are_wrong(disk: UnsyncedDisk) -
     append(log, leader_epoch=5)
     log.close(clean=False)
     set_epoch(disk, 5, 4)
-    log = open_log(disk, config, lost_power=False)
+    log = open_log(disk, config, lost_power=True)
     assert compact(log, upper_offset=log.log_end_offset, now_ms=5_000) is not None
     assert set(epochs_read(log)) == {5}, "the newest record of the key is left"
 

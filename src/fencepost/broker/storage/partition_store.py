@@ -6,8 +6,8 @@ The order in which a partition is opened matters after a crash:
 
 1. The folder is claimed for the topic id. A folder of another topic is set aside. The first claim
    of a start also removes the mark of a clean stop.
-2. The log is recovered from the recovery point, and the producer states and the transaction
-   indexes are rebuilt.
+2. The log is recovered, from the recovery point after a loss of power and from the saved point
+   after a kill, and the producer states and the transaction indexes are rebuilt.
 3. In `fsync` mode all of it is synced.
 4. The partition is registered, and can be read and written from now on.
 
@@ -19,6 +19,10 @@ synced in a thread, the log is closed, and the offsets are saved. The next leade
 that, and need not scan the log. If a step fails, the log is closed as it is, and the next leader
 scans it from the recovery point. A sync that fails ends the process, as everywhere.
 
+A broker that serves clients meanwhile opens a partition over several turns of the loop (`opening`).
+Nothing is registered before the last one. To give up in between, close the generator: that closes
+all files, and the next open begins again.
+
 When all partitions are closed at a clean stop, every log is on the disk before the offsets are
 saved, and the mark of a clean stop is written last. A step that fails leaves the directory without
 the mark, and the next start reads the logs as after a crash.
@@ -27,13 +31,16 @@ the mark, and the next start reads the logs as after a crash.
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakValueDictionary
 
 from fencepost.base.failures import StorageError, SyncError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
 from fencepost.log.config import LogConfig
-from fencepost.log.opening import open_log, unborn_log
+from fencepost.log.opening import opening_log, run_to_end, unborn_log
 from fencepost.partition.partition import Partition
 
 if TYPE_CHECKING:
@@ -57,6 +64,11 @@ log = logging.getLogger(__name__)
 SYNCED_AT_ONCE_FROM: Final = 50
 """With this many logs to sync, a stop syncs the whole volume at once. With fewer, a sync of what
 other processes have written to the volume might take longer."""
+
+SLICE_SECONDS: Final = 0.002
+"""How long a partition that is being opened holds the loop at a time."""
+
+T = TypeVar("T")
 
 _METADATA_LOG: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 _METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
@@ -87,6 +99,9 @@ class PartitionStore:
         """Partitions that are withdrawn and not closed yet."""
         self._left: dict[TopicPartition, bool] = {}
         """Partitions that were closed for another broker, and whether they were closed cleanly."""
+        self._openings: WeakValueDictionary[TopicPartition, Generator[None, None, Partition]] = (
+            WeakValueDictionary()
+        )
 
     # -- open -------------------------------------------------------------------------------------
 
@@ -94,30 +109,46 @@ class PartitionStore:
         self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
     ) -> Partition:
         """Opens or creates the log of a partition, and registers the partition."""
+        return run_to_end(self.opening(name, topic_id, leader_epoch, config))
+
+    def opening(
+        self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
+    ) -> Generator[None, None, Partition]:
+        """The same in slices of about 2 ms; the generator returns the registered partition.
+
+        `delete` closes a generator that has not ended.
+        """
+        steps = self._opening(name, topic_id, leader_epoch, config)
+        self._openings[name] = steps
+        return steps
+
+    def _opening(
+        self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
+    ) -> Generator[None, None, Partition]:
         fsync = self._partitions.fsync
-        opened = self._open_log(name, topic_id, leader_epoch, config)
+        opened = yield from _in_slices(self._opening_log(name, topic_id, leader_epoch, config))
+        partition = Partition(
+            name, topic_id, leader_epoch, opened, durable_at_append=not fsync, recover=False
+        )
+        try:
+            yield from _in_slices(partition.recovery())
+            if fsync:
+                # Records that a crash left in the page cache become readable now, so they must be
+                # on the disk first. So must the transaction indexes that the partition has just
+                # rebuilt: the recovery point moves past them.
+                opened.sync()
+        except BaseException:  # Also when the generator is closed.
+            partition.close(clean=False)
+            raise
         self._left.pop(name, None)
-        partition = Partition(name, topic_id, leader_epoch, opened, durable_at_append=not fsync)
-        if fsync:
-            # Records that a crash left in the page cache become readable now, so they must be on
-            # the disk first. So must the transaction indexes that the partition has just rebuilt:
-            # the recovery point moves past them.
-            opened.sync()
         self._partitions.add(partition, self._flusher.sealed)
         if opened.needs_flush:
             self._flusher.sealed(partition)
         return partition
 
-    def opening(
+    def _opening_log(
         self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
-    ) -> Generator[None, None, Partition]:
-        """The same in slices: yields when other requests may get a turn."""
-        yield from ()
-        return self.open(name, topic_id, leader_epoch, config)
-
-    def _open_log(
-        self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
-    ) -> Log:
+    ) -> Generator[None, None, Log]:
         layout, disk = self._layout, self._runtime.disk
         now_ms = self._runtime.clock.now_ms()
         fsync = self._partitions.fsync
@@ -134,7 +165,7 @@ class PartitionStore:
             )
         folder = layout.claim(name, topic_id, sync=fsync)
         saved = layout.saved(name, topic_id, leader_epoch)
-        opened = open_log(
+        opened = yield from opening_log(
             disk,
             folder,
             config,
@@ -162,6 +193,9 @@ class PartitionStore:
     def delete(self, name: TopicPartition) -> None:
         """Closes a partition and removes its folder; a partition that is not open has one, too."""
         self._left.pop(name, None)
+        steps = self._openings.pop(name, None)
+        if steps is not None:
+            steps.close()
         partition = self._partitions.remove(name)
         if partition is not None:
             partition.close(clean=False)
@@ -312,3 +346,20 @@ def _sync_all(
             raise
         except StorageError as problem:
             failed[partition] = problem
+
+
+def _in_slices(steps: Generator[None, None, T]) -> Generator[None, None, T]:
+    """The same steps, with a yield only when a slice of time is over."""
+    end = perf_counter() + SLICE_SECONDS
+    try:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                value: T = done.value
+                return value
+            if perf_counter() >= end:
+                yield
+                end = perf_counter() + SLICE_SECONDS
+    finally:
+        steps.close()

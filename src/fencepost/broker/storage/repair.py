@@ -54,6 +54,7 @@ from fencepost.records.batch import (
 from fencepost.records.builder import empty_batch
 from fencepost.records.checkpoint import EpochEntry, decode_epochs
 from fencepost.records.coordinator_checkpoint import FILE_NAME, decode_checkpoint
+from fencepost.records.saved_point import FILE_NAME as SAVED_POINT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -195,6 +196,7 @@ class Repair:
         # They have positions in the old file, and are rebuilt when they are needed.
         self._disk.remove(self._path(plan.base, INDEX))
         self._disk.remove(self._path(plan.base, TIME_INDEX))
+        self._disk.remove(f"{self._folder}/{SAVED_POINT}")
         self._disk.rename(path + REPAIRED, path)
         self._disk.sync_dir(self._folder)
 

@@ -97,6 +97,23 @@ class AbortedIndex:
         """Starts an empty index without a file."""
         self._entries = []
 
+    def count_below(self, offset: int) -> int:
+        """The number of entries whose marker is below an offset."""
+        return bisect_left(self.entries(), offset, key=lambda txn: txn.last_offset)
+
+    def cut(self, offset: int) -> None:
+        """Removes the entries whose marker is at or above an offset."""
+        entries, kept = self.entries(), self.count_below(offset)
+        if kept == len(entries):
+            return
+        file = self._disk.open(self.path, create=True)
+        try:
+            file.truncate(kept * ABORTED_TXN_BYTES)
+        finally:
+            file.close()
+        del entries[kept:]
+        self._written = kept
+
     def reset(self) -> None:
         """Removes the file and all entries."""
         self._disk.remove(self.path)

@@ -84,11 +84,11 @@ class SegmentIndex:
         del self.times[keep:]
         del self.time_offsets[keep:]
 
-    def encode(self) -> tuple[bytes, bytes]:
-        """The contents of `.index` and `.timeindex`."""
+    def encode(self, first: int = 0, first_time: int = 0) -> tuple[bytes, bytes]:
+        """The contents of `.index` and `.timeindex`, from an entry of each on."""
         return (
-            encode_offset_index(self.offsets, self.positions),
-            encode_time_index(self.times, self.time_offsets),
+            encode_offset_index(self.offsets[first:], self.positions[first:]),
+            encode_time_index(self.times[first_time:], self.time_offsets[first_time:]),
         )
 
     @classmethod

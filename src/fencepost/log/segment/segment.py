@@ -36,6 +36,7 @@ from fencepost.log.segment.survey import (
 )
 from fencepost.log.segment.wrong_epochs import WrongEpoch, right_epoch
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch, read_header
+from fencepost.records.saved_point import SavedSegment
 
 log = logging.getLogger(__name__)
 
@@ -258,6 +259,8 @@ class Segment:
             index = self._examine()
             if self.size_bytes > SMALL_LOG_BYTES:
                 self._index_files.write(index, self.next_offset)
+        else:
+            self._index_files.keep(index)
         return index
 
     @property
@@ -288,10 +291,69 @@ class Segment:
             self.examine()
             return NO_TIMESTAMP
 
-    def adopt(self, found: Survey) -> None:
-        """Adopts the result of a survey of the whole file."""
+    # --- the saved point -----------------------------------------------------------------------
+
+    def save(self) -> SavedSegment:
+        """Completes the files of the active segment without a sync; returns what was saved."""
+        index = self.index()
+        self.aborted.write_behind()
+        self._index_files.extend(index)
+        return SavedSegment(
+            self.next_offset,
+            self.base_offset,
+            self.size_bytes,
+            NO_TIMESTAMP if self.first_timestamp is None else self.first_timestamp,
+            self.max_timestamp,
+            self.max_timestamp_offset,
+            self._bytes_since_index,
+            len(index.offsets),
+            self.aborted.count_below(self.next_offset),
+        )
+
+    def resume(self, saved: SavedSegment, index_interval_bytes: int) -> Survey | None:
+        """A survey that begins at a saved point; None if the point does not fit the files."""
+        base, offset, position = self.base_offset, saved.offset, saved.position
+        if saved.base_offset != base or not 0 < position <= self.size_bytes:
+            return None
+        index = self._index_files.read(self.size_bytes)
+        if index is None:
+            return None
+        index.truncate(offset - base, position)
+        try:
+            if (
+                len(index.offsets) < saved.index_entries
+                or not is_plausible(index, self.file(), base)
+                or self.aborted.count_below(offset) != saved.aborted_entries
+                or not self._begins_at(position, offset)
+            ):
+                return None
+        except CorruptError:
+            return None
+        self._index_files.keep(index)
+        found = Survey(base, index_interval_bytes)
+        found.index = index
+        found.size_bytes, found.next_offset = position, offset
+        found.since_index = saved.since_index
+        found.first_timestamp = saved.first_timestamp
+        found.max_timestamp = saved.max_timestamp
+        found.max_timestamp_offset = saved.max_timestamp_offset
+        return found
+
+    def _begins_at(self, position: int, offset: int) -> bool:
+        """Whether a batch with this offset begins at a position, or the file ends there."""
+        if position == self.size_bytes:
+            return True
+        try:
+            return read_header(self.file().read(position, HEADER_BYTES)).base_offset == offset
+        except BatchError:
+            return False
+
+    def adopt(self, found: Survey, *, is_resumed: bool = False) -> None:
+        """Adopts the result of a survey that has reached the end of the file."""
         self.note_damage(found.damage)
         self._index = found.index
+        if found.damage or not is_resumed:
+            self._index_files.forget()
         self._bytes_since_index = found.since_index
         self.size_bytes = found.size_bytes
         self.next_offset = found.next_offset
@@ -345,6 +407,7 @@ class Segment:
         end_offset = self.next_offset if self.next_offset > self.base_offset else None
         found = examine(self.file(), self.size_bytes, self.base_offset, end_offset)
         self.note_damage(found.damage)
+        self._index_files.forget()
         found.index.add_time(found.max_timestamp, found.max_timestamp_offset - self.base_offset)
         return found.index
 

@@ -109,25 +109,45 @@ def survey(
     """
     found = Survey(base_offset, index_interval_bytes)
     wanted = piece_bytes
-    while wanted and found.size_bytes < size:
-        count = min(wanted, size - found.size_bytes)
-        chunk = file.read(found.size_bytes, count)
-        needed = _survey_chunk(found, memoryview(chunk), on_batch) if len(chunk) == count else 0
-        if needed == 0 or found.size_bytes + needed > size:
-            is_over = found.size_bytes >= size
-            passed = not is_over and expected is not None and _pass_over(file, found, expected)
-            wanted = piece_bytes if passed else 0
-        else:
-            wanted = max(needed, piece_bytes)
-    end_offset = None if expected is None else expected.end_offset
+    while wanted:
+        wanted = survey_piece(found, file, size, expected, wanted, piece_bytes, on_batch)
+    if expected is not None:
+        end_survey(found, expected)
+    return found
+
+
+def survey_piece(
+    found: Survey,
+    file: Readable,
+    size: int,
+    expected: Expected | None,
+    wanted: int,
+    piece_bytes: int,
+    on_batch: OnBatch | None = None,
+) -> int:
+    """Reads `wanted` bytes; returns how many to read next, 0 at the end."""
+    count = min(wanted, size - found.size_bytes)
+    if count <= 0:
+        return 0
+    chunk = file.read(found.size_bytes, count)
+    needed = _survey_chunk(found, memoryview(chunk), on_batch) if len(chunk) == count else 0
+    if needed and found.size_bytes + needed <= size:
+        return max(needed, piece_bytes)
+    if found.size_bytes >= size or expected is None or not _pass_over(file, found, expected):
+        return 0
+    return piece_bytes
+
+
+def end_survey(found: Survey, expected: Expected) -> None:
+    """Completes a survey after its last piece."""
+    end_offset = expected.end_offset
     if end_offset is not None and found.next_offset > end_offset and found.gap is not None:
         # The last batch has an offset of the next segment.
         position, first_offset = found.gap
-        found.index.truncate(first_offset - base_offset, position)
+        found.index.truncate(first_offset - found.base_offset, position)
         found.damage.append(Damage(position, found.size_bytes, first_offset, end_offset))
         found.end_run(first_offset)
         found.next_offset = end_offset
-    return found
 
 
 def examine(
