@@ -13,11 +13,13 @@ from fencepost.cli.main import CALLED_WRONGLY, complain_of_usage
 DESCRIPTION = """\
   Run the broker.
 
-  It prints "fencepost is ready at HOST:PORT" when it accepts connections.
+  It prints "fencepost is ready at HOST:PORT" when it accepts connections; with --brokers,
+  the addresses of all brokers, separated by commas.
   Ctrl-C or SIGTERM stops it cleanly.
 
   fencepost serve
   fencepost serve --listen 127.0.0.1:0 --data /tmp/refunds --config num.partitions=4
+  fencepost serve --brokers 3
   fencepost serve --durability fsync --config-file server.properties
 """
 
@@ -65,6 +67,13 @@ def parser() -> argparse.ArgumentParser:
         help="Where to listen; port 0 chooses a free one. [default: 127.0.0.1:9092]",
     )
     options.add_argument(
+        "--brokers",
+        type=int,
+        metavar="N",
+        help="Run N broker processes on consecutive ports over one data directory.",
+    )
+    options.add_argument("--lifeline", type=int, help=argparse.SUPPRESS)
+    options.add_argument(
         "--data", metavar="DIR", help="The data directory. [default: ./fencepost-data]"
     )
     options.add_argument(
@@ -111,6 +120,21 @@ def serve(arguments: list[str]) -> int:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    if options.brokers is not None:
+        from fencepost.cluster.serve import run as run_cluster
+
+        return run_cluster(
+            brokers=options.brokers,
+            listen=options.listen,
+            data=options.data,
+            settings=options.config,
+            settings_file=options.config_file,
+            durability=options.durability,
+            allow_remote=options.allow_remote,
+            trace_file=options.trace,
+            lifeline=options.lifeline,
+            announce=_announce,
+        )
     from fencepost.broker.process import run
 
     return run(

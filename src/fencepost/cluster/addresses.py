@@ -30,7 +30,7 @@ def settings_of_brokers(
     first = {**given, "advertised.listeners": advertised[0]}
     if not advertised[0]:
         del first["advertised.listeners"]
-    listener = BrokerConfig(first, unknown_ok).listener
+    listener = BrokerConfig(first, unknown_ok, broker_count=len(broker_ids)).listener
     found = []
     for number, broker_id in enumerate(broker_ids):
         own = {**given, "node.id": str(broker_id)}

@@ -2,9 +2,10 @@
 
 Theory of operation
 -------------------
-The controller sends the metadata, first as a whole (STATE) and then batch by batch (`following.py`).
-With the state the broker opens what it leads, in turns between which it sends heartbeats, the logs of
-the transaction coordinators first. Then it listens, and reports that it serves.
+The controller sends the metadata, first as a whole (STATE) and then batch by batch
+(`following.py`). With the state the broker opens what it leads, in turns between which it sends
+heartbeats, the logs of the transaction coordinators first. Then it listens, and reports that it
+serves.
 
 Requests that only the controller serves are forwarded as they are. Topics that a client or a
 coordinator needs, and blocks of producer ids, are asked for. Markers and verifications for
@@ -21,7 +22,6 @@ import itertools
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.errors import ErrorCode
@@ -37,9 +37,9 @@ from fencepost.broker.peers import PeerRequests
 from fencepost.broker.waiting import Parked
 from fencepost.cluster import messages
 from fencepost.cluster.following import Following
+from fencepost.cluster.messages import Body, Kind
 from fencepost.cluster.peers import Peers
 from fencepost.cluster.standstill import Standstill
-from fencepost.cluster.messages import Body, Kind
 from fencepost.coordinator.metadata.effects import (
     LeadersChanged,
     PartitionChange,
@@ -84,7 +84,7 @@ class ControllerClient:
         assert self._link is not None, "the link is attached first"
         self._link.send(kind, body)
 
-    # -- requests -----------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     def forward(self, api: ApiKey, request: Any, context: Context) -> Parked:
         """Sends a client's request to the controller, whose reply is the client's."""
@@ -131,7 +131,7 @@ class ControllerClient:
         answer = messages.decode_json(body)
         self._asked.pop(answer["number"])(answer["answer"])
 
-    # -- reports ------------------------------------------------------------------------------------
+    # -- reports ----------------------------------------------------------------------------------
 
     def released(self, end_offset: int) -> None:
         """See `following.Reports`."""
@@ -226,7 +226,7 @@ class ClusterBroker(BrokerCore):
         self.host.store.close_all(clean=True, settled=True)
         self.close_trace()
 
-    # -- the metadata, and the other brokers --------------------------------------------------------
+    # -- the metadata, and the other brokers ------------------------------------------------------
 
     def _applied(self, end_offset: int) -> None:
         """The state has changed: brokers that are fenced now are dead, and must not be heard."""
@@ -278,10 +278,9 @@ def _bind(host: str, port: int) -> list[socket.socket]:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            if not port and len(sockets) > 1:
-                # The other addresses of the host get the port that the first one found.
-                address = (address[0], sockets[0].getsockname()[1], *address[2:])
-            bound.bind(address)
+            # With port 0 all addresses of the host get the port that the first one found.
+            chosen = port or (sockets[0].getsockname()[1] if len(sockets) > 1 else 0)
+            bound.bind((address[0], chosen, *address[2:]))
     except OSError:
         for each in sockets:
             each.close()

@@ -79,7 +79,7 @@ class BrokerProcess:
         assert self._broker is not None, "START is the first message"
         return self._broker
 
-    # -- messages of the parent ---------------------------------------------------------------------
+    # -- messages of the parent -------------------------------------------------------------------
 
     def _on_message(self, kind: int, body: memoryview, files: list[int]) -> None:
         match kind:
@@ -107,7 +107,7 @@ class BrokerProcess:
             case _:
                 raise AssertionError(f"the controller sent a message of kind {kind}")
 
-    # -- start and stop -----------------------------------------------------------------------------
+    # -- start and stop ---------------------------------------------------------------------------
 
     def _start(self, settings: dict[str, Any]) -> None:
         try:
@@ -138,7 +138,11 @@ class BrokerProcess:
 
     def _build(self, settings: dict[str, Any]) -> ClusterBroker:
         logging.getLogger().setLevel(settings["log_level"])
-        config = BrokerConfig(settings["settings"], frozenset(settings["unknown_ok"]))
+        config = BrokerConfig(
+            settings["settings"],
+            frozenset(settings["unknown_ok"]),
+            broker_count=len(settings["broker_ids"]),
+        )
         clock = SystemClock()
         raise_open_file_limit()
         descriptors = share_out(open_file_limit(), config.max_connections)
@@ -183,7 +187,7 @@ class BrokerProcess:
         await self._running.stop()
         self._stopped.set()
 
-    # -- commands of operators and tests ------------------------------------------------------------
+    # -- commands of operators and tests ----------------------------------------------------------
 
     async def _control(self, command: dict[str, Any]) -> None:
         number = command.pop("number")
@@ -201,7 +205,7 @@ def _open_trace(path: str | None, clock: SystemClock, broker_id: int) -> Trace |
     if path is None:
         return None
     try:
-        return Trace(clock, open(path, "a", encoding="utf-8"), broker_id)  # noqa: SIM115
+        return Trace(clock, open(path, "a", encoding="utf-8"), broker_id)
     except OSError as problem:
         raise ConfigError(f"Cannot write the trace to {path}: {problem.strerror}.") from problem
 

@@ -1,7 +1,7 @@
 """The control socket of a cluster: what is not on Kafka's wire, for operators and tests.
 
-The parent listens on a Unix socket in the data directory, which only its user may open. A connection
-carries one command as a line of JSON, and gets one line back:
+The parent listens on a Unix socket in the data directory, which only its user may open. A
+connection carries one command as a line of JSON, and gets one line back:
 
     {"do": "status"}                              {"result": {"brokers": [...], ...}}
     {"do": "kill", "broker": 2}                   {"result": null}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import StorageError

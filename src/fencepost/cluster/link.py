@@ -100,7 +100,7 @@ class Link:
             _close_all(files)
         self._unsent.clear()
 
-    # -- sending -----------------------------------------------------------------------------------
+    # -- sending ----------------------------------------------------------------------------------
 
     def _write(self) -> None:
         try:
@@ -131,7 +131,7 @@ class Link:
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))
         return self._socket.sendmsg([data], [rights])
 
-    # -- receiving ---------------------------------------------------------------------------------
+    # -- receiving --------------------------------------------------------------------------------
 
     def _read(self) -> None:
         try:

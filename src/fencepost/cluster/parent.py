@@ -5,14 +5,15 @@ Theory of operation
 `supervision.py` has the rules, without a process; here they meet processes, links and the
 controller:
 
-    a process is started        it says HELLO with its port
-    at the start of a cluster   when all have said it: each is registered, active, and gets the state
-    later                       it is registered, fenced, and gets the state
-    it says SERVING             at the start: ready when all have; later: it is unfenced, and after
-                                a moment the leaders are balanced
-    it is silent too long       it is killed
-    it has been reaped          its link is closed; it is fenced: others lead its partitions
-    the parent is told to stop  every broker closes its partitions and ends; then the parent does
+    a process is started       it says HELLO with its port
+    at the start of a cluster  when all have said it: each is registered, active, and gets the
+                               state
+    later                      it is registered, fenced, and gets the state
+    it says SERVING            at the start: ready when all have; later: it is unfenced, and after a
+                               moment the leaders are balanced
+    it is silent too long      it is killed
+    it has been reaped         its link is closed; it is fenced: others lead its partitions
+    the parent gets SIGTERM    every broker closes its partitions and ends; then the parent does
 
 Every pair of brokers that are registered shares a link of its own, which is made when the second of
 them says HELLO.
@@ -61,8 +62,8 @@ STOP_PATIENCE_MS: Final = 30_000
 """How long a broker may take to close its partitions before it is killed."""
 
 REBALANCE_MS: Final = 2_000
-"""How long after a broker has come back it gets its share of the leaders: it has loaded by then, and
-clients have noticed."""
+"""How long after a broker has come back it gets its share of the leaders: clients have noticed it
+by then."""
 
 
 class BrokerState:
@@ -80,7 +81,7 @@ class BrokerState:
         self.is_paused = False
         self.is_rolling = False
 
-    # -- remote_followers.BrokerPort ----------------------------------------------------------------
+    # -- remote_followers.BrokerPort --------------------------------------------------------------
 
     def state(self, end_offset: int, records: list[bytes]) -> None:
         """Sends the metadata as it is."""
@@ -140,7 +141,7 @@ class Parent:
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
 
-    # -- life of the parent -------------------------------------------------------------------------
+    # -- life of the parent -----------------------------------------------------------------------
 
     async def run(self, started: Sequence[BrokerChild]) -> None:
         """Runs the cluster until it is told to stop; ConfigError if a broker cannot start.
@@ -190,7 +191,7 @@ class Parent:
         if self._is_stopping and all(each.child is None for each in self.brokers.values()):
             self._ended.set()
 
-    # -- what the rules say -------------------------------------------------------------------------
+    # -- what the rules say -----------------------------------------------------------------------
 
     def _act(
         self, actions: Sequence[Action], started: dict[int, BrokerChild] | None = None
@@ -207,8 +208,8 @@ class Parent:
                     broker.send(Kind.STOP)
                 case Suspend():
                     log.error(
-                        "broker %d (process %d) was killed, but the kernel does not let it end. Its "
-                        "partitions have no leader until it does",
+                        "broker %d (process %d) was killed, but the kernel does not let it end. "
+                        "Its partitions have no leader until it does",
                         broker.broker_id,
                         broker.child.pid if broker.child else -1,
                     )
@@ -285,7 +286,7 @@ class Parent:
 
         return done
 
-    # -- messages of a broker -----------------------------------------------------------------------
+    # -- messages of a broker ---------------------------------------------------------------------
 
     def _on_message(
         self, broker: BrokerState, kind: int, body: memoryview, files: list[int]
@@ -343,7 +344,7 @@ class Parent:
                 node_id=broker.broker_id,
             )
 
-    # -- brokers that start -------------------------------------------------------------------------
+    # -- brokers that start -----------------------------------------------------------------------
 
     def _on_hello(self, broker: BrokerState, hello: dict[str, Any]) -> None:
         if "error" in hello:
@@ -419,7 +420,7 @@ class Parent:
         if not self._is_stopping:
             self._node.controller.rebalance(None, self._logged("a rebalance"))
 
-    # -- commands -----------------------------------------------------------------------------------
+    # -- commands ---------------------------------------------------------------------------------
 
     def ask_broker(self, broker_id: int, command: dict[str, Any]) -> asyncio.Future[Any]:
         """Sends a command to a broker; the future has its result."""

@@ -36,7 +36,9 @@ async def serve(
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(stop_on_failed_callback(_on_fatal))
     settings = {**brokers[0].settings["settings"], "node.id": str(CONTROLLER_ID)}
-    own = BrokerConfig(settings, frozenset(brokers[0].settings["unknown_ok"]))
+    own = BrokerConfig(
+        settings, frozenset(brokers[0].settings["unknown_ok"]), broker_count=len(brokers)
+    )
     randomness = SystemRandomness()
     host = PartitionHost(own, clock=SystemClock(), disk=SystemDisk(), on_fatal=_on_fatal)
     node = ControllerNode(

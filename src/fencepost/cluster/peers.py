@@ -169,7 +169,7 @@ class _PeerLink:
         self._link.close()
         self._on_end()
 
-    # -- what the peer sends -----------------------------------------------------------------------
+    # -- what the peer sends ----------------------------------------------------------------------
 
     def _on_message(self, kind: int, body: memoryview, files: list[int]) -> None:
         assert not files, "peers send no files"

@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 The controller's process has a follower of its own: it owns the state that is decided on, and
-carries out what the controller does itself, which is to remove the folders of deleted topics and
-to take new settings of the cluster. Every batch of the log is applied there at once, and queued. When
+carries out what the controller does itself, which is to remove the folders of deleted topics and to
+take new settings of the cluster. Every batch of the log is applied there at once, and queued. When
 the controller says that its records are durable (`carry_out`), it is sent to every connected
 broker:
 
@@ -93,7 +93,7 @@ class RemoteFollowers:
         self._is_own_running = False
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
-    # -- what the controller uses -------------------------------------------------------------------
+    # -- what the controller uses -----------------------------------------------------------------
 
     @property
     def controller_id(self) -> int:
@@ -139,7 +139,7 @@ class RemoteFollowers:
             for partition in self.state.topics_by_id[bytes(record.topic_id)].partitions
         }
 
-    # -- what the brokers report --------------------------------------------------------------------
+    # -- what the brokers report ------------------------------------------------------------------
 
     def connect(self, broker_id: int, port: BrokerPort) -> None:
         """A broker has started: it gets the state, and every later batch."""
@@ -177,7 +177,7 @@ class RemoteFollowers:
             if progress.done_below < end_offset
         )
 
-    # -- the steps ----------------------------------------------------------------------------------
+    # -- the steps --------------------------------------------------------------------------------
 
     def _send_unsent(self) -> None:
         while self._unsent:

@@ -1,21 +1,19 @@
 """`fencepost serve --brokers N`: the parent process, from its arguments to its exit code.
 
-The brokers are started first. They need a third of a second to import what they are made of, and the
-parent loads the directory meanwhile.
+The brokers are started first. They need a third of a second to import what they are made of, and
+the parent loads the directory meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fencepost.base.failures import ConfigError
-from fencepost.broker.settings.config import BrokerConfig, load_config
+from fencepost.broker.settings.config import BrokerConfig, given_settings
 from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.cluster.addresses import MAX_BROKERS, settings_of_brokers
 from fencepost.cluster.processes import BrokerChild
@@ -55,7 +53,7 @@ def run(
         durability=durability,
     )
     each = settings_of_brokers(given, broker_ids, unknown_ok)
-    configs = [BrokerConfig(own, unknown_ok) for own in each]
+    configs = [BrokerConfig(own, unknown_ok, broker_count=brokers) for own in each]
     for config in configs:
         _check(config, allow_remote=allow_remote, may_narrow=listen is None)
     lock = DirectoryLock(configs[0].data)

@@ -5,8 +5,8 @@ has done something else since. A delayed EndTxn, for instance, could end the nex
 same producer (KAFKA-17754). So every connection from before the standstill is closed, and so are
 those that waited to be accepted. Clients connect again and repeat what they still want.
 
-A timer looks at the clock several times a second. On waking, the loop runs due timers before it reads
-sockets (uvloop) or before it serves what it has read (asyncio).
+A timer looks at the clock several times a second. On waking, the loop runs due timers before it
+reads sockets (uvloop) or before it serves what it has read (asyncio).
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class Supervision:
         self._looked_ms = now_ms
         self._is_stopping = False
 
-    # -- what the parent wants ---------------------------------------------------------------------
+    # -- what the parent wants --------------------------------------------------------------------
 
     def start_all(self) -> list[Action]:
         """Starts every broker that has no process."""
@@ -184,7 +184,7 @@ class Supervision:
         process.is_held = False
         return self._start(process)
 
-    # -- what happened -----------------------------------------------------------------------------
+    # -- what happened ----------------------------------------------------------------------------
 
     def on_heartbeat(self, broker_id: int, now_ms: int) -> None:
         """A broker has reported; while it stops, that does not extend its time."""
@@ -230,7 +230,7 @@ class Supervision:
                 actions += self._on_deadline(each, now_ms)
         return actions
 
-    # -- rules -------------------------------------------------------------------------------------
+    # -- rules ------------------------------------------------------------------------------------
 
     def _restart_deadlines(self, now_ms: int, gap_ms: int) -> None:
         for each in self.processes.values():

@@ -43,10 +43,10 @@ from fencepost.log.names import (
     offset_of,
     offsets_with,
 )
+from fencepost.log.saved_points import SavedPoints
 from fencepost.log.segment.damage import Damage, Expected
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.log.segment.segment import Segment
-from fencepost.log.saved_points import SavedPoints
 from fencepost.log.segment.survey import (
     EVERYTHING,
     MAX_RELATIVE_OFFSET,

@@ -64,9 +64,7 @@ class SavedPoints:
         self.found = self.offset = None
         self._disk.remove(self._path)
 
-    def save(
-        self, segment: Segment, topic_id: bytes, producers: Iterable[SavedProducer]
-    ) -> None:
+    def save(self, segment: Segment, topic_id: bytes, producers: Iterable[SavedProducer]) -> None:
         """Saves the end of the active segment; a failure only costs time."""
         if segment.damage or segment.wrong_epochs:
             return  # The next start has to look at them again.

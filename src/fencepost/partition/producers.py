@@ -310,7 +310,6 @@ class Producers:
         self._states = {entry.producer_id: _restored(entry) for entry in entries}
         return self._open_txns()
 
-
     def save(self) -> list[SavedProducer]:
         """The producers for a saved point: all remembered batches of each."""
         return [

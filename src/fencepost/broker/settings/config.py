@@ -460,12 +460,33 @@ def load_config(
     listen: str | None = None,
     data: str | None = None,
     durability: str | None = None,
-    broker_count: int = 1,
 ) -> BrokerConfig:
-    """The configuration of a command line: options win over `settings`, these over the file."""
+    """The configuration of a command line for a single broker."""
+    given, unknown_ok = given_settings(
+        settings=settings,
+        settings_file=settings_file,
+        listen=listen,
+        data=data,
+        durability=durability,
+    )
+    return BrokerConfig(given, unknown_ok)
+
+
+def given_settings(
+    *,
+    settings: Iterable[str] = (),
+    settings_file: str | None = None,
+    listen: str | None = None,
+    data: str | None = None,
+    durability: str | None = None,
+) -> tuple[dict[str, str], frozenset[str]]:
+    """The settings of a command line: options win over `settings`, these over the file.
+
+    Also the names that come from the file alone: unknown ones among them are allowed.
+    """
     given = {} if settings_file is None else _read_file(settings_file)
     said = read_assignments(settings)
-    unknown_ok = given.keys() - said.keys()
+    unknown_ok = frozenset(given.keys() - said.keys())
     given.update(said)
     if listen is not None:
         name = _listener_name(given)
@@ -476,7 +497,7 @@ def load_config(
         given["log.dirs"] = data
     if durability is not None:
         given["durability"] = durability
-    return BrokerConfig(given, unknown_ok, broker_count=broker_count)
+    return given, unknown_ok
 
 
 def _listener_name(given: Mapping[str, str]) -> str:

@@ -67,6 +67,11 @@ class BrokerSettings:
     # -- identity and addresses
     node_id = integer(1, "The id of this broker.", at_least(0), why_differs="Kafka has no default")
     broker_id = integer(-1, "The old name of node.id.")
+    broker_session_timeout_ms = integer(
+        9000,
+        "How long a broker of a cluster may be silent before it is killed and replaced.",
+        at_least(2000),
+    )
     broker_rack = optional_text("The rack that Metadata reports for this broker.")
     listeners = words(
         ("PLAINTEXT://127.0.0.1:9092",),
@@ -459,7 +464,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "auto.leader.rebalance.enable": "a partition stays with its leader",
     "background.threads": "the number of background threads is fixed",
     "broker.heartbeat.interval.ms": "one broker needs no heartbeats",
-    "broker.session.timeout.ms": "one broker needs no sessions",
     "client.quota.callback.class": "there are no quotas",
     "config.providers": "values are not substituted",
     "connection.failed.authentication.delay.ms": "there is no authentication",
