@@ -51,7 +51,7 @@ def test_the_directory_of_another_node_is_refused() -> None:
     ("content", "reason"),
     [
         (b"version=1\ncluster.id=a\nnode.id=1\n", "Apache Kafka"),
-        (b"version=1\ncluster.id=a\nnode.id=1\nfencepost.format=2\n", "format 2"),
+        (b"version=1\ncluster.id=a\nnode.id=1\nfencepost.format=3\n", "format 3"),
         (b"version=1\nnode.id=1\nfencepost.format=1\n", "cluster.id"),
         (b"version=1\ncluster.id=a\nnode.id=x\nfencepost.format=1\n", "cannot be read"),
         (b"nonsense", "cannot be read"),

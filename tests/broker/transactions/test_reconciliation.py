@@ -14,7 +14,8 @@ from fencepost.base.ids import (
     TRANSACTION_STATE_TOPIC,
 )
 from fencepost.broker.server import Server
-from fencepost.broker.storage.layout import SESSION, Layout
+from fencepost.broker.storage.layout import Layout
+from fencepost.broker.storage.session import SESSION
 from fencepost.broker.transactions.reconciliation import SKIPPED_IDS
 from fencepost.simulation.disk import PowerLost, UnsyncedDisk, UnsyncedFile
 from fencepost.wire.apis import ApiKey

@@ -27,6 +27,7 @@ from fencepost.broker.controller.new_topics import (
     internal_min_insync,
     refuse_changed_counts,
 )
+from fencepost.broker.storage.cluster_checkpoints import known_partitions
 from fencepost.broker.storage.identity import draw_id
 from fencepost.broker.turns import run_in_turns
 from fencepost.coordinator.metadata.decide import decide_create_partitions, decide_delete_topic
@@ -208,6 +209,8 @@ class Controller:
         self._log.load()
         self._followers.controller_id = self._node_id
         refuse_changed_counts(self._state, self._config)
+        if self._layout.has_cluster_files:
+            self._layout.merge(known_partitions(self._state))  # Before their epochs change.
         self._resize()
         partitions = list(all_partitions(self._state))
         self._layout.set_aside_strays([TopicPartition(CLUSTER_METADATA_TOPIC, 0), *partitions])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.ids import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.controller.log_check import METADATA_LOG, MetadataLogCheck
+from fencepost.broker.storage.cluster_checkpoints import CLUSTER, broker_files
 from fencepost.broker.storage.folders import PARTITION_METADATA
 from fencepost.broker.storage.identity import FILE_NAME
 from fencepost.broker.storage.layout import FIRST_DIRTY, LOG_STARTS, RECOVERY_POINTS, Layout
@@ -28,6 +29,7 @@ from fencepost.log.segment.index import SegmentIndex
 from fencepost.log.segment.survey import Survey, examine
 from fencepost.log.segment.wrong_epochs import EpochRun, find_wrong
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch, read_header
+from fencepost.records.broker_checkpoint import BrokerCheckpoint
 from fencepost.records.checkpoint import (
     EpochEntry,
     decode_epochs,
@@ -136,6 +138,29 @@ class DirectoryCheck:
             decode_offsets,
             "delete it: records that DeleteRecords removed become readable again",
         )
+        yield from self._check_cluster_files()
+
+    def _check_cluster_files(self) -> Iterator[Finding]:
+        """The checkpoints of several brokers, if they used the directory last."""
+        is_merged = not self._disk.exists(f"{self._folder}/{CLUSTER}")
+        for name in ([] if is_merged else [CLUSTER]) + broker_files(self._disk, self._folder):
+            if is_merged or not name.endswith(".checkpoint"):
+                yield self._note(name, "is a remain of a cluster", "nothing: it is not read")
+                continue
+            problems = BrokerCheckpoint(self._read(name)).problems
+            for problem in problems:
+                yield Finding(
+                    name,
+                    f"cannot be read in full: {problem}",
+                    "restore it from a copy, or start without it: the start reads more of the "
+                    "logs, and records that DeleteRecords removed may be readable again",
+                )
+            if not problems:
+                yield self._note(
+                    name,
+                    "has offsets of a cluster that was not stopped cleanly",
+                    "nothing: the next start, with one broker or several, uses them",
+                )
 
     def _check_metadata_log(self) -> Iterator[Finding]:
         layout = self._layout
@@ -199,7 +224,7 @@ class DirectoryCheck:
 
     def _check_start(self, entry: str, bases: list[int]) -> Iterator[Finding]:
         topic, _, index = entry.rpartition("-")
-        known = self._layout.log_start_offset(TopicPartition(topic, int(index)))
+        known = self._layout.saved_of_folder(TopicPartition(topic, int(index))).log_start_offset
         # Internal topics are only compacted, and compaction never removes the beginning of a log.
         if topic in INTERNAL_TOPICS and bases and bases[0] > known:
             problem = f"begins at offset {bases[0]} instead of {known}"
@@ -207,7 +232,7 @@ class DirectoryCheck:
 
     def _check_end(self, entry: str, end_offset: int) -> Iterator[Finding]:
         topic, _, index = entry.rpartition("-")
-        known = self._layout.recovery_point(TopicPartition(topic, int(index)))
+        known = self._layout.saved_of_folder(TopicPartition(topic, int(index))).recovery_point
         if end_offset < known and entry != str(METADATA_LOG):
             problem = f"ends at offset {end_offset}, but was synced up to {known}"
             yield Finding(

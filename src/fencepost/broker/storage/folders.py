@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.base.ids import TopicPartition, topic_id_text
+from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition, topic_id_text
 from fencepost.base.seams import Disk
 from fencepost.records.checkpoint import decode_partition_metadata, encode_partition_metadata
 
@@ -35,7 +35,7 @@ class Folders:
             return False
         return True
 
-    def owner_of(self, folder: str, expected: bytes) -> bytes | None:
+    def owner_of(self, folder: str, expected: bytes = ZERO_TOPIC_ID) -> bytes | None:
         """The topic id in a folder; None without a readable one."""
         try:
             self._disk.list_dir(folder)  # Cached: opening the log needs the names.

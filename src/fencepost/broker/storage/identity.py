@@ -4,11 +4,16 @@
     cluster.id=<22 characters>
     node.id=<number>
     directory.id=<22 characters>
-    fencepost.format=1
+    fencepost.format=1 or 2
 
 The cluster id is drawn when the directory is created, and never changes. A directory is opened only
 by the node that created it, and only in a known format: a wrong guess would overwrite data. For the
 same reason a broker starts in a directory without meta.properties only if it is empty.
+
+Format 2 is a directory that several brokers have used. Its metadata log names brokers other than
+the node, and it may have the checkpoints of a cluster. A release that knows only format 1 would set
+aside the folders that another broker leads, so the format never goes back to 1. The node id is that
+of the first broker, which is also the id of a single broker in the same directory.
 """
 
 from __future__ import annotations
@@ -26,6 +31,8 @@ FILE_NAME: Final = "meta.properties"
 FILE_VERSION: Final = "1"
 FORMAT_NAME: Final = "fencepost.format"
 FORMAT: Final = "1"
+CLUSTER_FORMAT: Final = "2"
+"""Several brokers have used the directory."""
 
 _LAST_RESERVED_ID: Final = 100
 """Kafka reserves the smallest ids; its metadata log has 1."""
@@ -88,10 +95,11 @@ def _read(disk: Disk, path: str, node_id: int) -> Identity:
         raise ConfigError(
             f"{path} was created by Apache Kafka; fencepost opens only its own directories."
         )
-    if found[FORMAT_NAME] != FORMAT or found.get("version") != FILE_VERSION:
+    is_known = found[FORMAT_NAME] in (FORMAT, CLUSTER_FORMAT)
+    if not is_known or found.get("version") != FILE_VERSION:
         raise ConfigError(
             f"{path} has format {found[FORMAT_NAME]} of another version of fencepost; this version "
-            f"reads format {FORMAT}."
+            f"reads formats {FORMAT} and {CLUSTER_FORMAT}."
         )
     if identity.node_id != node_id:
         raise ConfigError(
@@ -99,6 +107,15 @@ def _read(disk: Disk, path: str, node_id: int) -> Identity:
             f"Set node.id={identity.node_id}, or choose another directory."
         )
     return identity
+
+
+def raise_format(disk: Disk, folder: str) -> None:
+    """Marks a directory as one that several brokers have used, before they write to it."""
+    path = f"{folder}/{FILE_NAME}"
+    found = decode_properties(disk.read_file(path))
+    if found[FORMAT_NAME] != CLUSTER_FORMAT:
+        found[FORMAT_NAME] = CLUSTER_FORMAT
+        disk.write_file(path, encode_properties(found), sync=True)
 
 
 def draw_id(randomness: Randomness) -> bytes:

@@ -9,6 +9,8 @@ meta.properties                     cluster id, node id, directory id, and the v
 recovery-point-offset-checkpoint    the offset below which each log is known to be on the disk
 log-start-offset-checkpoint         the first offset of each log after DeleteRecords
 cleaner-offset-checkpoint           the first offset of each log that is not compacted yet
+cluster.checkpoint, broker-<id>.checkpoint   the same three offsets, while several brokers use the
+                                    directory (`cluster_checkpoints.py`)
 <topic>-<partition>/                a log, with its topic id in partition.metadata
 <topic>-<partition>-stray           a log without a topic in the metadata: kept, never served
 <topic>-<partition>.<id>-stray      a log of an older topic of the same name: kept, never served
@@ -27,25 +29,31 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from fencepost.base.failures import ConfigError, StorageError
-from fencepost.base.ids import TopicPartition
+from fencepost.base.ids import CLUSTER_METADATA_TOPIC, ZERO_TOPIC_ID, TopicPartition
 from fencepost.base.seams import Disk
+from fencepost.broker.storage.cluster_checkpoints import (
+    CLUSTER,
+    ClusterCheckpoints,
+    KnownPartition,
+    broker_files,
+    remove_files,
+)
 from fencepost.broker.storage.folders import DELETED, PARTITION_METADATA, STRAY, Folders
 from fencepost.broker.storage.partition_layout import Save, SavedOffsets
+from fencepost.broker.storage.session import SYNCED, UNSYNCED, read_session, write_session
 from fencepost.partition.partition import Partition
+from fencepost.records.broker_checkpoint import PartitionEntry
 from fencepost.records.checkpoint import decode_offsets, encode_offsets
 
 log = logging.getLogger(__name__)
 
-SESSION: Final = ".fencepost-session"
-SYNCED: Final = "fsync"
-UNSYNCED: Final = "os"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 FIRST_DIRTY: Final = "cleaner-offset-checkpoint"
 NEXT: Final = ".next"
 """Suffix of a checkpoint that is complete but not yet renamed into place."""
-
+METADATA_LOG: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 
 Offsets = dict[TopicPartition, int]
 
@@ -90,15 +98,21 @@ class Layout:
         self.is_synced = False
         """Whether all data was written in fsync mode: then a loss of power lost no acknowledged
         record."""
+        self.is_all_closed = True
+        """False while other processes have logs open here."""
         self._session = ""
         self._is_in_use = False
         self._folders = Folders(disk, folder)
         self._recovery_points: Offsets = {}
         self._log_starts: Offsets = {}
         self._first_dirty: Offsets = {}
+        self._cluster = ClusterCheckpoints()
+        """What several brokers have saved, until it is merged."""
+        self._closed_in: dict[TopicPartition, int] = {}
+        """The leader epochs in which brokers of a cluster closed their logs cleanly."""
         self._stale: set[TopicPartition] = set()
         self._forgotten = 0
-        """Number of calls of `forget`: a save that was prepared before the last one is outdated."""
+        """Rises when offsets are dropped or merged: a save that was prepared before is outdated."""
 
     @property
     def may_disagree(self) -> bool:
@@ -115,25 +129,22 @@ class Layout:
             disk.make_dir(self.folder)
             fresh = not disk.exists(self._path("meta.properties"))
             self.clean = fresh or disk.exists(self._path(CLEAN_SHUTDOWN))
-            self._session, self.is_synced = self._read_session()
+            self._session, self.is_synced = read_session(disk, self.folder)
             self.lost_power = self._session != (disk.session() or None)
+            self._cluster = ClusterCheckpoints.read(disk, self.folder)
         except OSError as problem:
             raise self._unusable(problem) from problem
         self._recovery_points = self._read_offsets(RECOVERY_POINTS)
         self._log_starts = self._read_offsets(LOG_STARTS)
         self._first_dirty = self._read_offsets(FIRST_DIRTY)
+        if self._cluster.has_base:
+            self._drop_all_but_metadata()
 
-    def _read_session(self) -> tuple[str, bool]:
-        try:
-            text = self._disk.read_file(self._path(SESSION)).decode("ascii", "replace")
-        except FileNotFoundError:
-            return "", False
-        session, _, durability = text.partition("\n")
-        return session, durability == SYNCED
-
-    def _write_session(self, session: str, durability: str, *, sync: bool) -> None:
-        data = f"{session}\n{durability}".encode("ascii", "replace")
-        self._disk.write_file(self._path(SESSION), data, sync=sync)
+    def _drop_all_but_metadata(self) -> None:
+        """Kafka's checkpoints may name older topics: they count again once they are written."""
+        for _, offsets in self._offset_files():
+            for name in [each for each in offsets if each != METADATA_LOG]:
+                del offsets[name]
 
     def _unusable(self, problem: OSError) -> ConfigError:
         return ConfigError(f"The data directory {self.folder} cannot be used: {problem.strerror}.")
@@ -142,7 +153,7 @@ class Layout:
         """Removes the marks of a clean stop and of fsync mode; this process may set them again."""
         try:
             if self.is_synced and not sync:
-                self._write_session(self._session, UNSYNCED, sync=True)
+                write_session(self._disk, self.folder, self._session, UNSYNCED, sync=True)
             self._disk.remove(self._path(CLEAN_SHUTDOWN))
             self._disk.sync_dir(self.folder)
         except OSError as problem:
@@ -160,7 +171,8 @@ class Layout:
         # file would gain nothing: after a loss of power the boot id differs anyway.
         with contextlib.suppress(OSError):
             durability = SYNCED if sync else UNSYNCED
-            self._write_session(self._disk.session(), durability, sync=sync)
+            boot_id = self._disk.session()
+            write_session(self._disk, self.folder, boot_id, durability, sync=sync)
 
     def _read_offsets(self, name: str) -> Offsets:
         try:
@@ -187,11 +199,77 @@ class Layout:
 
     def saved(self, name: TopicPartition, topic_id: bytes, leader_epoch: int) -> SavedOffsets:
         """The saved offsets of a partition that is about to be opened in a leader epoch."""
+        if self._cluster.exists and (entry := self._cluster.entry(topic_id, name.partition)):
+            is_clean = self.clean or self._counts(entry, leader_epoch - 1)
+            return SavedOffsets(*entry[1:4], is_clean)
         return SavedOffsets(
             self.recovery_point(name),
             self.log_start_offset(name),
             self.first_dirty_offset(name),
-            self.clean,
+            self.clean or self._closed_in.get(name) == leader_epoch - 1,
+        )
+
+    def saved_of_folder(self, name: TopicPartition) -> SavedOffsets:
+        """The saved offsets of the log in a partition's folder, for tools: it is not opened."""
+        owner = self._folders.owner_of(self.folder_of(name))
+        return self.saved(name, owner or ZERO_TOPIC_ID, -1)
+
+    def _counts(self, entry: PartitionEntry, last_epoch: int) -> bool:
+        """Whether a log was closed cleanly in the last epoch in which it had a leader.
+
+        Not after a loss of power, which may have taken back leader epochs.
+        """
+        return entry.is_clean and entry.leader_epoch == last_epoch and not self.lost_power
+
+    @property
+    def has_cluster_files(self) -> bool:
+        """Whether several brokers used the directory last, and their checkpoints are not merged."""
+        return self._cluster.exists
+
+    def merge(self, known: Mapping[TopicPartition, KnownPartition]) -> None:
+        """Moves what several brokers have saved into Kafka's checkpoints, for these partitions.
+
+        A crash on the way leaves the files of the brokers or Kafka's, each complete.
+        """
+        if not self._cluster.exists:
+            return
+        entries = self._merged(known)
+        self._fill(entries)
+        for file, offsets in self._offset_files():
+            self._write_offsets(file, offsets, sync=True)
+        remove_files(self._disk, self.folder, [CLUSTER])  # From here on Kafka's count.
+        remove_files(self._disk, self.folder, broker_files(self._disk, self.folder))
+        self._cluster = ClusterCheckpoints()
+        self._forgotten += 1
+        self._closed_in = {n: each.leader_epoch for n, each in entries.items() if each.is_clean}
+
+    def _merged(
+        self, known: Mapping[TopicPartition, KnownPartition]
+    ) -> dict[TopicPartition, PartitionEntry]:
+        """The newest offsets of every partition, as of its last epoch."""
+        merged: dict[TopicPartition, PartitionEntry] = {}
+        for name, (topic_id, last_epoch) in known.items():
+            saved = self.saved(name, topic_id, last_epoch + 1)
+            if any(saved):
+                merged[name] = PartitionEntry(last_epoch, *saved)
+        return merged
+
+    def _fill(self, entries: Mapping[TopicPartition, PartitionEntry]) -> None:
+        """Adds offsets, which are written with the next save at the latest."""
+        for name, (_, point, start, dirty, _) in entries.items():
+            for offsets, offset in (
+                (self._recovery_points, point),
+                (self._log_starts, start),
+                (self._first_dirty, dirty),
+            ):
+                if offset > 0:
+                    offsets[name] = offset
+
+    def _offset_files(self) -> tuple[tuple[str, Offsets], ...]:
+        return (
+            (RECOVERY_POINTS, self._recovery_points),
+            (LOG_STARTS, self._log_starts),
+            (FIRST_DIRTY, self._first_dirty),
         )
 
     def refresh(self) -> None:
@@ -260,18 +338,14 @@ class Layout:
 
     def forget(self, name: TopicPartition) -> None:
         """Drops a deleted log's offsets; the files keep them until they are written again."""
-        for offsets in (self._recovery_points, self._log_starts, self._first_dirty):
+        for _, offsets in self._offset_files():
             if offsets.pop(name, None) is not None:
                 self._stale.add(name)
         self._forgotten += 1
 
     def _write_without_stale(self) -> None:
         """Rewrites the files before a name is reused: old offsets would truncate the new log."""
-        for file, offsets in (
-            (RECOVERY_POINTS, self._recovery_points),
-            (LOG_STARTS, self._log_starts),
-            (FIRST_DIRTY, self._first_dirty),
-        ):
+        for file, offsets in self._offset_files():
             if self._disk.exists(self._path(file)):
                 self._write_offsets(file, offsets, sync=True)
         self._stale.clear()
@@ -360,10 +434,10 @@ class Layout:
         has to compare them.
         """
         self.save_checkpoints(partitions)
-        if settled or not self.may_disagree:
-            self.mark_clean()
-        else:
+        if not settled and self.may_disagree:
             log.warning("the stop is not recorded as clean: the next start compares the logs")
+        elif self.is_all_closed:
+            self.mark_clean()
 
     def mark_clean(self) -> None:
         """Writes the mark of a clean stop, as the last write."""

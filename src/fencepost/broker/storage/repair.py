@@ -101,8 +101,9 @@ class Repair:
             raise ConfigError(f"{folder} has no partition {name}.")
         layout = Layout(disk, folder)
         layout.load()
-        self._known_start = layout.log_start_offset(name)
-        self._known_end = layout.recovery_point(name)
+        saved = layout.saved_of_folder(name)
+        self._known_start = saved.log_start_offset
+        self._known_end = saved.recovery_point
 
     def run(self) -> list[Repaired]:
         """Repairs the partition; after an error the file that was being repaired is unchanged."""
