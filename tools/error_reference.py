@@ -160,11 +160,20 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             "Fewer than one, fewer than there are, or an internal topic's number would change.",
             "Ask for more than there are. The number of an internal topic is fixed.",
         ),
+        "REQUEST_TIMED_OUT": Words(
+            _NO_ONE,
+            "The change is in the log, but not every broker has applied it within the timeout.",
+            "Look whether it is there before you repeat it.",
+        ),
         "INVALID_REPLICATION_FACTOR": Words(
-            _PROGRAM, "More copies than brokers.", "1 on fencepost, or -1 for the broker's default."
+            _PROGRAM,
+            "More replicas than brokers, or a change of the factor that the request forbids.",
+            "At most the number of brokers, or -1 for the default.",
         ),
         "INVALID_REPLICA_ASSIGNMENT": Words(
-            _PROGRAM, "The assignment names brokers that do not exist.", "Leave the assignment out."
+            _PROGRAM,
+            "The assignment names no broker, one twice, or brokers that do not exist or are dead.",
+            "Name live brokers, or leave the assignment out.",
         ),
         "INVALID_CONFIG": Words(
             _SETTINGS,
@@ -287,8 +296,21 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             "Another consumer with the same `group.instance.id` has joined.",
             "One live consumer per instance id. Close this one.",
         ),
+        "PREFERRED_LEADER_NOT_AVAILABLE": Words(
+            _NO_ONE,
+            "The preferred leader of the partition is dead.",
+            "Elect again when it is back.",
+        ),
+        "ELIGIBLE_LEADERS_NOT_AVAILABLE": Words(
+            _NO_ONE, "No replica of the partition is alive.", "Start one of its brokers."
+        ),
         "ELECTION_NOT_NEEDED": Words(
             "no one", "The leader is the preferred one already.", "Nothing."
+        ),
+        "NO_REASSIGNMENT_IN_PROGRESS": Words(
+            _PROGRAM,
+            "There is no reassignment to cancel. On fencepost they are complete at once.",
+            "Nothing; to undo one, assign the old replicas.",
         ),
         "GROUP_SUBSCRIBED_TO_TOPIC": Words(
             _PROGRAM,

@@ -3,6 +3,9 @@
 IncrementalAlterConfigs has an operation for each setting; the older AlterConfigs lists all settings
 that the resource has afterwards. Both become one `AlterSettings` event per resource. Logger levels
 are not settings of the cluster: they change at once in this process, and are not stored.
+
+In a cluster of several brokers the controller changes settings, in a process of its own, and each
+broker its own loggers. So a request is about one or the other (`alters_loggers`).
 """
 
 from __future__ import annotations
@@ -152,7 +155,9 @@ def _refuse_resource(
     if resource.kind == TOPIC_RESOURCE:
         return _refuse_topic(metadata, resource.name)
     if resource.kind == BROKER_RESOURCE:
-        return refuse_broker(config, resource.name)
+        # The controller of several brokers changes the settings of all of them.
+        is_registered = resource.name in map(str, metadata.brokers)
+        return None if is_registered else refuse_broker(config, resource.name)
     if resource.kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
         return refuse_nameless(resource)
     return Refusal(
@@ -278,6 +283,13 @@ def _check_broker(
 Check = Callable[["MetadataState", "BrokerConfig", Resource, Any], Checked]
 
 
+def alters_loggers(request: AlterConfigsRequest | IncrementalAlterConfigsRequest) -> bool:
+    """Whether the broker that receives a request serves it, rather than the controller."""
+    return bool(request.resources) and all(
+        resource.resource_type == LOGGER_RESOURCE for resource in request.resources
+    )
+
+
 def alter(
     request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
     context: Context,
@@ -348,8 +360,22 @@ class _Alteration:
         services = self._context.services
         return (
             _refuse_repeated(self._counts[resource])
+            or self._refuse_mixed(resource)
             or _refuse_unauthorized(resource, self._context)
             or self._check(services.metadata, services.config, resource, self._named[index].configs)
+        )
+
+    def _refuse_mixed(self, resource: Resource) -> Refusal | None:
+        """Refuses loggers in a request that the controller of several brokers serves."""
+        if (
+            resource.kind != LOGGER_RESOURCE
+            or self._context.services.config.broker_count == 1
+            or all(each.kind == LOGGER_RESOURCE for each in self._counts)
+        ):
+            return None
+        return Refusal(
+            ErrorCode.INVALID_REQUEST,
+            "With several brokers, levels of loggers need a request without other resources.",
         )
 
     def _perform(self, index: int, event: AlterSettings | AlterLoggers) -> None:
