@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fencepost.base.failures import ConfigError
 from fencepost.broker.authorization import AllowAll
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from fencepost.broker.partition_host import PartitionHost
     from fencepost.broker.peers import Peers
     from fencepost.broker.settings.config import BrokerConfig
+    from fencepost.broker.storage.partition_layout import PartitionLayout
     from fencepost.broker.trace import Trace
     from fencepost.broker.transactions.producer_ids import Reserve
 
@@ -52,7 +53,7 @@ class BrokerCore:
     def __init__(
         self,
         config: BrokerConfig,
-        host: PartitionHost,
+        host: PartitionHost[Any],
         follower: MetadataFollower,
         *,
         randomness: Randomness,
@@ -73,7 +74,7 @@ class BrokerCore:
         self.host = host
         self.partitions = host.partitions
         self.runtime = host.runtime
-        self.layout = host.layout
+        self.layout: PartitionLayout = host.layout
         self.background = host.background
         self.flusher = host.flusher
         self.follower = follower

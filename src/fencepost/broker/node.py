@@ -27,6 +27,7 @@ from fencepost.broker.partition_host import PartitionHost
 from fencepost.broker.peers import NO_PEERS
 from fencepost.broker.settings.listener import ANY_HOST
 from fencepost.broker.storage.identity import load_identity
+from fencepost.broker.storage.layout import Layout
 from fencepost.broker.transactions.reconciliation import Reconciliation
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 class Node(BrokerCore):
     """One broker that is its own controller."""
 
+    layout: Layout
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -59,7 +62,12 @@ class Node(BrokerCore):
         peers: Peers = NO_PEERS,
     ) -> None:
         host = PartitionHost(
-            config, clock=clock, disk=disk, on_fatal=on_fatal, descriptors=descriptors
+            config,
+            lambda patient_disk: Layout(patient_disk, config.data),
+            clock=clock,
+            disk=disk,
+            on_fatal=on_fatal,
+            descriptors=descriptors,
         )
         follower = MetadataFollower()
         metadata_log = MetadataLog(
@@ -147,6 +155,15 @@ class Node(BrokerCore):
             f"{self.config.data} could not be loaded: {problem}. Nothing was lost by this "
             "attempt; start again when the disk can be read and written."
         )
+
+    async def recover(self) -> None:
+        """Makes the logs of a directory agree, without serving anybody, and closes them cleanly."""
+        self.attach(asyncio.get_running_loop())
+        try:
+            self._load()
+            self._settle()
+        finally:
+            await self.stop()
 
     async def stop(self, *, clean: bool = True) -> None:
         """Closes the connections and the logs; if all succeeds, marks the stop as clean."""

@@ -6,13 +6,13 @@ partition is the metadata log. Clock and disk are arguments.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fencepost.broker.local_partitions import LocalPartitions
 from fencepost.broker.runtime import Runtime
 from fencepost.broker.storage.background import Background, Flusher
 from fencepost.broker.storage.descriptors import UNLIMITED, Descriptors, PatientDisk, share_out
-from fencepost.broker.storage.layout import Layout
+from fencepost.broker.storage.partition_layout import PartitionLayout
 from fencepost.broker.storage.partition_store import PartitionStore
 from fencepost.broker.storage.removal import Removal
 from fencepost.log.segment.open_segments import OpenSegments
@@ -25,24 +25,30 @@ if TYPE_CHECKING:
     from fencepost.broker.settings.config import BrokerConfig
 
 
-class PartitionHost:
+L = TypeVar("L", bound=PartitionLayout)
+
+
+class PartitionHost(Generic[L]):
     """The directory and the open partitions of one process."""
 
     def __init__(
         self,
         config: BrokerConfig,
+        make_layout: Callable[[Disk], L],
         *,
         clock: Clock,
         disk: Disk,
         on_fatal: Callable[[str], None],
         descriptors: Descriptors | None = None,
+        removes_folders: bool = True,
     ) -> None:
+        """`removes_folders` is False if another process removes those of deleted partitions."""
         self.descriptors = descriptors or share_out(UNLIMITED, config.max_connections)
         open_segments = OpenSegments(self.descriptors.sealed, self.descriptors.growing)
         self.disk = PatientDisk(disk, open_segments.make_room)
         self.partitions = LocalPartitions(fsync=config.durability == "fsync", on_fatal=on_fatal)
         self.runtime = Runtime(clock, self.disk, self.partitions)
-        self.layout = Layout(self.disk, config.data)
+        self.layout = make_layout(self.disk)
         self.background = Background(on_fatal)
         self.flusher = Flusher(self.runtime, self.partitions, self.layout, self.background)
         self.removal = Removal(self.disk)
@@ -53,7 +59,7 @@ class PartitionHost:
             open_segments,
             self.flusher,
             self.background,
-            self.removal,
+            self.removal if removes_folders else None,
         )
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:

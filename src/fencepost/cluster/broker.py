@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from fencepost.broker.controller.controller import Outcomes
     from fencepost.broker.partition_host import PartitionHost
     from fencepost.broker.settings.config import BrokerConfig
+    from fencepost.broker.storage.broker_layout import BrokerLayout
     from fencepost.broker.trace import Trace
     from fencepost.cluster.link import Link
     from fencepost.coordinator.metadata.effects import Effect
@@ -145,10 +146,12 @@ class ControllerClient:
 class ClusterBroker(BrokerCore):
     """One broker of a cluster."""
 
+    layout: BrokerLayout
+
     def __init__(
         self,
         config: BrokerConfig,
-        host: PartitionHost,
+        host: PartitionHost[BrokerLayout],
         controller: ControllerClient,
         *,
         randomness: Randomness,
@@ -181,6 +184,8 @@ class ClusterBroker(BrokerCore):
     def load(self, batch: messages.Batch, done: Callable[[], None]) -> None:
         """Takes the state, and opens what this broker leads; calls `done` at the end."""
         self.following.load(batch)
+        self.layout.load()
+        self.layout.keep_only(self.metadata.topics_by_id.keys())
         self.coordinators.load_all()  # From now on a coordinator is loaded when its log is opened.
         self.effects.open(self._everything(), done)
 

@@ -32,6 +32,7 @@ from fencepost.broker.process import (
     stop_on_failed_callback,
 )
 from fencepost.broker.settings.config import BrokerConfig
+from fencepost.broker.storage.broker_layout import BrokerLayout
 from fencepost.broker.storage.descriptors import open_file_limit, raise_open_file_limit, share_out
 from fencepost.broker.trace import Trace
 from fencepost.cluster import messages
@@ -149,10 +150,12 @@ class BrokerProcess:
         Mapping.limit = descriptors.mappings
         host = PartitionHost(
             config,
+            lambda disk: BrokerLayout(disk, config.data, config.node_id, settings["broker_ids"]),
             clock=clock,
             disk=SystemDisk(),
             on_fatal=_on_fatal,
             descriptors=descriptors,
+            removes_folders=False,
         )
         Owners(config.data).claim(config.node_id)
         broker = ClusterBroker(

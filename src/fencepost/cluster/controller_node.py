@@ -20,6 +20,7 @@ from fencepost.broker.controller.metadata_log import MetadataLog
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.handlers import CONTROLLER_APIS, HANDLERS
 from fencepost.broker.metadata.follower import MetadataFollower
+from fencepost.broker.storage.cluster_checkpoints import known_partitions
 from fencepost.broker.storage.identity import load_identity
 from fencepost.broker.waiting import Parked
 from fencepost.cluster.remote_followers import RemoteFollowers
@@ -28,9 +29,12 @@ from fencepost.wire.codec import decode_request, encode_response, read_request_h
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fencepost.base.ids import TopicPartition
     from fencepost.base.seams import Buffer, Randomness
     from fencepost.broker.partition_host import PartitionHost
     from fencepost.broker.settings.config import BrokerConfig
+    from fencepost.broker.storage.cluster_checkpoints import KnownPartition
+    from fencepost.broker.storage.parent_layout import ParentLayout
     from fencepost.cluster.messages import Request
 
 log = logging.getLogger(__name__)
@@ -42,10 +46,12 @@ CONTROLLER_ID: Final = 0
 class ControllerNode(BrokerCore):
     """The controller of one cluster."""
 
+    layout: ParentLayout
+
     def __init__(
         self,
         config: BrokerConfig,
-        host: PartitionHost,
+        host: PartitionHost[ParentLayout],
         broker_ids: Sequence[int],
         *,
         randomness: Randomness,
@@ -77,6 +83,7 @@ class ControllerNode(BrokerCore):
             on_metadata_damage=self.controller.on_damage,
         )
         self._randomness = randomness
+        self._broker_ids: Final = tuple(broker_ids)
         self._is_loaded = False
 
     def _end_offset(self) -> int:
@@ -88,14 +95,19 @@ class ControllerNode(BrokerCore):
         return self.follower.cluster_id
 
     def load(self) -> None:
-        """Loads the directory and the metadata log."""
+        """Loads the directory and the metadata log, and hands the partitions to the brokers."""
         disk, config = self.host.disk, self.config
         disk.set_starting(True)
         try:
-            identity = load_identity(disk, config.data, config.node_id, self._randomness)
+            self.layout.load()
+            assert not self.layout.may_disagree, "logs that may disagree are compared before"
+            # The id of the first broker, which is also that of a single broker.
+            first_id = self._broker_ids[0]
+            identity = load_identity(disk, config.data, first_id, self._randomness)
             self.follower.cluster_id = identity.cluster_id
             self.controller.load()
             self.effects.open_all()  # It leads nothing; this applies the settings of the cluster.
+            self.layout.begin_cluster(self._partitions_before(), sync=self.partitions.fsync)
         except OSError as problem:
             raise StorageError(
                 f"{config.data} could not be loaded: {problem}. Nothing was lost by this attempt; "
@@ -104,6 +116,17 @@ class ControllerNode(BrokerCore):
         finally:
             disk.set_starting(False)
         self._is_loaded = True
+
+    def _partitions_before(self) -> dict[TopicPartition, KnownPartition]:
+        """Every partition, with the epoch before the one in which a broker opens it now."""
+        return {
+            name: known._replace(last_epoch=known.last_epoch - 1)
+            for name, known in known_partitions(self.metadata).items()
+        }
+
+    def opened(self) -> None:
+        """Every broker has opened its partitions: recovery is complete."""
+        self.layout.trust_session(sync=self.partitions.fsync)
 
     def serve(self, request: Request, answer: Callable[[Sequence[Buffer]], None]) -> None:
         """Serves a request that a broker has forwarded; the reply is a whole frame."""
@@ -130,9 +153,10 @@ class ControllerNode(BrokerCore):
         else:
             send(reply)
 
-    async def stop(self, *, clean: bool) -> None:
-        """Closes the metadata log; with `clean` all brokers have stopped cleanly."""
+    async def stop(self) -> None:
+        """Closes the metadata log; if every partition was closed cleanly, so is the stop."""
         self.controller.stop()
         await self.close_services()
         if self._is_loaded:
+            clean = self.layout.end_cluster(known_partitions(self.metadata))
             self.host.store.close_all(clean=clean, settled=True)

@@ -130,7 +130,6 @@ class Parent:
         """Whether all brokers have said HELLO once, and got the state."""
         self._is_announced = False
         self._is_stopping = False
-        self._is_clean = True
         self._failure: str | None = None
         self._ended: Final = asyncio.Event()
         self._numbers: Final = itertools.count(1)
@@ -169,9 +168,9 @@ class Parent:
         self._end_if_all_are_gone()
 
     @property
-    def is_clean(self) -> bool:
-        """Whether every broker has closed its partitions cleanly."""
-        return self._is_clean and self._is_begun
+    def is_begun(self) -> bool:
+        """Whether the brokers have got the state, and may have opened partitions."""
+        return self._is_begun
 
     def kill_all(self) -> None:
         """Kills what still runs, and waits for it: at the end, however it came about."""
@@ -202,8 +201,8 @@ class Parent:
                 case Start():
                     self._start(broker, (started or {}).get(broker.broker_id))
                 case Kill():
-                    log.warning("broker %d does not answer and is killed", broker.broker_id)
-                    self._kill(broker)
+                    if broker.child is not None:
+                        broker.child.kill()
                 case Stop():
                     broker.send(Kind.STOP)
                 case Suspend():
@@ -237,10 +236,6 @@ class Parent:
         ports = [broker.port, 0] if first == 0 and broker.port else [first]
         broker.send(Kind.START, messages.encode_json({**broker.settings, "ports": ports}))
 
-    def _kill(self, broker: BrokerState) -> None:
-        if broker.child is not None:
-            broker.child.kill()
-
     def _on_link_end(self, broker: BrokerState) -> None:
         """The process is about to end, or has; it is reaped before anything else happens."""
         broker.link = None
@@ -258,7 +253,6 @@ class Parent:
             broker.link.close()
             broker.link = None
         broker.is_serving = broker.is_paused = False
-        self._is_clean = self._is_clean and code == 0
         if not self._is_stopping and not broker.is_rolling:
             log.warning(
                 "broker %d (process %d) ended: %s", broker.broker_id, child.pid, _cause(code)
@@ -410,6 +404,7 @@ class Parent:
             self._loop.call_later(REBALANCE_MS / 1000, self._rebalance_soon)
         if not self._is_announced and all(each.is_serving for each in self.brokers.values()):
             self._is_announced = True
+            self._node.opened()
             self._announce(",".join(each.hello["address"] for each in self._with_hello()))
         self._tell_changed()
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness
 from fencepost.broker.partition_host import PartitionHost
-from fencepost.broker.process import stop_on_failed_callback
+from fencepost.broker.process import make_node, stop_on_failed_callback
 from fencepost.broker.settings.config import BrokerConfig
+from fencepost.broker.storage.layout import Layout
+from fencepost.broker.storage.parent_layout import ParentLayout
 from fencepost.cluster.control import ControlServer
 from fencepost.cluster.controller_node import CONTROLLER_ID, ControllerNode
 from fencepost.cluster.parent import BrokerState, Parent
@@ -40,7 +42,14 @@ async def serve(
         settings, frozenset(brokers[0].settings["unknown_ok"]), broker_count=len(brokers)
     )
     randomness = SystemRandomness()
-    host = PartitionHost(own, clock=SystemClock(), disk=SystemDisk(), on_fatal=_on_fatal)
+    await _reconcile(brokers)
+    host = PartitionHost(
+        own,
+        lambda disk: ParentLayout(disk, own.data),
+        clock=SystemClock(),
+        disk=SystemDisk(),
+        on_fatal=_on_fatal,
+    )
     node = ControllerNode(
         own,
         host,
@@ -70,8 +79,22 @@ async def serve(
     finally:
         parent.kill_all()
         await control.stop(own.data)
-        await node.stop(clean=parent.is_clean)
+        await node.stop()
     return 0
+
+
+async def _reconcile(brokers: Sequence[BrokerState]) -> None:
+    """Makes the logs agree after a loss of power: a single broker opens and compares all of them.
+
+    It leads all partitions then. They are placed again when the brokers start.
+    """
+    first = brokers[0].settings
+    config = BrokerConfig(first["settings"], frozenset(first["unknown_ok"]))
+    layout = Layout(SystemDisk(), config.data)
+    layout.load()
+    if layout.may_disagree:
+        log.warning("power may have been lost: one process compares all logs before brokers start")
+        await make_node(config, on_fatal=_on_fatal).recover()
 
 
 def _lifeline_moved(loop: asyncio.AbstractEventLoop, lifeline: int, parent: Parent) -> None:

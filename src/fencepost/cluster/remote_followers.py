@@ -91,6 +91,7 @@ class RemoteFollowers:
         self._releasing: Final[deque[_Batch]] = deque()
         """Batches that were sent, and that brokers may not open yet."""
         self._is_own_running = False
+        self._sent_below = 0
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
     # -- what the controller uses -----------------------------------------------------------------
@@ -165,16 +166,17 @@ class RemoteFollowers:
 
     def done(self, broker_id: int, end_offset: int) -> None:
         """A broker has carried out the batches below this offset."""
-        self._brokers[broker_id].done_below = end_offset
-        self._go_on()
+        progress = self._brokers.get(broker_id)
+        if progress is not None:  # Otherwise its process has ended meanwhile.
+            progress.done_below = end_offset
+            self._go_on()
 
     def unfinished(self) -> list[int]:
         """The brokers that have not carried out everything that was sent, by id."""
-        end_offset = self._end_offset()
         return sorted(
             broker_id
             for broker_id, progress in self._brokers.items()
-            if progress.done_below < end_offset
+            if progress.done_below < self._sent_below
         )
 
     # -- the steps --------------------------------------------------------------------------------
@@ -189,6 +191,7 @@ class RemoteFollowers:
             for progress in self._brokers.values():
                 progress.port.records(batch.end_offset, batch.values, opens_at_once=opens_at_once)
             self._releasing.append(batch)
+            self._sent_below = batch.end_offset
 
     def _go_on(self) -> None:
         while self._releasing and not self._is_own_running:

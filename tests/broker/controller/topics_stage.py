@@ -38,7 +38,7 @@ from fencepost.wire.codec import (
 from tests.partition.conftest import retain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 
     from fencepost.base.ids import TopicPartition
     from fencepost.broker.authorization import Authorizer
@@ -113,12 +113,12 @@ class StageStore(PartitionStore):
 
     is_refusing = False
 
-    def open(
+    def opening(
         self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
-    ) -> Partition:
+    ) -> Generator[None, None, Partition]:
         if self.is_refusing:
             raise StorageError("no room")
-        return super().open(name, topic_id, leader_epoch, config)
+        return super().opening(name, topic_id, leader_epoch, config)
 
 
 class StageRuntime:
