@@ -151,7 +151,9 @@ class MetadataEffects:
         self._coordinators = coordinators
         self._on_fatal = on_fatal
         self._offline: Final = partitions.offline
-        self._to_retry: set[TopicPartition] = set()
+        self._to_retry: dict[TopicPartition, int] = {}
+        """Partitions that could not be opened, each with the leader epoch of its opening. At a later
+        epoch another broker may have it open."""
         self._until_restart: set[TopicPartition] = set()
         """Partitions that could not be opened at a start that compares all logs."""
         self._compares_logs = False
@@ -348,7 +350,7 @@ class MetadataEffects:
         except SyncError as problem:
             self._on_fatal(f"{problem}; what the disk holds is unknown, stopping")
         except (OSError, StorageError) as problem:
-            self._set_offline(name, problem)
+            self._set_offline(name, leader_epoch, problem)
         else:
             self._offline.discard(name)
             self._count_replicas(opened, topic.partitions[index])
@@ -368,7 +370,7 @@ class MetadataEffects:
             and self._partitions.get(topic.name, index) is None
         )
 
-    def _set_offline(self, name: TopicPartition, problem: Exception) -> None:
+    def _set_offline(self, name: TopicPartition, leader_epoch: int, problem: Exception) -> None:
         self._offline.add(name)
         if self._compares_logs:
             log.error(
@@ -385,21 +387,23 @@ class MetadataEffects:
             return  # Trying again does not help.
         if not self._to_retry:
             self._runtime.call_later(RETRY_OPEN_MS, self._retry_open)
-        self._to_retry.add(name)
+        self._to_retry[name] = leader_epoch
 
     def _retry_open(self) -> None:
         if self._stopped:
             return
-        names, self._to_retry = self._to_retry, set()
-        for name in sorted(names):
+        failed, self._to_retry = self._to_retry, {}
+        for name, leader_epoch in sorted(failed.items()):
             # The topic may be deleted by now, or replaced by one whose logs are open.
             if self._state.partition(*name) is not None and self._partitions.get(*name) is None:
-                self._open(self._state.topics[name.topic], [name.partition])
+                topic = self._state.topics[name.topic]
+                for _ in self._open_slices(topic, name.partition, leader_epoch):
+                    pass
 
     def _set_online(self, name: TopicPartition) -> None:
         """Forgets that a partition could not be opened: it is not this broker's any more."""
         self._offline.discard(name)
-        self._to_retry.discard(name)
+        self._to_retry.pop(name, None)
 
     def _remove(self, name: TopicPartition) -> None:
         self._set_online(name)
