@@ -45,7 +45,7 @@ LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
         "fetch_snapshot": _CONTROLLER,
         "broker_registration": _CONTROLLER,
         "broker_heartbeat": _CONTROLLER,
-        "unregister_broker": _CONTROLLER,
+        "unregister_broker": "the brokers of a directory are those that it is started with",
         "allocate_producer_ids": _CONTROLLER,
         "controller_registration": _CONTROLLER,
         "assign_replicas_to_dirs": _CONTROLLER,

@@ -289,6 +289,17 @@ def test_records_are_deleted_up_to_an_offset(side: Side, topic: str, tmp_path: P
     assert consume(side, topic, 1) == ["c"]
 
 
+def test_a_partition_is_reassigned_to_its_broker(side: Side, topic: str, tmp_path: Path) -> None:
+    side.create_topic(topic)
+    wish = {"partitions": [{"topic": topic, "partition": 0, "replicas": [1]}], "version": 1}
+    (tmp_path / "wish.json").write_text(json.dumps(wish))
+    plan = ["--reassignment-json-file", str(tmp_path / "wish.json")]
+    said = side.tool("kafka-reassign-partitions", *plan, "--execute")
+    assert f"Successfully started partition reassignment for {topic}-0" in said
+    said = side.tool("kafka-reassign-partitions", *plan, "--verify")
+    assert f"Reassignment of partition {topic}-0 is completed." in said
+
+
 def test_log_dirs_are_described_by_the_tool(side: Side, topic: str) -> None:
     side.create_topic(topic)
     produce(side, topic, "a\n")

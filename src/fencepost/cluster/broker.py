@@ -32,8 +32,10 @@ from fencepost.base.ids import (
 )
 from fencepost.broker.controller.controller import Outcome
 from fencepost.broker.core import BrokerCore
+from fencepost.broker.handlers import incremental_alter_configs
 from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.peers import PeerRequests
+from fencepost.broker.settings.changes import alters_loggers
 from fencepost.broker.waiting import Parked
 from fencepost.cluster import messages
 from fencepost.cluster.following import Following
@@ -46,6 +48,7 @@ from fencepost.coordinator.metadata.effects import (
     SettingsChanged,
 )
 from fencepost.records.metadata_log import BROKER_RESOURCE, CLUSTER_DEFAULT
+from fencepost.wire.apis import ApiKey
 from fencepost.wire.codec import decode_response, encode_request
 
 if TYPE_CHECKING:
@@ -58,7 +61,6 @@ if TYPE_CHECKING:
     from fencepost.broker.trace import Trace
     from fencepost.cluster.link import Link
     from fencepost.coordinator.metadata.effects import Effect
-    from fencepost.wire.apis import ApiKey
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +91,8 @@ class ControllerClient:
 
     def forward(self, api: ApiKey, request: Any, context: Context) -> Parked:
         """Sends a client's request to the controller, whose reply is the client's."""
+        if api is ApiKey.INCREMENTAL_ALTER_CONFIGS and alters_loggers(request):
+            return incremental_alter_configs.handle(request, context)
         number = next(self._numbers)
         parked = Parked(holds_followers=True)
         version = context.api_version

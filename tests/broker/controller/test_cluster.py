@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
+from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import ConfigError, StorageError
 from fencepost.base.ids import TopicPartition
 from fencepost.broker.controller.new_topics import NewTopic
 from fencepost.coordinator.metadata.effects import LeadersChanged
 from fencepost.coordinator.metadata.events import CreatePartitions, Election
 from fencepost.coordinator.metadata.state import Endpoint
 from fencepost.records.metadata_log import TOPIC_RESOURCE
+from fencepost.simulation.disk import PowerLost
 from tests.broker.controller.cluster_stage import ClusterStage
 from tests.broker.controller.topics_stage import StubNode
 
@@ -422,3 +427,36 @@ def test_folders_of_partitions_of_all_brokers_stay_where_they_are() -> None:
     names = cluster.disk.list_dir("/data")
     assert {"orders-0", "orders-1", "orders-2"} <= set(names)
     assert not [name for name in names if name.endswith("-stray")]
+
+
+@pytest.mark.parametrize("failure", ["fails", "kills", "loses power"])
+def test_a_start_with_other_brokers_that_dies_at_any_disk_call_is_repeated(failure: str) -> None:
+    """The brokers and partitions are those of before, or the new ones; the next start is right."""
+    node = StubNode().start()
+    node.made("orders", 6)
+    node.create(INTERNAL)
+    node.stop()
+    for number in count(1):
+        disk = copy.deepcopy(node.disk)
+        first = disk.calls
+        if failure == "fails":
+            disk.fail_call(number)
+        else:
+            disk.lose_power_at(number)
+        with suppress(OSError, ConfigError, StorageError, PowerLost):
+            ClusterStage(1, 2, 3, disk=disk).load()
+        was_reached = disk.calls - first >= number
+        disk.heal()
+        if failure == "loses power":
+            disk.crash()
+        else:
+            disk.kill()
+        again = ClusterStage(1, 2, 3, disk=disk).load()
+        assert set(again.metadata.brokers) == {1, 2, 3}
+        assert Counter(again.leaders("orders")) == {1: 2, 2: 2, 3: 2}
+        assert len(again.state_of(INTERNAL).replicas) == 3
+        settings = again.metadata.settings_of(TOPIC_RESOURCE, INTERNAL)
+        assert settings["min.insync.replicas"] == "2"
+        if not was_reached:
+            assert number > 10
+            return

@@ -11,6 +11,11 @@ import pytest
 
 from fencepost.broker.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.forms.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from fencepost.wire.forms.api_versions import ApiVersionsRequest
 from fencepost.wire.forms.describe_cluster import DescribeClusterRequest
 from fencepost.wire.forms.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -514,6 +519,67 @@ def test_leader_elections_and_reassignments(twins: Twins) -> None:
             listing = ListPartitionReassignmentsRequest(timeout_ms=3_000, topics=topics)
             name = f"reassignments {topics and 'unknown'} {topics is None}"
             talk.ask(name, Ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, listing))
+
+    twins.compare(script)
+
+
+def test_all_leaders_are_elected(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        talk.topic("f-a", 2)
+        for version in versions(ApiKey.ELECT_LEADERS):
+            for election_type in (0, 1) if version else (0,):
+                request = ElectLeadersRequest(
+                    election_type=election_type, topic_partitions=None, timeout_ms=3_000
+                )
+                talk.ask(
+                    f"{election_type}, v{version}", Ask(ApiKey.ELECT_LEADERS, request), version
+                )
+
+    twins.compare(script)
+
+
+def test_partitions_of_one_broker_are_reassigned(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        talk.topic("g-a", 2)
+        cases: list[tuple[str, int, list[int] | None]] = [
+            ("g-a", 0, [1]),
+            ("g-a", 0, None),
+            ("g-a", 0, []),
+            ("g-a", 0, [2]),
+            ("g-a", 0, [-1]),
+            ("g-a", 1, [1, 1]),
+            ("g-a", 1, [1, 2]),
+            ("g-a", 9, [1]),
+            ("g-a", -1, [1]),
+            ("g-none", 0, [1]),
+            ("g-none", 0, None),
+            ("", 0, [1]),
+        ]
+        for version in versions(ApiKey.ALTER_PARTITION_REASSIGNMENTS):
+            for allowed in (True, False) if version else (True,):
+                for topic, index, replicas in cases:
+                    wanted = ReassignablePartition(partition_index=index, replicas=replicas)
+                    request = AlterPartitionReassignmentsRequest(
+                        timeout_ms=3_000,
+                        allow_replication_factor_change=allowed,
+                        topics=[ReassignableTopic(name=topic, partitions=[wanted])],
+                    )
+                    name = f"{topic}-{index} {replicas} {allowed}, v{version}"
+                    talk.ask(name, Ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request), version)
+            twice = [ReassignablePartition(partition_index=0, replicas=[1])] * 2
+            request = AlterPartitionReassignmentsRequest(
+                timeout_ms=3_000,
+                topics=[
+                    ReassignableTopic(name="g-a", partitions=twice),
+                    ReassignableTopic(name="g-a", partitions=[]),
+                ],
+            )
+            talk.ask(
+                f"twice, v{version}", Ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request), version
+            )
+            empty = AlterPartitionReassignmentsRequest(timeout_ms=3_000, topics=[])
+            ask = Ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, empty)
+            talk.ask(f"none, v{version}", ask, version)
 
     twins.compare(script)
 

@@ -11,7 +11,8 @@ followers.py     the brokers, as the controller knows them
 Theory of operation
 -------------------
 Only the controller may create, delete and grow topics, change settings, raise leader epochs,
-register brokers and reserve blocks of producer ids. Every such change takes these steps:
+register, fence and remove brokers, elect leaders, give partitions other replicas, and reserve
+blocks of producer ids. Every such change takes these steps:
 
     1. decide    on the newest state (`coordinator.metadata`, pure)
     2. append    its records to the metadata log, as one batch
@@ -30,8 +31,9 @@ No step 5 begins before step 4, so no client can write to a partition that a los
 undo, and no folder is removed for a deletion that is not certain.
 
 The controller opens no partition and knows no coordinator. It knows brokers by one interface,
-`Followers`: they apply its records and carry out the effects. Here that is the broker of the same
-process (`broker/metadata`), joined by direct calls. It also owns the state: the controller reads
+`Followers`: they apply its records and carry out the effects. For a single broker that is the
+broker of the same process (`broker/metadata`), joined by direct calls; for several it is
+`cluster/remote_followers.py`. It also owns the state: the controller reads
 it, folds the log into it at a start, and changes it through `Followers.apply` from then on. The
 controller itself owns the log, its checkpoints, and the names of topics that are being removed: the
 creation of a topic of the same name waits until their folders and committed offsets are gone.

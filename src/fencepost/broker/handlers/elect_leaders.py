@@ -3,7 +3,8 @@
 Behaviour: makes the preferred leader of each partition, the first of its replicas, its leader
            (election 0). A partition without a leader gets one as soon as a replica is alive, so an
            unclean election (1) has nothing to do. Answers when all brokers have applied it. For all
-           partitions (null) the reply has those that needed an election.
+           partitions (null) the reply has all topics, and of each the partitions that needed an
+           election.
 Versions:  v1 unclean elections (1) beside preferred ones (0); v2 flexible.
 Errors:    ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
            UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST (another kind of election),
@@ -13,7 +14,6 @@ Errors:    ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS
 from __future__ import annotations
 
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
@@ -66,7 +66,7 @@ def _elect(election: Election, request: ElectLeadersRequest, context: Context) -
     def elected(outcomes: Sequence[PartitionOutcome]) -> None:
         response = ElectLeadersResponse()
         if topics is None:
-            steps = _listing(response, outcomes)
+            steps = _listing(response, list(context.services.metadata.topics), outcomes)
         else:
             found = {outcome.partition: outcome for outcome in outcomes}
             steps = _describing(response, topics, found.__getitem__)
@@ -108,13 +108,16 @@ def _describing(
 
 
 def _listing(
-    response: ElectLeadersResponse, outcomes: Iterable[PartitionOutcome]
+    response: ElectLeadersResponse, topics: Iterable[str], outcomes: Sequence[PartitionOutcome]
 ) -> Iterator[None]:
-    """The steps of a reply about all partitions that needed an election."""
-    for topic, group in groupby(outcomes, key=lambda outcome: outcome.partition.topic):
-        result = ReplicaElectionResult(topic=topic)
-        response.replica_election_results.append(result)
-        yield from fill(result.partition_result, group, _describe)
+    """The steps of a reply about all partitions: those that needed an election, by topic."""
+    results = {topic: ReplicaElectionResult(topic=topic) for topic in topics}
+    response.replica_election_results.extend(results.values())
+    for outcome in outcomes:
+        found = results.get(outcome.partition.topic)
+        if found is not None:  # Otherwise the topic was deleted meanwhile.
+            found.partition_result.append(_describe(outcome))
+        yield
 
 
 def _describe(outcome: PartitionOutcome) -> PartitionResult:

@@ -109,7 +109,7 @@ def check_changes(
         return refused
     if resource.kind == LOGGER_RESOURCE:
         return refuse_logger_owner(config, resource.name) or _check_loggers(changes)
-    if refused := _refuse_resource(metadata, config, resource):
+    if refused := _refuse_resource(metadata, resource):
         return refused
     present = metadata.settings_of(*resource)
     try:
@@ -130,7 +130,7 @@ def check_replacement(
 ) -> Checked:
     """The event that replaces all settings of the resource, or the refusal."""
     changes = [Change(name, Operation.SET, value) for name, value in settings]
-    if refused := _refuse_form(changes) or _refuse_resource(metadata, config, resource):
+    if refused := _refuse_form(changes) or _refuse_resource(metadata, resource):
         return refused
     present = metadata.settings_of(*resource)
     wanted: dict[str, str | None] = dict.fromkeys(present)
@@ -149,15 +149,11 @@ def _refuse_form(changes: Sequence[Change]) -> Refusal | None:
     return None
 
 
-def _refuse_resource(
-    metadata: MetadataState, config: BrokerConfig, resource: Resource
-) -> Refusal | None:
+def _refuse_resource(metadata: MetadataState, resource: Resource) -> Refusal | None:
     if resource.kind == TOPIC_RESOURCE:
         return _refuse_topic(metadata, resource.name)
     if resource.kind == BROKER_RESOURCE:
-        # The controller of several brokers changes the settings of all of them.
-        is_registered = resource.name in map(str, metadata.brokers)
-        return None if is_registered else refuse_broker(config, resource.name)
+        return _refuse_unregistered(metadata, resource.name)
     if resource.kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
         return refuse_nameless(resource)
     return Refusal(
@@ -182,6 +178,16 @@ def _refuse_topic(metadata: MetadataState, name: str) -> Refusal | None:
     if name not in metadata.topics:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
     return None
+
+
+def _refuse_unregistered(metadata: MetadataState, name: str) -> Refusal | None:
+    """Refuses a name that is neither the id of a broker nor empty (all brokers)."""
+    if name == CLUSTER_DEFAULT or name in map(str, metadata.brokers):
+        return None
+    what = f"There is no broker {name}" if name.isdigit() else "The name must be a broker id"
+    return Refusal(
+        ErrorCode.INVALID_REQUEST, f"{what}; the brokers are {sorted(metadata.brokers)}."
+    )
 
 
 def refuse_broker(config: BrokerConfig, name: str) -> Refusal | None:

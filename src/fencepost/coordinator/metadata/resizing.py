@@ -40,6 +40,8 @@ def decide_resize(state: MetadataState, event: Resize) -> Decision:
     """Make these brokers, and no others, active replicas of all partitions."""
     assert event.broker_ids, "a cluster has a broker"
     wanted = frozenset(event.broker_ids)
+    if wanted == state.brokers.keys() == state.active_nodes():
+        return Decision()
     gone = state.brokers.keys() - wanted
     if gone or wanted - state.brokers.keys():
         changes = _place_again(state, wanted, event.internal_factors)
