@@ -6,6 +6,7 @@ on (the end of each log, and where it starts). Every opening is compared with th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from fencepost.base.ids import NO_NODE, TopicPartition
@@ -65,14 +66,35 @@ class Process(NamedTuple):
             self.layout.sync_names()
 
 
+class StageFlusher(StubFlusher):
+    """Saves at once that partitions were closed."""
+
+    process: Process
+
+    def save_closed(self, partitions: list[Partition], done: Callable[[], None]) -> None:
+        self.process.save(partitions)
+        done()
+
+
+class StageBackground:
+    """Work that is done at once."""
+
+    def run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        work()
+        done(None)
+
+
 def process(disk: UnsyncedDisk, layout: PartitionLayout) -> Process:
     runtime: Any = StageRuntime(disk, fsync=False)
-    stub: Any = StubFlusher()
+    flusher: Any = StageFlusher()
     removal: Any = StubRemoval()
+    background: Any = StageBackground()
     partitions = LocalPartitions(fsync=False, on_fatal=print)
-    background: Any = None
-    store = PartitionStore(runtime, layout, partitions, OpenSegments(), stub, background, removal)
-    return Process(layout, store, partitions)
+    store = PartitionStore(
+        runtime, layout, partitions, OpenSegments(), flusher, background, removal
+    )
+    flusher.process = Process(layout, store, partitions)
+    return flusher.process
 
 
 class ClusterStage:
@@ -187,10 +209,19 @@ class ClusterStage:
     def release(self, name: TopicPartition, *, clean: bool = True) -> None:
         """The leader closes a partition, and saves that it did."""
         leader = self.brokers[self.topics[name].leader]
-        partition = leader.partitions.remove(name)
+        partition = leader.store.withdraw(name)
         assert partition is not None
-        partition.close(clean=clean)
-        leader.save([partition] if clean else None)
+        if not clean:
+            partition.log.close(clean=False)
+        steps = leader.store.closing([partition])
+        outcome: list[Exception | None] = []
+        for wait in steps:
+            while wait is not None:
+                wait(outcome.append)
+                try:
+                    wait = steps.send(outcome.pop())
+                except StopIteration:
+                    return
 
     def kill(self, broker_id: int) -> None:
         """Ends a process as kill -9 does: what it wrote stays."""

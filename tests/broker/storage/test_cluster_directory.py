@@ -6,7 +6,6 @@ import copy
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +22,7 @@ from fencepost.broker.storage.layout import (
 )
 from fencepost.broker.storage.parent_layout import ParentLayout
 from fencepost.broker.storage.repair import Repair
-from fencepost.records.checkpoint import decode_offsets, decode_properties
+from fencepost.records.checkpoint import decode_offsets, decode_properties, encode_offsets
 from fencepost.simulation.disk import PowerLost, UnsyncedDisk
 from tests.broker.storage.cluster_stage import CONFIG, FOLDER, ClusterStage, Process
 
@@ -428,21 +427,45 @@ def test_check_and_repair_know_the_offsets_that_a_broker_has_saved() -> None:
     assert repaired[-1].end_offset == stage.topics[name].end - 1, "the saved recovery point"
 
 
-def test_a_partition_is_not_served_with_the_offsets_of_a_stray_checkpoint(tmp_path: Path) -> None:
-    """Files of brokers without `cluster.checkpoint` are remains, and do not count."""
+def test_remains_of_an_earlier_cluster_do_not_count() -> None:
+    """A crash may leave the files of brokers after `cluster.checkpoint` is removed."""
     stage = busy(ClusterStage())
+    name = TopicPartition("t0", 0)
+    stage.release(name)
     remains = stage.disk.read_file(f"{FOLDER}/{broker_file(1)}")
+    stage.lead(name, 1)
+    stage.topics[name].epoch -= 1  # The mark of the remains is of the epoch before the next one.
+    stage.brokers[1].partitions.by_name[name].leader_epoch -= 1
     assert stage.stop()
     stage.disk.write_file(f"{FOLDER}/{broker_file(1)}", remains, sync=True)
-    name = TopicPartition("t0", 0)
     single = serve_alone(stage)
     stage.brokers[1] = single
-    stage.delete_records(name, 8)
-    stop_alone(single)
-    stage.brokers.clear()
+    stage.write(name)
+    stage.kill_all()
     stage.start_parent()
+    assert stage.partition(name).log.recovered_from is not None, "it was killed while it wrote"
     assert stage.stop()
     assert broker_file(1) not in names(stage.disk)
+
+
+def test_kafkas_checkpoints_do_not_count_while_brokers_have_their_own() -> None:
+    stage = busy(ClusterStage())
+    stage.kill_all()
+    stale = {TopicPartition("empty", 0): 99, TopicPartition("t1", 0): 99}
+    stage.disk.write_file(f"{FOLDER}/{LOG_STARTS}", encode_offsets(stale), sync=True)
+    stop_alone(serve_alone(stage))
+
+
+def test_no_clean_close_counts_after_a_loss_of_power() -> None:
+    stage = busy(ClusterStage())
+    name = TopicPartition("t0", 0)
+    stage.release(name)
+    stage.disk.sync_all(FOLDER)
+    stage.kill_all()
+    stage.disk.crash()
+    single = serve_alone(stage)
+    assert single.partitions.by_name[name].log.recovered_from is not None
+    stop_alone(single)
 
 
 def test_a_start_of_the_parent_uses_up_the_mark_of_a_clean_stop() -> None:
