@@ -176,7 +176,7 @@ class Flusher:
         then, self._when_saved = self._when_saved, []
         try:
             save = self._layout.prepare_checkpoints(
-                [*self._partitions.by_name.values(), *closed], sync=self._partitions.fsync
+                self._partitions.by_name.values(), sync=self._partitions.fsync, closed=closed
             )
         except StorageError as problem:
             log.warning("%s; it is tried again later", problem)
@@ -190,7 +190,7 @@ class Flusher:
         self._background.run(save.run, partial(self._saved, save, closed, then))
 
     def save_closed(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
-        """Saves the offsets of partitions that were just closed; `done` even if that fails.
+        """Saves that partitions were just closed cleanly; `done` even if that fails.
 
         Their next leader only takes longer to open them with outdated offsets.
         """
@@ -212,7 +212,7 @@ class Flusher:
                 if self._layout.complete_save(save):
                     self._background.run(self._layout.sync_names, partial(self._named, then))
                     return
-                # A partition was deleted meanwhile, so what was written is outdated.
+                # A partition was deleted or cut meanwhile: what was written is outdated.
                 self._closed += closed
                 self._when_saved += then
                 then = []

@@ -105,6 +105,7 @@ class BrokerLayout:
         """`broker_ids` are the ids of all brokers of the cluster."""
         self._disk = disk
         self.folder = folder
+        self.is_shared = True
         self._folders = Folders(disk, folder)
         self._path: Final = f"{folder}/{broker_file(broker_id)}"
         self._others: Final = [broker_file(each) for each in broker_ids if each != broker_id]

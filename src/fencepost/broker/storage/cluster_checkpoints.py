@@ -42,14 +42,28 @@ class KnownPartition(NamedTuple):
 
     topic_id: bytes
     last_epoch: int
-    """The leader epoch in which it was last led: while it has no leader, the epoch before."""
+    """A clean close counts if it was in this leader epoch."""
 
 
 def known_partitions(state: MetadataState) -> dict[TopicPartition, KnownPartition]:
-    """Every partition of the metadata, with the epoch in which it was last led."""
+    """Every partition, with the epoch in which it was last led."""
     return {
         TopicPartition(topic.name, index): KnownPartition(
             topic.topic_id, each.leader_epoch - (each.leader == NO_NODE)
+        )
+        for topic in state.topics.values()
+        for index, each in enumerate(topic.partitions)
+    }
+
+
+def partitions_to_open(state: MetadataState) -> dict[TopicPartition, KnownPartition]:
+    """Every partition, with the epoch before the one in which it will be opened first.
+
+    Its leader, if it has one, opens it in the epoch of the state; otherwise the next one does.
+    """
+    return {
+        TopicPartition(topic.name, index): KnownPartition(
+            topic.topic_id, each.leader_epoch - (each.leader != NO_NODE)
         )
         for topic in state.topics.values()
         for index, each in enumerate(topic.partitions)

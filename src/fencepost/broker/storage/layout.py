@@ -92,6 +92,7 @@ class Layout:
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self.folder = folder
+        self.is_shared = False
         self.clean = False
         self.lost_power = True
         """Whether unsynced writes may have been lost."""
@@ -108,8 +109,8 @@ class Layout:
         self._first_dirty: Offsets = {}
         self._cluster = ClusterCheckpoints()
         """What several brokers have saved, until it is merged."""
-        self._closed_in: dict[TopicPartition, int] = {}
-        """The leader epochs in which brokers of a cluster closed their logs cleanly."""
+        self._closed: set[TopicPartition] = set()
+        """Logs that the brokers of a cluster closed cleanly before one of them was killed."""
         self._stale: set[TopicPartition] = set()
         self._forgotten = 0
         """Rises when offsets are dropped or merged: a save that was prepared before is outdated."""
@@ -206,7 +207,7 @@ class Layout:
             self.recovery_point(name),
             self.log_start_offset(name),
             self.first_dirty_offset(name),
-            self.clean or self._closed_in.get(name) == leader_epoch - 1,
+            self.clean or name in self._closed,
         )
 
     def saved_of_folder(self, name: TopicPartition) -> SavedOffsets:
@@ -229,6 +230,7 @@ class Layout:
     def merge(self, known: Mapping[TopicPartition, KnownPartition]) -> None:
         """Moves what several brokers have saved into Kafka's checkpoints, for these partitions.
 
+        A clean close counts if it was in the last epoch of a partition: before epochs are raised.
         A crash on the way leaves the files of the brokers or Kafka's, each complete.
         """
         if not self._cluster.exists:
@@ -241,7 +243,7 @@ class Layout:
         remove_files(self._disk, self.folder, broker_files(self._disk, self.folder))
         self._cluster = ClusterCheckpoints()
         self._forgotten += 1
-        self._closed_in = {n: each.leader_epoch for n, each in entries.items() if each.is_clean}
+        self._closed = {name for name, entry in entries.items() if entry.is_clean}
 
     def _merged(
         self, known: Mapping[TopicPartition, KnownPartition]
@@ -277,6 +279,9 @@ class Layout:
 
     def is_new(self, name: TopicPartition, topic_id: bytes) -> bool:
         """Whether a partition has no checkpoint entry and no folder."""
+        if name in self._stale:
+            # A new topic of an old name gets its folder later, but the next start finds it now.
+            self._write_without_stale()
         if name in self._recovery_points or name in self._log_starts:
             return False
         return not self._folders.exists(name)
@@ -341,6 +346,7 @@ class Layout:
         for _, offsets in self._offset_files():
             if offsets.pop(name, None) is not None:
                 self._stale.add(name)
+        self._closed.discard(name)
         self._forgotten += 1
 
     def _write_without_stale(self) -> None:

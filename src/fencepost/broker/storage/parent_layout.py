@@ -41,15 +41,14 @@ class ParentLayout(Layout):
     """One data directory that several brokers use."""
 
     def begin_cluster(self, known: Known, *, sync: bool) -> None:
-        """Hands the logs over to the brokers, which may be started when this returns.
+        """Hands the logs over to the brokers, which may open them when this returns.
 
-        `known` has every partition but the metadata log. Its first leader opens it in a later epoch
-        than `last_epoch`; if it is the next one, a clean close counts. `sync` is whether the
-        cluster runs in fsync mode.
+        `known` is `partitions_to_open` of the metadata. `sync` is whether the cluster runs in fsync
+        mode.
         """
+        assert not self.has_cluster_files, "the controller has merged them when it was loaded"
         if not self._is_in_use:
             self._use_up_mark(sync=sync)
-        self.merge(known)
         if self.clean:
             # Nothing was lost, and nothing has to be recovered. The brokers read it there.
             self.trust_session(sync=sync)
@@ -62,7 +61,7 @@ class ParentLayout(Layout):
         write_base(self._disk, self.folder, known, entries)
         self.is_all_closed = False
         self._drop_all_but_metadata()
-        self._closed_in = {}
+        self._closed = set()
         self._forgotten += 1
         for file, offsets in self._offset_files():
             self._write_offsets(file, offsets, sync=True)
@@ -79,6 +78,7 @@ class ParentLayout(Layout):
     def end_cluster(self, known: Known) -> bool:
         """Takes the logs back after all brokers have ended; False if one was not closed cleanly.
 
+        `known` is `known_partitions` of the metadata.
         In that case nothing is changed: the next start reads the files of the brokers, and trusts
         the logs that were closed.
         """

@@ -35,6 +35,8 @@ class PartitionLayout(Protocol):
     """A data directory, as `PartitionStore`, `Flusher` and DeleteRecords use it."""
 
     folder: str
+    is_shared: bool
+    """Whether other processes lead partitions of this directory, too."""
 
     @property
     def lost_power(self) -> bool:

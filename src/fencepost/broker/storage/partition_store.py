@@ -98,7 +98,10 @@ class PartitionStore:
         self._leaving: dict[Partition, None] = {}
         """Partitions that are withdrawn and not closed yet."""
         self._left: dict[TopicPartition, bool] = {}
-        """Partitions that were closed for another broker, and whether they were closed cleanly."""
+        """Partitions that were closed for another broker, and whether they were closed cleanly.
+
+        It counts only while no other process can have led them since.
+        """
         self._openings: WeakValueDictionary[TopicPartition, Generator[None, None, Partition]] = (
             WeakValueDictionary()
         )
@@ -170,7 +173,7 @@ class PartitionStore:
             folder,
             config,
             now_ms=now_ms,
-            clean=self._left.get(name, saved.is_clean),
+            clean=saved.is_clean if layout.is_shared else self._left.get(name, saved.is_clean),
             recovery_point=saved.recovery_point,
             log_start_offset=saved.log_start_offset,
             open_segments=self._open_segments,
@@ -248,7 +251,8 @@ class PartitionStore:
     def _save_closed(
         self, partitions: Sequence[Partition], done: Callable[[Exception | None], None]
     ) -> None:
-        self._flusher.save_closed(partitions, partial(done, None))
+        closed = [each for each in partitions if self._left.get(each.name)]
+        self._flusher.save_closed(closed, partial(done, None))
 
     def _close_moved(self, partition: Partition, problem: Exception | None) -> None:
         if partition not in self._leaving:
@@ -285,7 +289,7 @@ class PartitionStore:
             except StorageError as problem:
                 log.error("closing %s failed: %s", partition.name, problem)
                 clean = False
-        if not clean or not all(self._left.values()):
+        if not clean or not (self._layout.is_shared or all(self._left.values())):
             return
         try:
             self._layout.record_stop(partitions, settled=settled)
