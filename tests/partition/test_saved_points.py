@@ -1,4 +1,4 @@
-"""Saved points: after a kill little of the log is read, and the state is the one before the kill."""
+"""Saved points: after a kill little of the log is read, and the state is as before the kill."""
 
 from __future__ import annotations
 
