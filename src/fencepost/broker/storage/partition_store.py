@@ -97,8 +97,9 @@ class PartitionStore:
         self._removal = removal
         self._leaving: dict[Partition, None] = {}
         """Partitions that are withdrawn and not closed yet."""
-        self._left: dict[TopicPartition, bool] = {}
-        """Partitions that were closed for another broker, and whether they were closed cleanly."""
+        self._left: dict[TopicPartition, tuple[int, bool]] = {}
+        """Partitions that were closed for another broker: the leader epoch in which this broker led
+        them, and whether they were closed cleanly."""
         self._openings: WeakValueDictionary[TopicPartition, Generator[None, None, Partition]] = (
             WeakValueDictionary()
         )
@@ -165,12 +166,15 @@ class PartitionStore:
             )
         folder = layout.claim(name, topic_id, sync=fsync)
         saved = layout.saved(name, topic_id, leader_epoch)
+        left_epoch, is_clean = self._left.get(name, (-1, False))
+        if leader_epoch != left_epoch + 1:
+            is_clean = saved.is_clean  # Another broker may have written to it since.
         opened = yield from opening_log(
             disk,
             folder,
             config,
             now_ms=now_ms,
-            clean=self._left.get(name, saved.is_clean),
+            clean=is_clean,
             recovery_point=saved.recovery_point,
             log_start_offset=saved.log_start_offset,
             open_segments=self._open_segments,
@@ -267,7 +271,7 @@ class PartitionStore:
                 problem,
             )
         del self._leaving[partition]
-        self._left[partition.name] = problem is None
+        self._left[partition.name] = partition.leader_epoch, problem is None
         self._partitions.forget(partition)
 
     def close_all(self, *, clean: bool, settled: bool) -> None:
@@ -285,7 +289,7 @@ class PartitionStore:
             except StorageError as problem:
                 log.error("closing %s failed: %s", partition.name, problem)
                 clean = False
-        if not clean or not all(self._left.values()):
+        if not clean or not all(is_clean for _, is_clean in self._left.values()):
             return
         try:
             self._layout.record_stop(partitions, settled=settled)
