@@ -76,7 +76,7 @@ HOT_PATH: Final = (
     "broker/server.py",
     "broker/local_partitions.py",
     "broker/runtime.py",
-    "broker/transactions/checkpoint.py",
+    "broker/checkpoint.py",
     "broker/transactions/timeouts.py",
     "broker/transactions/ending.py",
     "broker/transactions/partition.py",

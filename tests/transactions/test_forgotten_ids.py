@@ -30,7 +30,7 @@ from fencepost.base.failures import SyncError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC
 from fencepost.base.seams import Disk
 from fencepost.broker import log_loader
-from fencepost.broker.transactions.checkpoint import checkpoint_path, read_checkpoint
+from fencepost.broker.checkpoint import checkpoint_path, read_checkpoint
 from fencepost.coordinator.txn.apply import CoordinatorState, fold
 from fencepost.coordinator.txn.states import State
 from fencepost.partition.partition import Partition
@@ -201,8 +201,8 @@ class Forgetting(RuleBasedStateMachine):
 
 def loaded_now(disk: Disk, partition: Partition) -> CoordinatorState:
     """What a load would find now, before it expires ids."""
-    offset, pairs = read_checkpoint(disk, partition)
-    saved = fold(Entry(-1, -1, -1, False, key, value) for key, value in pairs)
+    offset, _, records = read_checkpoint(disk, partition)
+    saved = fold(Entry(-1, -1, -1, False, each.key, each.value) for each in records)
     return fold(partition.entries(offset), saved)
 
 

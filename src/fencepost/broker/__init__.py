@@ -20,6 +20,7 @@ At the top of the room is what every request passes:
     local_partitions.py  the partitions that this process leads: registry, syncs, long polls
     coordinators.py      the two coordinators, by the internal topics that are their logs
     log_loader.py        the log of a coordinator, read over several turns
+    checkpoint.py        the state of a coordinator beside its log, so that a load reads less
     housekeeping.py      retention, compaction, expiry and checkpoints, by the clock
 
 The services that the handlers call have a folder each:

@@ -7,7 +7,7 @@ between steps, so that clients do not wait long.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -55,6 +55,10 @@ class Housekeeping:
         self._flusher = flusher
         self._groups = groups
         self._transactions = transactions
+        self._coordinators: Mapping[str, GroupCoordinator | TransactionCoordinator] = {
+            CONSUMER_OFFSETS_TOPIC: groups,
+            TRANSACTION_STATE_TOPIC: transactions,
+        }
         self._on_fatal = on_fatal
         self._timers: dict[str, TimerHandle] = {}
         self._cut: dict[Partition, None] = {}
@@ -176,8 +180,9 @@ class Housekeeping:
             return
         if not self._is_folded(partition):
             return
-        if partition.name.topic == TRANSACTION_STATE_TOPIC:
-            self._transactions.before_compaction(partition)
+        coordinator = self._coordinators.get(partition.name.topic)
+        if coordinator is not None:
+            coordinator.before_compaction(partition)
         steps = compaction(
             partition.log,
             upper_offset=upper_offset,
@@ -185,9 +190,9 @@ class Housekeeping:
             last_records=partition.last_records(),
         )
         done = yield from self._while_folded(partition, steps)
-        if partition.name.topic == TRANSACTION_STATE_TOPIC and not partition.log.is_sound:
+        if coordinator is not None and not partition.log.is_sound:
             # Compaction has found damage after the checkpoint was removed.
-            self._transactions.on_damage(partition)
+            coordinator.on_damage(partition)
         if done is not None:
             log.info(
                 "%s: compacted %d bytes to %d",

@@ -2,6 +2,8 @@
 
 Both coordinators load this way. A short log is read at once. A long one is read over several turns,
 so that the node keeps serving; requests for its ids get COORDINATOR_LOAD_IN_PROGRESS until the end.
+Of several long logs one is read at a time, those of transactions first (`LoadQueue`): a takeover
+loads tens of logs at once, and transactions wait for their coordinator.
 A load that is cancelled, because the partition was given away or a newer load has begun, stops and
 leaves nothing behind. Records that cannot be decoded are skipped, and counted in one warning.
 
@@ -15,25 +17,64 @@ from the beginning.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import CorruptError, StorageError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC
+from fencepost.broker.turns import Turn
 from fencepost.records.batch import BatchError
 from fencepost.records.entry import Entry
 
 if TYPE_CHECKING:
-    from fencepost.broker.runtime import Timers
+    from fencepost.broker.runtime import Runtime, Timers
     from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
 
-ENTRIES_PER_TURN: Final = 1_000
-"""Log entries folded before the loop gets a turn: 10 to 20 ms."""
+ENTRIES_PER_TURN: Final = 10_000
+"""The most entries that are folded before the loop gets a turn; most turns end by time."""
+ENTRIES_PER_LOOK: Final = 100
+"""Entries that are folded between two looks at the time, and always at once."""
 
 RETRY_LOAD_MS: Final = 5_000
 """Pause before a log that the disk failed to read is read again."""
+
+
+class LoadQueue:
+    """The loads of one node that take more than one turn; one of them goes on in each turn."""
+
+    __slots__ = ("_others", "_timers", "_transactions", "is_running")
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._transactions: deque[LogLoader] = deque()
+        self._others: deque[LogLoader] = deque()
+        self.is_running = False
+        """Whether a load waits for its next turn."""
+
+    def add(self, loader: LogLoader, *, is_first: bool) -> None:
+        """Lets a load continue when its time comes."""
+        (self._transactions if is_first else self._others).append(loader)
+        if not self.is_running:
+            self.is_running = True
+            self._timers.call_later(0, self._run)
+
+    def _run(self) -> None:
+        queue = self._transactions or self._others
+        loader = queue[0]
+        try:
+            is_over = loader.step(ENTRIES_PER_TURN)
+        except BaseException:
+            queue.popleft()
+            raise
+        if is_over:
+            queue.popleft()
+        self.is_running = bool(self._transactions or self._others)
+        if self.is_running:
+            self._timers.call_later(0, self._run)
 
 
 class LogLoader:
@@ -48,6 +89,7 @@ class LogLoader:
         "_is_cancelled",
         "_loaded",
         "_partition",
+        "_queue",
         "_skipped",
         "_timers",
         "is_refused",
@@ -55,7 +97,7 @@ class LogLoader:
 
     def __init__(
         self,
-        timers: Timers,
+        runtime: Runtime,
         partition: Partition,
         data: str,
         *,
@@ -70,7 +112,8 @@ class LogLoader:
         False if it cannot be decoded. `check` does some of the work that follows the last entry,
         and returns True while there is more. `loaded` is called at the end.
         """
-        self._timers = timers
+        self._timers = runtime
+        self._queue = runtime.loads
         self._partition = partition
         self._data = data
         self._begin = begin
@@ -93,35 +136,50 @@ class LogLoader:
         With `held` reads all of it now, and raises StorageError or BatchError if that fails.
         """
         if held:
-            while self._read_some():
+            while self._read_some(ENTRIES_PER_TURN):
                 pass
             self._finish()
         else:
             self._go_on()
 
     def _go_on(self) -> None:
+        # While others wait, only a log that is shorter than this is read at once.
+        if not self.step(ENTRIES_PER_LOOK if self._queue.is_running else ENTRIES_PER_TURN):
+            is_first = self._partition.name.topic == TRANSACTION_STATE_TOPIC
+            self._queue.add(self, is_first=is_first)
+
+    def step(self, most: int) -> bool:
+        """Reads for one turn, `most` entries; whether this load needs no other turn."""
         if self._is_cancelled:
-            return
+            return True
         try:
-            more = self._read_some()
+            more = self._read_some(most)
         except (StorageError, BatchError) as problem:
             self._fail(problem)
-            return
-        if more:
-            self._timers.call_later(0, self._go_on)
-        else:
+            return True
+        if not more:
             self._finish()
+        return not more
 
-    def _read_some(self) -> bool:
+    def _read_some(self, most: int) -> bool:
         """Reads for one turn; whether there is more."""
         if self._entries is None:
             self._entries = self._begin()
-        for count, entry in enumerate(self._entries, start=1):
-            if not self._apply(entry):
-                self._skipped += 1
-            if count == ENTRIES_PER_TURN:
-                return True
-        return self._check is not None and self._check()
+        entries, apply = self._entries, self._apply
+        turn, left = Turn(), min(most, ENTRIES_PER_TURN)
+        while left > 0:
+            wanted = min(left, ENTRIES_PER_LOOK)
+            count = 0
+            for entry in islice(entries, wanted):
+                count += 1
+                if not apply(entry):
+                    self._skipped += 1
+            if count < wanted:
+                return self._check is not None and self._check()
+            left -= count
+            if turn.is_over():
+                break
+        return True
 
     def _fail(self, problem: Exception) -> None:
         if isinstance(problem, CorruptError | BatchError):

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from fencepost.base.seams import Clock, Disk
 from fencepost.broker.local_partitions import LocalPartitions
+from fencepost.broker.log_loader import LoadQueue
 from fencepost.partition.partition import Partition
 
 
@@ -32,6 +33,8 @@ class Runtime:
     def __init__(self, clock: Clock, disk: Disk, partitions: LocalPartitions) -> None:
         self.clock = clock
         self.disk = disk
+        self.loads = LoadQueue(self)
+        """The coordinator logs that are being read."""
         self.crash_points: Callable[[str], None] | None = None
         """For tests: called with a name between any two writes of a transaction's end."""
         self._partitions = partitions

@@ -7,8 +7,8 @@
    The same pass rebuilds the offset and time indexes, and empties the transaction indexes, which
    the partition rebuilds.
 3. If only the process died, the page cache has everything that it wrote. Sealed segments are
-   complete. Of the active one the batches after the saved point (`saved_points.py`) are scanned; all
-   of it if the point does not fit.
+   complete. Of the active one the batches after the saved point (`saved_points.py`) are scanned, or
+   all of it if the point does not fit.
 4. After a clean close only the tail of the last segment is read; if no batch is there, that segment
    is scanned.
 

@@ -330,7 +330,7 @@ class Partition:
         log = self.log
         log.roll(now_ms)
         self._snapshots.save(log.log_end_offset, self.producers)
-        self._until_point = self._point_interval()
+        self.save_point()
         if self._on_sealed is not None:
             self._on_sealed(self)
 
@@ -377,7 +377,7 @@ class Partition:
         """Saves where recovery begins if the process is killed now; a failure costs only time."""
         log = self.log
         self._until_point = self._point_interval()
-        if not self.closed and log.log_end_offset > log.active.base_offset:
+        if not self.closed and not log.is_unborn:
             log.points.save(log.active, self.topic_id, self.producers.save())
 
     def _point_interval(self) -> int:

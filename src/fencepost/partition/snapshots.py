@@ -4,7 +4,7 @@ Recovery starts at a snapshot and reads the batches after it. Retention needs on
 begin: what a producer may send next, and which transactions are open, must not depend on batches
 that were removed.
 
-After a kill recovery starts at the saved point instead, if that is not older (`log/saved_points.py`).
+After a kill recovery starts at the saved point (`log/saved_points.py`), if that is not older.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from fencepost.broker.controller.metadata_log import MetadataLog
 from fencepost.broker.controller.new_topics import NewTopic
 from fencepost.broker.coordinators import Coordinators
 from fencepost.broker.local_partitions import LocalPartitions
+from fencepost.broker.log_loader import LoadQueue
 from fencepost.broker.metadata.effects import MetadataEffects
 from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.metadata.internal_topics import InternalTopics
@@ -127,6 +128,7 @@ class StageRuntime:
     def __init__(self, disk: UnsyncedDisk, *, fsync: bool) -> None:
         self.disk = disk
         self.clock = Clock()
+        self.loads = LoadQueue(self)  # type: ignore[arg-type]
         self._fsync = fsync
         self.timers: list[Callable[[], None]] = []
         self._next_turns: list[Callable[[], None]] = []

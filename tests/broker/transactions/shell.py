@@ -17,6 +17,7 @@ from fencepost.base.ids import (
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
+from fencepost.broker.log_loader import LoadQueue
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import MarkerWriter
 from fencepost.coordinator.txn.events import AddPartitions, EndTxn, InitProducerId, Reply
@@ -104,6 +105,7 @@ class ShellNode:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.waiting: list[tuple[Partition, int, Callback]] = []
         self.timers: list[ShellTimer] = []
+        self.loads = LoadQueue(self)
         for topic, partition_count in self.counts.items():
             for index in range(partition_count):
                 self.open(TopicPartition(topic, index))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition
-from fencepost.broker.transactions import checkpoint as transaction_checkpoint
-from fencepost.broker.transactions.checkpoint import checkpoint_path
+from fencepost.broker import checkpoint as coordinator_checkpoint
+from fencepost.broker.checkpoint import checkpoint_path
 from fencepost.coordinator.txn.apply import fold
-from fencepost.records.coordinator_checkpoint import decode_checkpoint, encode_checkpoint
+from fencepost.records.coordinator_checkpoint import (
+    SavedRecord,
+    decode_checkpoint,
+    encode_checkpoint,
+)
 from fencepost.records.transaction_log import encode_key, encode_value
 from tests.broker.transactions.shell import ShellNode
 
@@ -18,17 +25,33 @@ pytestmark = pytest.mark.interpreted
 
 COORDINATOR_LOG = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
 
-pairs = st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=80)), max_size=20)
+numbers = st.integers(-1, 2**62)
+records = st.lists(
+    st.builds(
+        SavedRecord,
+        st.binary(max_size=40),
+        st.none() | st.binary(max_size=80),
+        numbers,
+        numbers,
+    ),
+    max_size=20,
+)
 
 
-@given(st.integers(0, 2**62), pairs)
-def test_a_checkpoint_reads_back(offset: int, found: list[tuple[bytes, bytes]]) -> None:
+@given(st.integers(0, 2**62), records)
+def test_a_checkpoint_reads_back(offset: int, found: list[SavedRecord]) -> None:
     assert decode_checkpoint(encode_checkpoint(offset, found)) == (offset, found)
 
 
-@given(pairs, st.data())
+def test_a_checkpoint_of_version_0_reads_back() -> None:
+    body = struct.pack(">qii3si4s", 9, 1, 3, b"key", 4, b"long")
+    data = struct.pack(">hI", 0, crc32c(body)) + body
+    assert decode_checkpoint(data) == (9, [SavedRecord(b"key", b"long")])
+
+
+@given(records, st.data())
 def test_a_truncated_or_changed_checkpoint_is_refused(
-    found: list[tuple[bytes, bytes]], data: st.DataObject
+    found: list[SavedRecord], data: st.DataObject
 ) -> None:
     whole = encode_checkpoint(7, found)
     assert decode_checkpoint(whole[: data.draw(st.integers(0, len(whole) - 1))]) is None
@@ -40,9 +63,9 @@ def test_a_truncated_or_changed_checkpoint_is_refused(
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_checkpoint, "LEAST_RECORDS", 10)
-    monkeypatch.setattr(transaction_checkpoint, "MOST_RECORDS", 20)
-    monkeypatch.setattr(transaction_checkpoint, "WORTH_SAVING_AT_CLOSE", 5)
+    monkeypatch.setattr(coordinator_checkpoint, "LEAST_RECORDS", 10)
+    monkeypatch.setattr(coordinator_checkpoint, "MOST_RECORDS", 20)
+    monkeypatch.setattr(coordinator_checkpoint, "WORTH_SAVING_AT_CLOSE", 5)
 
 
 def busy(transactions: int, *, fsync: bool = False) -> ShellNode:
@@ -157,7 +180,7 @@ def test_a_damaged_checkpoint_is_deleted_and_the_log_is_read() -> None:
 
 def test_a_checkpoint_that_is_ahead_of_its_log_is_deleted(caplog: pytest.LogCaptureFixture) -> None:
     node = busy(1)
-    node.disk.write_file(path(node), encode_checkpoint(1_000, [(b"x", b"y")]), sync=True)
+    node.disk.write_file(path(node), encode_checkpoint(1_000, [SavedRecord(b"x", b"y")]), sync=True)
     again = node.restart()
     assert_loads_like_the_log(again)
     assert "does not match its log" in caplog.text
@@ -169,7 +192,7 @@ def test_an_id_known_only_to_a_checkpoint_ahead_of_its_log_is_not_served(ahead: 
     """A loss of power removed the end of the log, and other records follow now."""
     node = busy(1)
     log = node.partitions[COORDINATOR_LOG]
-    ghost = encode_key("ghost"), encode_value(node.txn())
+    ghost = SavedRecord(encode_key("ghost"), encode_value(node.txn()))
     node.disk.write_file(
         path(node), encode_checkpoint(log.log_end_offset + ahead, [ghost]), sync=True
     )
@@ -185,7 +208,7 @@ def test_an_id_known_only_to_a_checkpoint_ahead_of_its_log_is_not_served(ahead: 
 def test_a_checkpoint_at_the_end_of_its_log_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     node = busy(1)
     log = node.partitions[COORDINATOR_LOG]
-    saved = encode_key("saved"), encode_value(node.txn())
+    saved = SavedRecord(encode_key("saved"), encode_value(node.txn()))
     node.disk.write_file(path(node), encode_checkpoint(log.log_end_offset, [saved]), sync=True)
     again = node.restart()
     again.load()

@@ -153,6 +153,15 @@ class GroupCoordinator:
         known = self._partitions.get(partition_index)
         return known is not None and not known.state.is_loading
 
+    def before_compaction(self, partition: Partition) -> None:
+        """Prepares a loaded log for compaction: no checkpoint may need the removed tombstones."""
+        self._partitions[partition.name.partition].checkpoint.before_compaction()
+
+    def on_damage(self, partition: Partition) -> None:
+        """Saves the state of a loaded log that was found damaged: the next start needs it."""
+        if self.is_loaded(partition.name.partition):
+            self._partitions[partition.name.partition].checkpoint.save_durably()
+
     def find(self, group_id: str) -> GroupPartition | ErrorCode:
         """The partition of a group, or the error if it is not served here."""
         count = self._metadata.partition_count(CONSUMER_OFFSETS_TOPIC)

@@ -6,8 +6,11 @@ All but the last step happen in one turn of the loop, so the next request decide
 state. Answers wait until everything that this partition has appended so far is durable: a reply may
 depend on an earlier record than its own.
 
-`log_loader.py` reads the log, and nothing is decided before its end. Each group has one timer. It
-may fire early, when heartbeats have moved the deadline that it was set for; then it is set again.
+`log_loader.py` reads the last checkpoint and the log after it, and nothing is decided before its
+end. What the log has before the checkpoint is not needed, and may be damaged.
+
+Each group has one timer. It may fire early, when heartbeats have moved the deadline that it was set
+for; then it is set again.
 """
 
 from __future__ import annotations
@@ -15,11 +18,14 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError, WireError
 from fencepost.base.limits import MAX_BATCH_BYTES
+from fencepost.broker.checkpoint import CheckpointKeeper, read_checkpoint
+from fencepost.broker.groups.saved_records import count_records, saved_records
 from fencepost.broker.log_loader import LogLoader
 from fencepost.coordinator.group.apply import apply_entry, apply_record
 from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
@@ -33,6 +39,7 @@ from fencepost.coordinator.group.removal import (
     decide_topics_deleted,
 )
 from fencepost.coordinator.group.sessions import on_loaded, on_tick, on_unloaded
+from fencepost.records.entry import Entry
 from fencepost.records.group_log import encode_record
 
 if TYPE_CHECKING:
@@ -44,7 +51,6 @@ if TYPE_CHECKING:
     from fencepost.coordinator.group.settings import GroupCoordinatorSettings
     from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.partition.partition import Partition
-    from fencepost.records.entry import Entry
     from fencepost.records.group_log import LogRecord
 
 log = logging.getLogger(__name__)
@@ -93,6 +99,7 @@ class GroupPartition:
         "_stale",
         "_unchecked",
         "_waiting",
+        "checkpoint",
         "closed",
         "index",
         "partition",
@@ -125,6 +132,7 @@ class GroupPartition:
         self.index = index
         self.partition = partition
         self.state = GroupCoordinatorState(settings)
+        self.checkpoint = self._new_keeper()
         self.closed = False
         self._loader = LogLoader(
             runtime,
@@ -154,9 +162,25 @@ class GroupPartition:
         self.state = GroupCoordinatorState(self.state.settings)
         self._unchecked = None
         self._stale = []
-        return self.partition.whole_entries()
+        self.checkpoint = self._new_keeper()
+        saved = read_checkpoint(self._runtime.disk, self.partition)
+        self.checkpoint.unsaved = -saved.count
+        entries = (
+            Entry(offset, producer_id, -1, producer_id >= 0, key, value)
+            for key, value, offset, producer_id in saved.records
+        )
+        return chain(entries, self.partition.whole_entries(saved.offset))
+
+    def _new_keeper(self) -> CheckpointKeeper:
+        return CheckpointKeeper(
+            self._runtime,
+            self.partition,
+            view=partial(saved_records, self.state),
+            size=partial(count_records, self.state),
+        )
 
     def _load_entry(self, entry: Entry) -> bool:
+        self.checkpoint.unsaved += 1
         try:
             apply_entry(self.state, entry)
         except WireError:
@@ -182,11 +206,14 @@ class GroupPartition:
         self._stale = []
         for group in self.state.groups.values():
             self.arm(group)
+        self.checkpoint.count(0)
 
     def close(self) -> None:
         """Stops serving; requests that wait are answered with an error."""
         self.closed = True
         self._loader.cancel()
+        if not self.state.is_loading:
+            self.checkpoint.close()
         for alarm in self._alarms.values():
             alarm.timer.cancel()
         self._alarms.clear()
@@ -243,6 +270,7 @@ class GroupPartition:
         first_offset = self._end_offset - len(records)
         for offset, record in enumerate(records, start=first_offset):
             apply_record(self.state, record, offset, producer_id)
+        self.checkpoint.count(len(records))
         return ErrorCode.NONE
 
     def run_tombstones(self, group_id: str, decision: Decision) -> ErrorCode:
@@ -289,6 +317,7 @@ class GroupPartition:
         """Applies a marker: settles or drops the pending offsets of its transaction."""
         self._end_offset = max(self._end_offset, entry.offset + 1)
         apply_entry(self.state, entry)
+        self.checkpoint.count(1)
 
     # -- answering --------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ start truncates, a folder that was set aside) is reported as a note.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.ids import INTERNAL_TOPICS, TopicPartition
@@ -38,8 +39,12 @@ from fencepost.records.checkpoint import (
     decode_properties,
 )
 from fencepost.records.control import read_marker
+from fencepost.records.coordinator_checkpoint import FILE_NAME as CHECKPOINT
+from fencepost.records.coordinator_checkpoint import decode_checkpoint
 from fencepost.records.entry import entries_of
 from fencepost.records.index import decode_aborted_txns
+from fencepost.records.saved_point import FILE_NAME as SAVED_POINT
+from fencepost.records.saved_point import decode_point
 from fencepost.records.snapshot import decode_snapshot
 
 if TYPE_CHECKING:
@@ -197,6 +202,10 @@ class DirectoryCheck:
         for offset in offsets_with(names, SNAPSHOT):
             path = f"{entry}/{file_name(offset, SNAPSHOT)}"
             yield from self._decode(path, decode_snapshot, "delete it: an older one is used")
+        for name, decode in _OPTIONAL_FILES:
+            yield from self._decode(
+                f"{entry}/{name}", partial(_decode_whole, decode), "delete it: the log is read"
+            )
         bases = offsets_with(names, LOG)
         end_offset = 0
         yield from self._check_start(entry, bases)
@@ -243,6 +252,17 @@ class DirectoryCheck:
 
 
 _CUT: Final = "nothing: the next start truncates it"
+
+_OPTIONAL_FILES: Final[tuple[tuple[str, Callable[[bytes], object]], ...]] = (
+    (CHECKPOINT, decode_checkpoint),
+    (SAVED_POINT, decode_point),
+)
+"""Files that save time at a start, and what decodes them."""
+
+
+def _decode_whole(decode: Callable[[bytes], object], data: bytes) -> None:
+    if decode(data) is None:
+        raise ValueError("the CRC is wrong")
 
 
 class SegmentCheck:

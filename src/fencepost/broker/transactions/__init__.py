@@ -6,7 +6,6 @@ ending.py          one transaction from its Prepare record through the markers t
 markers.py         appends commit and abort markers to the partitions of a transaction
 remote_markers.py  sends the markers of partitions that other nodes lead
 first_writes.py    asks coordinators on other nodes about first writes
-checkpoint.py      saves the state beside the log, so that a load reads only what came after it
 producer_ids.py    assigns producer ids from blocks that the controller reserves
 timeouts.py        aborts transactions that time out, and removes transactional ids that expire
 reconciliation.py  settles what coordinators and partitions disagree about after a loss of power

@@ -11,6 +11,7 @@ the log has before the checkpoint is not needed, and may be damaged.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -18,18 +19,20 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.limits import MAX_BATCH_BYTES
 from fencepost.base.refusal import Refusal
-from fencepost.broker.transactions.checkpoint import CheckpointKeeper, read_checkpoint
+from fencepost.broker.checkpoint import CheckpointKeeper, read_checkpoint
 from fencepost.coordinator.txn.apply import CoordinatorState, apply, read_entry
+from fencepost.records.coordinator_checkpoint import SavedRecord
 from fencepost.records.entry import Entry
 from fencepost.records.transaction_log import encode_key, encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.transactions.ending import Ending
     from fencepost.coordinator.txn.events import LogRecord
     from fencepost.partition.partition import Partition
+    from fencepost.records.transaction_log import TransactionMetadata
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +85,7 @@ class CoordinatorPartition:
         self.pending: dict[str, int] = {}
         """Ids whose last record is not durable, or whose markers are being written, each with the
         end offset that its last record waits for. Not in the log: empty after a load."""
-        self.checkpoint = CheckpointKeeper(runtime, partition, self.state)
+        self.checkpoint = self._new_keeper()
         self.endings: dict[str, Ending] = {}
         """Transactions whose markers are being written."""
         self.closed = False
@@ -101,11 +104,20 @@ class CoordinatorPartition:
         """Starts from an empty state; the entries of the checkpoint, then of the log after it."""
         partition = self.partition
         self.state = CoordinatorState()
-        self.checkpoint = CheckpointKeeper(self._runtime, partition, self.state)
-        offset, pairs = read_checkpoint(self._runtime.disk, partition)
-        self.checkpoint.unsaved = -len(pairs)
-        saved = (Entry(-1, -1, -1, False, key, value) for key, value in pairs)
-        return chain(saved, partition.whole_entries(offset))
+        self.checkpoint = self._new_keeper()
+        saved = read_checkpoint(self._runtime.disk, partition)
+        self.checkpoint.unsaved = -saved.count
+        entries = (Entry(-1, -1, -1, False, each.key, each.value) for each in saved.records)
+        return chain(entries, partition.whole_entries(saved.offset))
+
+    def _new_keeper(self) -> CheckpointKeeper:
+        transactions = self.state.transactions
+        return CheckpointKeeper(
+            self._runtime,
+            self.partition,
+            view=partial(_saved_records, transactions),
+            size=transactions.__len__,
+        )
 
     def load_entry(self, entry: Entry) -> bool:
         """Applies one entry of the load; False if it cannot be decoded."""
@@ -203,3 +215,9 @@ class CoordinatorPartition:
         for waiters in waiting.values():
             for waiter in waiters:
                 waiter.wake()
+
+
+def _saved_records(transactions: Mapping[str, TransactionMetadata]) -> Iterator[SavedRecord]:
+    """The last record of every id, as of now; encoded one by one."""
+    now = list(transactions.items())
+    return (SavedRecord(encode_key(id_), encode_value(txn)) for id_, txn in now)

@@ -72,7 +72,9 @@ def _apply_group(state: GroupCoordinatorState, record: GroupRecord) -> None:
         if group is not None:
             group.become(State.DEAD, group.state_timestamp_ms)
             del state.groups[group_id]
-    elif group is None or state.is_loading:
-        state.groups[group_id] = Group.from_value(group_id, value)
+        return
+    if group is None or state.is_loading:
+        group = state.groups[group_id] = Group.from_value(group_id, value)
     else:
         group.install(value)
+    group.logged = value

@@ -121,6 +121,7 @@ class Group:
         "initial_remaining_ms",
         "join_deadline_ms",
         "leader",
+        "logged",
         "members",
         "new_member_added",
         "pending_members",
@@ -145,6 +146,8 @@ class Group:
         self.protocol_name: str | None = None
         self.generation_id = 0
         self.leader: str | None = None
+        self.logged: GroupValue | None = None
+        """The last value in the log; None for a group that is only known by its offsets."""
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         """Group instance id to member id (KIP-345)."""

@@ -297,7 +297,8 @@ class Segment:
         """Completes the files of the active segment without a sync; returns what was saved."""
         index = self.index()
         self.aborted.write_behind()
-        self._index_files.extend(index)
+        if self.size_bytes > SMALL_LOG_BYTES:
+            self._index_files.extend(index)
         return SavedSegment(
             self.next_offset,
             self.base_offset,
@@ -315,14 +316,10 @@ class Segment:
         base, offset, position = self.base_offset, saved.offset, saved.position
         if saved.base_offset != base or not 0 < position <= self.size_bytes:
             return None
-        index = self._index_files.read(self.size_bytes)
-        if index is None:
-            return None
-        index.truncate(offset - base, position)
+        index = self._index_below(saved)
         try:
             if (
-                len(index.offsets) < saved.index_entries
-                or not is_plausible(index, self.file(), base)
+                index is None
                 or self.aborted.count_below(offset) != saved.aborted_entries
                 or not self._begins_at(position, offset)
             ):
@@ -338,6 +335,17 @@ class Segment:
         found.max_timestamp = saved.max_timestamp
         found.max_timestamp_offset = saved.max_timestamp_offset
         return found
+
+    def _index_below(self, saved: SavedSegment) -> SegmentIndex | None:
+        """The index up to a saved point; None if the files do not have it."""
+        if saved.position <= SMALL_LOG_BYTES:
+            return SegmentIndex()  # It has no files, and needs no entries.
+        index = self._index_files.read(self.size_bytes)
+        if index is None:
+            return None
+        index.truncate(saved.offset - self.base_offset, saved.position)
+        is_complete = len(index.offsets) >= saved.index_entries
+        return index if is_complete and is_plausible(index, self.file(), self.base_offset) else None
 
     def _begins_at(self, position: int, offset: int) -> bool:
         """Whether a batch with this offset begins at a position, or the file ends there."""
