@@ -73,12 +73,12 @@ def carry_out(stage: Stage, effects: Sequence[Effect], done: Callable[[], None])
 
 def release(stage: Stage, effects: Sequence[Effect], done: Callable[[], None]) -> None:
     with in_a_turn(stage):
-        stage.node._effects.release(effects, done)
+        stage.node.effects.release(effects, done)
 
 
 def open_all(stage: Stage, effects: Sequence[Effect], done: Callable[[], None]) -> None:
     with in_a_turn(stage):
-        stage.node._effects.open(effects, done)
+        stage.node.effects.open(effects, done)
 
 
 def join_other(stage: Stage) -> None:

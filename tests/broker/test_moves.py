@@ -590,7 +590,7 @@ def test_a_large_batch_that_is_opened_while_its_partition_moves_is_refused() -> 
     stage = Stage(durability="os").start()
     create_topic(stage, "orders", settings={"cleanup.policy": "compact"})
     join_other(stage)
-    values = [b"v" * 1000] * 3000
+    values = [b"v"] * 3000
     line = stage.connect()
     sent = line.send(ApiKey.PRODUCE, 11, produce_request("orders", batch_of(*values, key=b"k")))
     assert sent not in line.replies
@@ -612,13 +612,20 @@ def test_a_partition_is_closed_so_that_its_next_leader_scans_nothing() -> None:
     move(stage, "orders", to=OTHER)
     names = stage.disk.list_dir(f"{FOLDER}/orders-0")
     assert {"00000000000000000051.snapshot", "00000000000000000000.index"} <= set(names)
-    # Everything is on the disk, whatever becomes of this machine.
-    stage.disk.crash()
     assert stage.node.layout.recovery_point(TopicPartition("orders", 0)) == 50
     move(stage, "orders", to=THIS)
     assert opened(stage).log.recovered_from is None
     assert opened(stage).log_end_offset == 51
     finish(stage)
+
+
+def test_a_released_partition_survives_a_loss_of_power_in_os_mode() -> None:
+    stage = staged("os")
+    move(stage, "orders", to=OTHER)
+    again = stage.lose_power().again()
+    move(again, "orders", to=THIS)
+    assert read_topic(again, "orders") == [b"first"]
+    finish(again)
 
 
 def test_nothing_is_written_to_the_folder_of_a_released_partition() -> None:
@@ -669,7 +676,7 @@ def test_a_partition_that_is_created_and_moved_before_it_is_opened_is_left_alone
     open_all(stage, away, lambda: None)
     topic = stage.node.metadata.topics["orders"]
     back = apply(stage, move_record(stage, "orders", 0, THIS))
-    for _ in stage.node._effects._open_slices(topic, 0, 0):
+    for _ in stage.node.effects._open_slices(topic, 0, 0):
         pass
     assert stage.node.partitions.get("orders", 0) is None
     open_all(stage, back, lambda: None)
@@ -705,7 +712,7 @@ class SlowStore:
 def test_a_release_ends_an_opening_that_is_in_progress(turns: int) -> None:
     stage = staged("os")
     move(stage, "orders", to=OTHER)
-    effects: Any = stage.node._effects
+    effects: Any = stage.node.effects
     effects._store = store = SlowStore(effects._store)
     heard: list[str] = []
     back = apply(stage, move_record(stage, "orders", 0, THIS))
@@ -727,7 +734,7 @@ def test_a_release_ends_an_opening_that_is_in_progress(turns: int) -> None:
 def test_an_opening_does_not_delay_other_topics_or_requests() -> None:
     stage = staged("os")
     move(stage, "orders", to=OTHER)
-    effects: Any = stage.node._effects
+    effects: Any = stage.node.effects
     effects._store = SlowStore(effects._store)
     start_move(stage, "orders", to=THIS)
     effects._store = effects._store._store
@@ -772,17 +779,6 @@ def test_a_topic_deleted_while_another_broker_leads_it_is_gone_when_it_is_create
     if epoch_of(stage) == 0 and stage.node.partitions.get("orders", 0) is None:
         move(stage, "orders", to=THIS)
     assert read_topic(stage, "orders") == []
-    finish(stage)
-
-
-def test_without_a_removal_the_folder_of_a_deleted_topic_is_left_to_others() -> None:
-    stage = staged("os")
-    stage.node._store._removal = None
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")])
-    assert stage.call(ApiKey.DELETE_TOPICS, 6, request).responses[0].error_code == NONE
-    stage.settle()
-    assert stage.node.partitions.get("orders", 0) is None
-    assert stage.disk.exists(f"{FOLDER}/orders-0")
     finish(stage)
 
 
@@ -859,7 +855,7 @@ def test_a_partition_that_was_not_closed_cleanly_is_scanned_when_it_comes_back(
     for number in range(20):
         produce(stage, "orders", batch_of(b"x" * 2000 + b"%d" % number))
     assert release_with(stage, lambda: stage.disk.fail_call(1, errno.ENOSPC))
-    assert stage.node._store._left == {TopicPartition("orders", 0): False}
+    assert stage.node.host.store._unclean == {TopicPartition("orders", 0)}
     move(stage, "orders", to=THIS)
     assert opened(stage).log.recovered_from is not None
     assert opened(stage).log_end_offset == 20
