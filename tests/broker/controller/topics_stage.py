@@ -99,7 +99,7 @@ class StubFlusher:
 
     def sealed(self, partition: Partition) -> None: ...
 
-    def save_closed(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
+    def save_closed(self, partitions: Mapping[Partition, bool], done: Callable[[], None]) -> None:
         done()
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_NODE
 from fencepost.base.refusal import Refusal
+from fencepost.broker import leadership
 from fencepost.broker.authorization import CLUSTER_NAME
 from fencepost.broker.transactions.markers import (
     ABORT_LEADER_POINTS,
@@ -108,7 +109,7 @@ class _Writing:
         self._reach(points.marker_written)
         self._note(marker, topic, index, ErrorCode.NONE)
         self._unfinished += 1
-        durable = partial(self._durable, marker, partition)
+        durable = partial(self._durable, marker, partition, end_offset)
         self._services.runtime.when_durable(partition, end_offset, durable)
 
     def _why_not_here(self, topic: str, index: int) -> ErrorCode:
@@ -121,9 +122,10 @@ class _Writing:
         of_topic = self._errors.setdefault(marker.producer_id, {}).setdefault(topic, {})
         of_topic[index] = error
 
-    def _durable(self, marker: EndMarker, partition: Partition) -> None:
-        if partition.closed:
-            self._note(marker, *partition.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    def _durable(self, marker: EndMarker, partition: Partition, end_offset: int) -> None:
+        # A partition that moved was synced first, so its marker is written.
+        if partition.closed and partition.high_watermark < end_offset:
+            self._note(marker, *partition.name, leadership.gone(partition))
         self._finish_one()
 
     def walked(self) -> None:

@@ -274,6 +274,7 @@ class MetadataEffects:
             yield from self._store.closing(leaving)
 
     def _open_steps(self, effects: Sequence[Effect]) -> Steps:
+        self._store.refresh()
         for effect in effects:
             self._warn_of_settings(effect)
             for work in self._works(effect):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.failures import StorageError, SyncError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
 
     from fencepost.broker.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime, TimerHandle
@@ -95,8 +95,9 @@ class Flusher:
         self._is_flushing = False
         self._is_saving = False
         self._save_timer: TimerHandle | None = None
-        self._closed: list[Partition] = []
-        """Partitions that were closed since the last save, and are in the next one."""
+        self._closed: dict[Partition, bool] = {}
+        """Partitions that were closed since the last save, and are in the next one; whether they
+        were closed cleanly."""
         self._when_saved: list[Callable[[], None]] = []
 
     def sealed(self, partition: Partition) -> None:
@@ -172,11 +173,14 @@ class Flusher:
         if self._is_saving:
             self.save_soon()
             return
-        closed, self._closed = self._closed, []
+        closed, self._closed = self._closed, {}
         then, self._when_saved = self._when_saved, []
+        unclean = (each for each, is_clean in closed.items() if not is_clean)
         try:
             save = self._layout.prepare_checkpoints(
-                self._partitions.by_name.values(), sync=self._partitions.fsync, closed=closed
+                [*self._partitions.by_name.values(), *unclean],
+                sync=self._partitions.fsync,
+                closed=[each for each, is_clean in closed.items() if is_clean],
             )
         except StorageError as problem:
             log.warning("%s; it is tried again later", problem)
@@ -189,12 +193,13 @@ class Flusher:
         self._is_saving = True
         self._background.run(save.run, partial(self._saved, save, closed, then))
 
-    def save_closed(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
-        """Saves that partitions were just closed cleanly; `done` even if that fails.
+    def save_closed(self, partitions: Mapping[Partition, bool], done: Callable[[], None]) -> None:
+        """Saves the offsets of partitions that were just closed; `done` even if that fails.
 
-        Their next leader only takes longer to open them with outdated offsets.
+        Their next leader only takes longer to open them with outdated offsets. The values say
+        whether a partition was closed cleanly.
         """
-        self._closed += partitions
+        self._closed.update(partitions)
         self._when_saved.append(done)
         if not self._is_saving:
             self.save()
@@ -202,7 +207,7 @@ class Flusher:
     def _saved(
         self,
         save: Save,
-        closed: list[Partition],
+        closed: Mapping[Partition, bool],
         then: list[Callable[[], None]],
         problem: Exception | None,
     ) -> None:
@@ -212,8 +217,8 @@ class Flusher:
                 if self._layout.complete_save(save):
                     self._background.run(self._layout.sync_names, partial(self._named, then))
                     return
-                # A partition was deleted or cut meanwhile: what was written is outdated.
-                self._closed += closed
+                # A partition was deleted meanwhile, so what was written is outdated.
+                self._closed.update(closed)
                 self._when_saved += then
                 then = []
             except StorageError as refused:

@@ -97,11 +97,8 @@ class PartitionStore:
         self._removal = removal
         self._leaving: dict[Partition, None] = {}
         """Partitions that are withdrawn and not closed yet."""
-        self._left: dict[TopicPartition, bool] = {}
-        """Partitions that were closed for another broker, and whether they were closed cleanly.
-
-        It counts only while no other process can have led them since.
-        """
+        self._unclean: set[TopicPartition] = set()
+        """Partitions that could not be closed cleanly for another broker, until they are opened."""
         self._openings: WeakValueDictionary[TopicPartition, Generator[None, None, Partition]] = (
             WeakValueDictionary()
         )
@@ -143,7 +140,7 @@ class PartitionStore:
         except BaseException:  # Also when the generator is closed.
             partition.close(clean=False)
             raise
-        self._left.pop(name, None)
+        self._unclean.discard(name)
         self._partitions.add(partition, self._flusher.sealed)
         if opened.needs_flush:
             self._flusher.sealed(partition)
@@ -173,7 +170,7 @@ class PartitionStore:
             folder,
             config,
             now_ms=now_ms,
-            clean=saved.is_clean if layout.is_shared else self._left.get(name, saved.is_clean),
+            clean=saved.is_clean and name not in self._unclean,
             recovery_point=saved.recovery_point,
             log_start_offset=saved.log_start_offset,
             open_segments=self._open_segments,
@@ -195,7 +192,7 @@ class PartitionStore:
 
     def delete(self, name: TopicPartition) -> None:
         """Closes a partition and removes its folder; a partition that is not open has one, too."""
-        self._left.pop(name, None)
+        self._unclean.discard(name)
         steps = self._openings.pop(name, None)
         if steps is not None:
             steps.close()
@@ -245,13 +242,17 @@ class PartitionStore:
             self._close_moved(partition, failed.get(partition))
         yield partial(self._save_closed, partitions)
 
+    def refresh(self) -> None:
+        """Call before a batch of openings: what other brokers have saved is read again."""
+        self._layout.refresh()
+
     def _when_durable(self, partition: Partition, done: Callable[[Exception | None], None]) -> None:
         self._partitions.when_durable(partition, partition.log_end_offset, partial(done, None))
 
     def _save_closed(
         self, partitions: Sequence[Partition], done: Callable[[Exception | None], None]
     ) -> None:
-        closed = [each for each in partitions if self._left.get(each.name)]
+        closed = {each: each.name not in self._unclean for each in partitions}
         self._flusher.save_closed(closed, partial(done, None))
 
     def _close_moved(self, partition: Partition, problem: Exception | None) -> None:
@@ -270,8 +271,8 @@ class PartitionStore:
                 partition.name,
                 problem,
             )
+            self._unclean.add(partition.name)
         del self._leaving[partition]
-        self._left[partition.name] = problem is None
         self._partitions.forget(partition)
 
     def close_all(self, *, clean: bool, settled: bool) -> None:
@@ -289,7 +290,7 @@ class PartitionStore:
             except StorageError as problem:
                 log.error("closing %s failed: %s", partition.name, problem)
                 clean = False
-        if not clean or not (self._layout.is_shared or all(self._left.values())):
+        if not clean or (self._unclean and not self._layout.is_shared):
             return
         try:
             self._layout.record_stop(partitions, settled=settled)
