@@ -12,7 +12,7 @@ from fencepost.base.limits import FIRST_WRITE_WAIT_MS
 from fencepost.wire.apis import ApiKey
 from tests.cluster.brokers_stage import BrokersStage, Call
 from tests.transactions.protocol import PROTOCOLS, TV1, TV2, Protocol
-from tests.transactions.requests import add_request, transaction_of
+from tests.transactions.requests import add_request, produce_request, transaction_of
 from tests.transactions.wire import WireProducer, state_of, values
 
 both = pytest.mark.parametrize("protocol", PROTOCOLS, ids=repr)
@@ -29,6 +29,11 @@ def error_of(reply: Any) -> ErrorCode:
     return ErrorCode(reply.responses[0].partition_responses[0].error_code)
 
 
+def asked(cluster: BrokersStage) -> list[int]:
+    """The brokers that have served questions of others."""
+    return [broker for broker, api, _ in cluster.served if api is ASKED]
+
+
 @both
 def test_a_first_write_is_verified_once_by_the_coordinator_on_another_broker(
     protocol: Protocol,
@@ -37,9 +42,8 @@ def test_a_first_write_is_verified_once_by_the_coordinator_on_another_broker(
         producer = cluster.producer("a", protocol)
         for number in range(3):
             producer.send("t", b"%d" % number)
-        asked = [form for broker, api, form in cluster.served if api is ASKED]
-        assert len(asked) == 1
-        assert asked[0].transactions[0].verify_only is (protocol is TV1)
+        (form,) = [form for _, api, form in cluster.served if api is ASKED]
+        assert form.transactions[0].verify_only is (protocol is TV1)
         producer.commit()
         assert values(cluster, "t") == [b"0", b"1", b"2"]
 
@@ -142,7 +146,7 @@ def test_a_question_waits_at_a_broker_that_does_not_know_yet_that_it_coordinates
         call = produce_in_background(cluster, producer, b"x")
         cluster.advance(1_000)
         assert not call.is_done
-        assert [broker for broker, api, _ in cluster.served if api is ASKED] == []
+        assert asked(cluster) == []
         cluster.catch_up(3)
         assert error_of(cluster.wait_for(call)) is ErrorCode.NONE
 
@@ -174,6 +178,38 @@ def test_a_first_write_without_any_coordinator_is_refused_after_a_while() -> Non
         cluster.move(TRANSACTION_STATE_TOPIC, 0, -1)
         call = produce_in_background(cluster, producer, b"x")
         assert error_of(cluster.wait_for(call)) is ErrorCode.NOT_ENOUGH_REPLICAS
+        cluster.move(TRANSACTION_STATE_TOPIC, 0, 3)
+        cluster.advance(1_000)
+        assert asked(cluster) == []
+
+
+def test_a_broker_that_does_not_coordinate_an_id_asks_no_other_for_its_peer() -> None:
+    with BrokersStage(brokers=3) as cluster:
+        producer = cluster.producer("a", TV1)
+        request = add_request(transaction_of(producer, {"t": [0]}))
+        request.transactions[0].verify_only = True
+        replies: list[Any] = []
+        cluster.brokers[2].peers.request(3, ASKED, 5, request, replies.append)
+        cluster.wait_until(lambda: bool(replies))
+        result = replies[0].results_by_transaction[0].topic_results[0].results_by_partition[0]
+        assert result.partition_error_code == ErrorCode.NOT_COORDINATOR
+        assert asked(cluster) == [3]
+
+
+def test_a_topic_that_only_the_coordinator_knows_to_be_deleted_costs_the_others_nothing() -> None:
+    with BrokersStage(topics={"t": (2,), "u": (2,)}) as cluster:
+        producer = cluster.producer("a", TV2)
+        cluster.lag(2)
+        cluster.delete("t")
+        batches = {(name, 0): producer.batch(b"x", topic=name) for name in ("t", "u")}
+        request = produce_request(batches, transactional_id="a")
+        reply = cluster.brokers[2].call(ApiKey.PRODUCE, TV2.produce, request)
+        errors = {each.name: each.partition_responses[0].error_code for each in reply.responses}
+        assert errors["u"] == ErrorCode.NONE
+        cluster.catch_up(2)
+        producer.commit()
+        assert values(cluster, "u") == [b"x"]
+        assert cluster.open_transactions() == []
 
 
 def test_a_question_that_a_marker_overtakes_does_not_open_a_transaction_that_nothing_ends() -> None:
