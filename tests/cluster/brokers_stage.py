@@ -135,7 +135,8 @@ class LinkEnd:
         self.peer: LinkEnd
         self.unread: deque[tuple[int, bytes] | None] = deque()
         """None is the end of the link."""
-        self.is_held = False
+        self.is_held = True
+        """Whether nothing is read: not before it is opened, and when a test says so."""
         self.delay_ms: Callable[[], float] = lambda: DELAY_MS
         self._due = 0.0
         self._is_closed = False
@@ -144,6 +145,7 @@ class LinkEnd:
 
     def open(self, on_message: Any, on_end: Any) -> LinkEnd:
         self._on_message, self._on_end = on_message, on_end
+        self.release()
         return self
 
     def send(self, kind: int, body: Sequence[Any]) -> None:
@@ -191,6 +193,8 @@ class StageBroker:
         self.applied = 0
         """The batches of the metadata log that it has applied."""
         self.links: dict[int, LinkEnd] = {}
+        self.new_links: dict[int, LinkEnd] = {}
+        """Ends of links to brokers whose registration it has not applied."""
         self.points: list[str] = []
         self._kill_at: tuple[str, int] | None = None
         self._calls: list[Call] = []
@@ -270,7 +274,7 @@ class StageBroker:
 
     def die(self) -> None:
         self.is_dead = True
-        for end in self.links.values():
+        for end in (*self.links.values(), *self.new_links.values()):
             end.peer.arrive(None)
         for call in self._calls:
             call.lost()
@@ -280,6 +284,10 @@ class StageBroker:
     ) -> Callable[[], None]:
         self.cluster.served.append((self.broker_id, api, form))
         return self._requests.serve(api, version, form, done)
+
+    def connect(self, broker_id: int, end: LinkEnd) -> None:
+        self.links[broker_id] = end
+        self.peers.attach(broker_id, end.open)
 
     # -- the metadata log --------------------------------------------------------------------------
 
@@ -298,6 +306,8 @@ class StageBroker:
             if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == FENCED:
                 self.peers.disconnect(record.broker_id)
                 self.links.pop(record.broker_id, None)
+            elif isinstance(record, RegisterBrokerRecord) and record.broker_id in self.new_links:
+                self.connect(record.broker_id, self.new_links.pop(record.broker_id))
         for name, partition in list(self.partitions.by_name.items()):
             topic = self.metadata.topics_by_id.get(partition.topic_id)
             if topic is None or topic.partitions[name.partition].leader != self.broker_id:
@@ -442,18 +452,18 @@ class BrokersStage:
 
     def start(self, broker_id: int) -> None:
         """Starts a broker, or starts a dead one again; it leads nothing yet."""
-        broker = StageBroker(self, broker_id)
-        for other in self.living():
+        others = self.living()
+        broker = self.brokers[broker_id] = StageBroker(self, broker_id)
+        for records in self.log:
+            broker.apply(records)
+        for other in others:
             here, there = LinkEnd(self.loop, broker), LinkEnd(self.loop, other)
             here.peer, there.peer = there, here
             for end in (here, there):
                 end.delay_ms = lambda: self.delay_ms()
-            broker.links[other.broker_id], other.links[broker_id] = here, there
-            broker.peers.attach(other.broker_id, here.open)
-            other.peers.attach(broker_id, there.open)
-        self.brokers[broker_id] = broker
-        for records in self.log:
-            broker.apply(records)
+            broker.connect(other.broker_id, here)
+            # The other broker gets its end after all records from before this start.
+            other.new_links[broker_id] = there
         self.change(
             RegisterBrokerRecord(
                 broker_id=broker_id,

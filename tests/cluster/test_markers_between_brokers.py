@@ -17,7 +17,11 @@ from fencepost.broker.transactions.markers import ABORT_LEADER_POINTS, COMMIT_LE
 from fencepost.broker.turns import Turn
 from fencepost.partition.producers import Producers
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.write_txn_markers import WriteTxnMarkersRequest
+from fencepost.wire.forms.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from tests.broker.raw import ClosedError
 from tests.cluster.brokers_stage import BrokersStage, Call
 from tests.transactions.protocol import PROTOCOLS, TV1, TV2, Protocol
@@ -352,6 +356,44 @@ def test_a_coordinator_that_moves_ignores_late_replies_and_the_next_one_finishes
         assert [epoch for _, _, epoch in cluster.markers("t")] == [0, 1]
         assert values(cluster, "t") == [b"x"]
         assert cluster.open_transactions() == []
+
+
+def test_a_coordinator_that_moved_retries_nothing_when_its_leader_dies() -> None:
+    with BrokersStage(brokers=3) as cluster:
+        producer = cluster.producer("a", TV1)
+        producer.send("t", b"x")
+        cluster.link(1, 2).is_held = True
+        end_in_background(cluster, producer, commit=True)
+        cluster.advance(10)
+        cluster.link(3, 2).is_held = True
+        cluster.move(TRANSACTION_STATE_TOPIC, 0, 3)
+        cluster.advance(10)
+        cluster.kill(2)
+        cluster.fail_over(2, leader=1)
+        cluster.advance(1_000)
+        assert [epoch for _, _, epoch in cluster.markers("t")] == [1]
+        assert cluster.open_transactions() == []
+
+
+def test_a_broker_that_does_not_lead_the_partition_says_so() -> None:
+    with BrokersStage(topics={"t": (2,)}) as cluster:
+        producer = cluster.producer("a", TV1)
+        request = markers_request(producer, "t", "unknown")
+        reply = cluster.brokers[1].call(ApiKey.WRITE_TXN_MARKERS, 1, request)
+        errors = {topic.name: topic.partitions[0].error_code for topic in reply.markers[0].topics}
+        assert errors == {
+            "t": ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            "unknown": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+
+
+def markers_request(producer: WireProducer, *topics: str) -> WriteTxnMarkersRequest:
+    marker = WritableTxnMarker(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[0]) for topic in topics],
+    )
+    return WriteTxnMarkersRequest(markers=[marker])
 
 
 def test_markers_of_a_coordinator_that_moved_before_they_were_sent_are_not_sent() -> None:

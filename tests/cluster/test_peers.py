@@ -169,3 +169,110 @@ def test_a_restarted_peer_gets_a_new_link_and_none_of_the_old_requests() -> None
             each.peers.close()
 
     run(scenario)
+
+
+# -- the metadata offset of the sender -------------------------------------------------------------
+
+
+def test_a_request_waits_until_its_receiver_has_applied_as_much_metadata_as_its_sender() -> None:
+    async def scenario() -> None:
+        first, second = Broker(), Broker()
+        join(first, second)
+        first.offset, second.offset = 7, 6
+        ahead = first.ask(2, 1)
+        # It was read: a request in the other direction, which is behind, was answered after it.
+        assert await second.ask(1, 9) == answering(asking(9))
+        assert not ahead.done()
+        second.peers.applied(6)
+        assert not ahead.done()
+        second.offset = 7
+        second.peers.applied(7)
+        assert await ahead == answering(asking(1))
+        first.peers.close()
+        second.peers.close()
+
+    run(scenario)
+
+
+def test_waiting_requests_are_served_in_the_order_in_which_they_were_sent() -> None:
+    async def scenario() -> None:
+        first, second = Broker(), Broker(answers=False)
+        join(first, second)
+        for number, offset in enumerate((5, 5, 6, 8)):
+            first.offset = offset
+            first.ask(2, number)
+        first.ask(2, 4)
+        assert await second.ask(1, 9) is not None
+        assert second.arrived == []
+        second.offset = 6
+        second.peers.applied(6)
+        assert [number for number, _ in second.arrived] == [0, 1, 2]
+        # A request that arrives now must not overtake those that wait.
+        first.offset = 6
+        first.ask(2, 5)
+        assert await second.ask(1, 9) is not None
+        assert [number for number, _ in second.arrived] == [0, 1, 2]
+        second.offset = 9
+        second.peers.applied(9)
+        assert [number for number, _ in second.arrived] == [0, 1, 2, 3, 4, 5]
+        first.peers.close()
+        second.peers.close()
+
+    run(scenario)
+
+
+def test_a_fenced_broker_is_disconnected_with_all_that_waits_is_unread_or_is_being_served() -> None:
+    async def scenario() -> None:
+        first, second = Broker(), Broker(answers=False)
+        join(first, second)
+        first.ask(2, 1)
+        await second.has_one.wait()
+        first.offset = 1
+        first.ask(2, 2)
+        assert await second.ask(1, 9) is not None
+        first.ask(2, 3)
+        lost = second.ask(1, 8)
+        second.peers.disconnect(1)
+        assert await lost is None
+        assert second.stopped == [1]
+        second.offset = 1
+        second.peers.applied(1)
+        await asyncio.sleep(0)
+        assert [number for number, _ in second.arrived] == [1]
+        assert second.peers.connected() == []
+        # A late answer has nowhere to go.
+        second.arrived[0][1](answering(asking(1)))
+        first.peers.close()
+
+    run(scenario)
+
+
+def test_a_request_that_was_answered_is_not_stopped_with_its_link() -> None:
+    async def scenario() -> None:
+        first, second = Broker(), Broker()
+        join(first, second)
+        assert await first.ask(2, 1) is not None
+        second.peers.close()
+        assert second.stopped == []
+        first.peers.close()
+
+    run(scenario)
+
+
+def test_a_request_that_closes_its_own_link_is_stopped() -> None:
+    async def scenario() -> None:
+        first, second = Broker(), Broker(answers=False)
+        join(first, second)
+        append = second.arrived.append
+
+        class Closing(list[Any]):
+            def append(self, each: Any) -> None:
+                append(each)
+                second.peers.disconnect(1)
+
+        second.arrived = Closing()
+        assert await first.ask(2, 1) is None
+        assert second.stopped == [1]
+        first.peers.close()
+
+    run(scenario)
