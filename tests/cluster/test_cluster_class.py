@@ -84,7 +84,7 @@ def test_a_coordinator_can_be_moved(cluster: fencepost.Cluster, kind: str) -> No
         assert cluster.coordinator_of(kind, "refunds") == to  # type: ignore[arg-type]
 
 
-def test_others_lead_when_kill_returns_and_a_rebalance_gives_leaders_back(
+def test_others_lead_when_kill_returns_and_a_rebalance_gives_a_broker_its_share(
     cluster: fencepost.Cluster,
 ) -> None:
     cluster.move("orders", 1, 2)
@@ -100,7 +100,8 @@ def test_others_lead_when_kill_returns_and_a_rebalance_gives_leaders_back(
     after = cluster.brokers[1]
     assert (after.address, after.restarts) == (before.address, before.restarts + 1)
     cluster.rebalance()
-    assert cluster.leader_of("orders", 1) == 2
+    leads = [broker.leads for broker in cluster.brokers]
+    assert max(leads) - min(leads) <= 1
 
 
 def test_a_paused_broker_stands_still_until_it_is_resumed(cluster: fencepost.Cluster) -> None:
@@ -240,7 +241,7 @@ def test_a_restart_keeps_data_ports_and_log_and_close_deletes_them(tmp_path: Pat
     assert not folder.exists()
     assert cluster.data is None
     assert cluster.log_text().count("stopping 2 brokers") == 2
-    assert '"CreateTopics"' in trace.read_text() or "CREATE_TOPICS" in trace.read_text()
+    assert "CreateTopics" in trace.read_text()
 
 
 def waiting_child() -> tuple[int, int]:
@@ -268,7 +269,7 @@ def test_a_cluster_that_cannot_start_says_why_in_words_of_the_arguments(tmp_path
         with pytest.raises(ConfigError, match=said) as caught:
             cluster.start()
         assert "--" not in str(caught.value)
-        assert "fencepost: " in cluster.log_text()
+    assert "fencepost: " in cluster.log_text()
     with pytest.raises(TypeError, match="config must be a mapping"):
         fencepost.Cluster(config="num.partitions=3")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="brokers must be a number"):
@@ -280,7 +281,7 @@ def test_a_taken_port_ends_the_start_and_every_process(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match="broker 2: .*in use"):
+        with pytest.raises(ConfigError, match=r"broker 2: .*in use"):
             fencepost.Cluster(2, port=port - 1, data=tmp_path / "data").start()
     with fencepost.Cluster(1, data=tmp_path / "data") as cluster:
         assert states(cluster) == ["serving"]
@@ -360,10 +361,10 @@ def test_a_cluster_whose_parent_is_killed_says_so_and_its_brokers_end() -> None:
         folder = Path(str(cluster.data)).parent
         os.kill(found["controller"]["pid"], signal.SIGKILL)
         gone([broker["pid"] for broker in found["brokers"]])
-        with pytest.raises(FencepostError, match="has stopped by itself: .*-9"):
+        with pytest.raises(FencepostError, match=r"has stopped by itself: .*-9"):
             assert cluster.bootstrap_servers
     finally:
-        with pytest.raises(FencepostError, match="stopped by itself: .*-9"):
+        with pytest.raises(FencepostError, match=r"stopped by itself: .*-9"):
             cluster.close()
     assert not folder.exists()
 

@@ -168,8 +168,14 @@ class Cluster:
         self._last_ports = [each.rpartition(":")[2] for each in self._address.split(",")]
 
     def _arguments(self, data: str) -> list[str]:
-        from fencepost.broker.process import parse_overrides
+        from fencepost.broker.process import (
+            parse_overrides,
+            refuse_optimised_python,
+            refuse_remote,
+        )
 
+        refuse_optimised_python()
+        refuse_remote(self._host, allow_remote=False)
         arguments = ["--brokers", str(self._count), "--data", data]
         arguments += ["--listen", f"{bracketed(self._host)}:{self._port}"]
         arguments += ["--durability", self._durability]
