@@ -6,6 +6,8 @@ pipeline on Spark.
     with fencepost.Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
+`fencepost.Cluster` is the same with several broker processes.
+
 Importing this package is cheap: what is heavy is imported by the part that needs it.
 """
 
@@ -14,9 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fencepost.testing.cluster import Cluster
     from fencepost.testing.embedded import Broker
 
-__all__ = ["Broker", "__version__"]
+__all__ = ["Broker", "Cluster", "__version__"]
 __version__ = "0.1.0"
 
 
@@ -25,4 +28,8 @@ def __getattr__(name: str) -> object:
         from fencepost.testing.embedded import Broker
 
         return Broker
+    if name == "Cluster":
+        from fencepost.testing.cluster import Cluster
+
+        return Cluster
     raise AttributeError(f"module 'fencepost' has no attribute {name!r}")

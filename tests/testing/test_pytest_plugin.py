@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
@@ -56,11 +57,51 @@ def test_another_one_sees_on_the_shared_broker(fencepost_shared_broker):
 """
 
 
-def test_a_suite_gets_fresh_and_shared_brokers(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+CLUSTER_CONFTEST = (
+    CONFTEST
+    + """
+@pytest.fixture(scope="session")
+def fencepost_cluster_size():
+    return 2
+"""
+)
+
+CLUSTER_SUITE = """
+from confluent_kafka import Producer
+
+def test_a_suite_chooses_settings_and_size(fencepost_cluster):
+    assert [broker.id for broker in fencepost_cluster.brokers] == [1, 2]
+    producer = Producer({"bootstrap.servers": fencepost_cluster.bootstrap_servers})
+    producer.produce("refunds", b"r-17")
+    assert producer.flush(30) == 0
+    assert len(producer.list_topics("refunds", timeout=30).topics["refunds"].partitions) == 3
+    fencepost_cluster.kill(2)
+    assert fencepost_cluster.leader_of("refunds", 0) == 1
+    raise ValueError("to see the log")
+"""
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    pytester.makeconftest(CONFTEST)
-    pytester.makepyfile(SUITE)
-    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=5)
+    return pytester
+
+
+def test_a_suite_gets_fresh_and_shared_brokers(suite: pytest.Pytester) -> None:
+    suite.makeconftest(CONFTEST)
+    suite.makepyfile(SUITE)
+    suite.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=5)
+
+
+@pytest.mark.slow
+def test_a_failed_test_shows_the_log_of_its_cluster_once(suite: pytest.Pytester) -> None:
+    suite.makeconftest(CLUSTER_CONFTEST)
+    suite.makepyfile(CLUSTER_SUITE)
+    # The plugin is loaded under both of its names: by its entry point, and by the conftest.py.
+    ended = suite.runpytest_subprocess("-p", "no:cacheprovider")
+    ended.assert_outcomes(failed=1)
+    shown = ended.stdout.str()
+    assert "ValueError: to see the log" in shown
+    assert shown.count("- fencepost cluster -") == 1
+    assert re.search(r"broker 2 \(process \d+\) ended: killed by SIGKILL", shown)

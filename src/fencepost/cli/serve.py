@@ -72,7 +72,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="Run N broker processes on consecutive ports over one data directory.",
     )
+    # For `fencepost.Cluster`: the cluster ends with its program, and keeps its ports.
     options.add_argument("--lifeline", type=int, help=argparse.SUPPRESS)
+    options.add_argument("--last-ports", type=_ports, default=[], help=argparse.SUPPRESS)
     options.add_argument(
         "--data", metavar="DIR", help="The data directory. [default: ./fencepost-data]"
     )
@@ -112,6 +114,10 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def _ports(text: str) -> list[int]:
+    return [int(port) for port in text.split(",")]
+
+
 def serve(arguments: list[str]) -> int:
     """Runs the broker until it is stopped, and returns the exit code."""
     options = parser().parse_args(arguments)
@@ -133,6 +139,7 @@ def serve(arguments: list[str]) -> int:
             allow_remote=options.allow_remote,
             trace_file=options.trace,
             lifeline=options.lifeline,
+            last_ports=options.last_ports,
             announce=_announce,
         )
     from fencepost.broker.process import run

@@ -49,6 +49,7 @@ from fencepost.wire.forms.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from fencepost.wire.forms.describe_log_dirs import DescribeLogDirsRequest
 from fencepost.wire.forms.describe_producers import DescribeProducersRequest, TopicRequest
 from fencepost.wire.forms.describe_transactions import (
     DescribeTransactionsRequest,
@@ -361,6 +362,17 @@ def describe_configs(
 def _code_of_first_result(form: DescribeConfigsResponse) -> tuple[int, str | None]:
     result = form.results[0]
     return result.error_code, result.error_message
+
+
+# Directories.
+
+
+def log_dirs(core: Core, node_id: int | None = None) -> Steps[list[str]]:
+    """Returns the data directories of a broker, by default of any that answers."""
+    place: Place = AnyBroker() if node_id is None else BrokerById(node_id)
+    request = DescribeLogDirsRequest(topics=[])
+    reply = yield from call_one(core, place, ApiKey.DESCRIBE_LOG_DIRS, request, error_code)
+    return [result.log_dir for result in reply.form.results]
 
 
 # Transactions.

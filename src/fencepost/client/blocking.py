@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from fencepost.base.system import SystemRandomness
-from fencepost.client import admin, groups, reading, transactions
+from fencepost.client import admin, groups, moves, reading, transactions
 from fencepost.client.calls import AnyBroker, BrokerById, Core, call_one
 from fencepost.client.failures import RetriesExhausted
 from fencepost.client.options import ClientOptions, read_options
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from fencepost.client.fetched import FetchedPartition
     from fencepost.client.groups import CommittedOffset
+    from fencepost.client.routes import CoordinatorKey
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.client.writer import Writer, Written
     from fencepost.records.opened import Record
@@ -342,6 +343,28 @@ class Cluster:
     ) -> dict[str, TransactionView | None]:
         """Describes these transactional ids; None for an id that is unknown."""
         return self.run(admin.describe_transactions(self._core, transactional_ids))
+
+    def log_dirs(self, node_id: int | None = None) -> list[str]:
+        """Returns the data directories of a broker, by default of any that answers."""
+        return self.run(admin.log_dirs(self._core, node_id))
+
+    # Leaders.
+
+    def find_coordinator(self, key: CoordinatorKey) -> int:
+        """Returns the id of the broker that coordinates a transactional id or a group."""
+        return self.run(moves.find_coordinator(self._core, key))
+
+    def move_leader(
+        self, partition: TopicPartition, to: int, *, timeout_ms: int | None = None
+    ) -> None:
+        """Makes a broker the leader of a partition; returns when it answers."""
+        self.run(moves.move_leader(self._core, partition, to, timeout_ms=timeout_ms))
+
+    def move_coordinator(
+        self, key: CoordinatorKey, to: int, *, timeout_ms: int | None = None
+    ) -> None:
+        """Makes a broker the coordinator of an id; returns when it answers."""
+        self.run(moves.move_coordinator(self._core, key, to, timeout_ms=timeout_ms))
 
 
 class PendingCall(Generic[T]):

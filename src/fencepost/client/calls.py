@@ -52,13 +52,17 @@ in between."""
 
 ADMINISTRATIVE: Final = frozenset(
     {
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.CREATE_PARTITIONS,
         ApiKey.CREATE_TOPICS,
         ApiKey.DELETE_TOPICS,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.DESCRIBE_PRODUCERS,
         ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.LIST_TRANSACTIONS,
     }
 )
@@ -236,6 +240,9 @@ def _forget(routes: Routes, place: Place, verdict: Reaction) -> None:
     if verdict is Reaction.REFRESH_COORDINATOR and isinstance(place, CoordinatorKey):
         routes.forget_coordinator(place)
     if verdict is Reaction.REFRESH_METADATA and isinstance(place, Controller):
+        controller = routes.broker(routes.controller_id)
+        if controller is not None:
+            routes.trust(controller)  # A broker that does not forward has sent us back to it.
         routes.forget_controller()
 
 
@@ -255,7 +262,11 @@ def locate(core: Core, place: Place, attempt: Attempt) -> Steps[Endpoint]:
 def _locate_controller(core: Core, attempt: Attempt) -> Steps[Endpoint]:
     if core.routes.controller_id == NO_NODE:
         yield from refresh_metadata(core, (), attempt)
-    return core.routes.broker(core.routes.controller_id) or core.routes.any_broker()
+    controller = core.routes.broker(core.routes.controller_id)
+    if controller is None or core.routes.is_suspect(controller):
+        # In KRaft clusters any broker forwards.
+        return core.routes.any_broker()
+    return controller
 
 
 def _locate_broker(core: Core, node_id: int, attempt: Attempt) -> Steps[Endpoint]:

@@ -91,6 +91,10 @@ class Routes:
         node_id = self._coordinators.get(key)
         return None if node_id is None else self.brokers.get(node_id)
 
+    def coordinator_id(self, key: CoordinatorKey) -> int:
+        """Returns the id of the broker that coordinates a key; NO_NODE if unknown."""
+        return self._coordinators.get(key, NO_NODE)
+
     def leader(self, partition: TopicPartition) -> Endpoint | None:
         """Returns the endpoint of a partition's leader, if known."""
         route = self.topics.get(partition.topic)
@@ -149,6 +153,10 @@ class Routes:
         self.forget_topics([name for name, route in self.topics.items() if _is_led_by(route, gone)])
         if self.controller_id in gone:
             self.forget_controller()
+
+    def is_suspect(self, endpoint: Endpoint) -> bool:
+        """Whether a broker did not answer the last time."""
+        return endpoint in self._suspects
 
     def trust(self, endpoint: Endpoint) -> None:
         """Notes that a broker answered."""

@@ -8,14 +8,16 @@ connection carries one command as a line of JSON, and gets one line back:
     {"do": "kill", "broker": 7}                   {"error": "There is no broker 7; ..."}
 
     status                  processes, addresses, states; who leads and coordinates how much
-    kill, restart           kill -9; the broker stays dead until it is restarted
-    pause, resume           SIGSTOP and SIGCONT
+    kill                    kill -9; returns when others lead. The broker stays dead
+    restart                 starts a dead broker; returns when it serves and may lead
+    pause, resume           SIGSTOP and SIGCONT; `pause` returns when the process stands still
     down, up                the broker cuts off its clients, and lets them in again
     fail, delay, drop       a fault for the next request of an API at one broker (`controls.py`)
     roll                    stops a broker cleanly and starts it again; returns when it serves
-    rebalance               every broker gets its share of the leaders
+    rebalance               every broker gets its share of the leaders; returns when it leads them
 
-A command that waits for brokers to serve returns when they do.
+`kill` and `restart` wait until every live broker knows the new leaders; a paused broker is waited
+for until it goes on or is killed.
 """
 
 from __future__ import annotations
@@ -29,12 +31,13 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import FencepostError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from fencepost.cluster.controller_node import ControllerNode
-    from fencepost.cluster.parent import Parent
+    from fencepost.cluster.parent import BrokerState, Parent
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +47,11 @@ _MAX_PATH_BYTES: Final = 100
 """A little less than the 104 or 108 bytes that the kernels take for the path of a Unix socket."""
 
 
+_BROKER_COMMANDS: Final = frozenset(
+    {"kill", "restart", "pause", "resume", "down", "up", "fail", "delay", "drop", "roll"}
+)
+
+
 class ControlServer:
     """Serves the control socket of one cluster."""
 
@@ -51,6 +59,8 @@ class ControlServer:
         self._parent = parent
         self._node = node
         self._server: asyncio.AbstractServer | None = None
+        self._down: set[int] = set()
+        """The processes that were cut off from their clients."""
 
     async def start(self, folder: str) -> None:
         """Listens in a data directory; a socket that a dead parent left there is replaced."""
@@ -98,30 +108,63 @@ class ControlServer:
             return {"error": str(problem)}
 
     async def _run(self, command: dict[str, Any]) -> Any:
-        parent = self._parent
         match command:
             case {"do": "status"}:
                 return self._status()
-            case {"do": "kill", "broker": int(broker_id)}:
-                parent.kill(broker_id)
-                await parent.wait_for(lambda: parent.broker(broker_id).child is None)
-            case {"do": "restart", "broker": int(broker_id)}:
-                parent.restart(broker_id)
-                await parent.wait_for(lambda: parent.is_leading(broker_id))
-            case {"do": "pause", "broker": int(broker_id)}:
-                parent.pause(broker_id)
-            case {"do": "resume", "broker": int(broker_id)}:
-                parent.resume(broker_id)
-            case {"do": "roll", "broker": int(broker_id)}:
-                await parent.roll(broker_id)
             case {"do": "rebalance"}:
-                await parent.rebalance()
-            case {"do": "down" | "up" | "fail" | "delay" | "drop", "broker": int(broker_id)}:
-                rest = {key: value for key, value in command.items() if key != "broker"}
-                return await parent.ask_broker(broker_id, rest)
+                await self._parent.rebalance()
+            case {"do": str(do), "broker": broker_id} if do in _BROKER_COMMANDS:
+                if not isinstance(broker_id, int):
+                    raise FencepostError(f"The id of a broker is a number, not {broker_id!r}.")
+                await self._command_broker(do, broker_id, command)
             case _:
                 raise FencepostError(f"There is no command {json.dumps(command)}.")
         return None
+
+    async def _command_broker(self, do: str, broker_id: int, command: dict[str, Any]) -> None:
+        parent = self._parent
+        match do:
+            case "kill":
+                parent.kill(broker_id)
+                await parent.wait_for(lambda: parent.broker(broker_id).child is None)
+                await self._carried_out()
+            case "restart":
+                parent.restart(broker_id)
+                await parent.wait_for(lambda: parent.is_leading(broker_id))
+                await self._carried_out()
+            case "pause":
+                parent.pause(broker_id)
+                await _stood_still(self._pid_of(broker_id))
+            case "resume":
+                parent.resume(broker_id)
+            case "roll":
+                await parent.roll(broker_id)
+            case _:
+                rest = {key: value for key, value in command.items() if key != "broker"}
+                await parent.ask_broker(broker_id, rest)
+                self._note_reach(do, self._pid_of(broker_id))
+
+    async def _carried_out(self) -> None:
+        """Returns when every live broker has carried out what was decided so far."""
+        done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        self._node.controller.fence_brokers((), done.set_result)  # Decides nothing new.
+        await done
+
+    def _pid_of(self, broker_id: int) -> int:
+        child = self._parent.broker(broker_id).child
+        return -1 if child is None else child.pid
+
+    def _note_reach(self, do: str, pid: int) -> None:
+        if do == "down":
+            self._down.add(pid)
+        elif do == "up":
+            self._down.discard(pid)
+
+    def _describe(self, broker: BrokerState) -> dict[str, Any]:
+        found = self._parent.describe(broker)
+        if found["state"] == "serving" and found["pid"] in self._down:
+            found["state"] = "down"
+        return found
 
     def _status(self) -> dict[str, Any]:
         state = self._node.metadata
@@ -135,7 +178,7 @@ class ControlServer:
                     coordinates[leader] = coordinates.get(leader, 0) + 1
         brokers = [
             {
-                **self._parent.describe(broker),
+                **self._describe(broker),
                 "leads": state.leader_counts.get(broker.broker_id, 0),
                 "coordinates": coordinates.get(broker.broker_id, 0),
             }
@@ -149,6 +192,14 @@ class ControlServer:
             "leaderless": leaderless,
             "unfinished": self._node.brokers.unfinished(),
         }
+
+
+async def _stood_still(pid: int) -> None:
+    """Returns when a process that got SIGSTOP stands still, or has ended."""
+    if pid > 0:
+        how = os.WSTOPPED | os.WEXITED | os.WNOWAIT  # It is reaped elsewhere.
+        with contextlib.suppress(ChildProcessError):
+            await asyncio.to_thread(os.waitid, os.P_PID, pid, how)
 
 
 @contextlib.contextmanager

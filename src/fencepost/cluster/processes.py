@@ -35,7 +35,7 @@ class BrokerChild:
                 pass_fds=(theirs.fileno(), lock),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                env=_environment(),
+                env=child_environment(),
             )
         finally:
             theirs.close()
@@ -69,8 +69,8 @@ class BrokerChild:
         self._process.send_signal(signal.SIGCONT)
 
 
-def _environment() -> dict[str, str]:
-    """This process's own fencepost comes first, however it was found."""
+def child_environment() -> dict[str, str]:
+    """The environment of a child: this process's own fencepost comes first, however found."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(fencepost.__file__)))
     known = os.environ.get("PYTHONPATH", "")
     paths = [package, *(path for path in known.split(os.pathsep) if path and path != package)]

@@ -35,12 +35,14 @@ def run(
     allow_remote: bool = False,
     trace_file: str | None = None,
     lifeline: int | None = None,
+    last_ports: Sequence[int] = (),
     announce: Callable[[str], None],
 ) -> int:
     """Runs a cluster until SIGTERM or Ctrl-C; returns the exit code.
 
     `lifeline` is a file whose end stops the cluster: it ends when the program that holds the other
-    end does.
+    end does. `last_ports` are the ports that the brokers had in an earlier run: with port 0 they
+    get them again, if they are free.
     """
     if not 1 <= brokers <= MAX_BROKERS:
         raise ConfigError(f"--brokers is {brokers}; it must be between 1 and {MAX_BROKERS}")
@@ -70,6 +72,8 @@ def run(
     started = [spawn(broker_id) for broker_id in broker_ids]
     try:
         states = _states(configs, each, unknown_ok, trace_file)
+        for state, port in zip(states, last_ports, strict=False):
+            state.port = port
         from fencepost.cluster.parent_process import serve
 
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:

@@ -42,6 +42,7 @@ from fencepost.broker.process import (
 )
 from fencepost.broker.settings.config import load_config
 from fencepost.broker.storage.directory_lock import DirectoryLock
+from fencepost.testing.arguments import bracketed, in_words_of_arguments
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ class Broker:
         except BaseException as problem:
             _running.discard(self)
             if isinstance(problem, ConfigError):
-                raise ConfigError(_in_words_of_arguments(str(problem))) from problem
+                raise ConfigError(in_words_of_arguments(str(problem))) from problem
             raise
 
     def _start(self) -> None:
@@ -275,7 +276,7 @@ class Broker:
         self._stopping = stopping = asyncio.Event()
         config = load_config(
             settings=self._overrides,
-            listen=f"{_bracketed(self._host)}:{self._port}",
+            listen=f"{bracketed(self._host)}:{self._port}",
             data=data,
             durability=self._durability,
         )
@@ -347,21 +348,3 @@ os.register_at_fork(after_in_child=_replace_descriptors_in_child)
 # order of registration, and importing the pools registers theirs. `atexit` functions run later.
 import_module("concurrent.futures.thread")
 getattr(threading, "_register_atexit", atexit.register)(_close_all)
-
-_ARGUMENTS: Final = {
-    "--listen is": "host and port are",
-    "with --listen": "with host= and port=",
-    "with --data": "with data=",
-    ", or add --allow-remote if the network is yours": "",
-}
-
-
-def _in_words_of_arguments(sentence: str) -> str:
-    """Rewrites a message in terms of `Broker(...)` instead of the command line."""
-    for option, argument in _ARGUMENTS.items():
-        sentence = sentence.replace(option, argument)
-    return sentence
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

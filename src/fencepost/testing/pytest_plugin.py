@@ -10,8 +10,18 @@ from __future__ import annotations
 
 from fencepost.testing.fixtures import (
     fencepost_broker,
+    fencepost_cluster,
+    fencepost_cluster_size,
     fencepost_config,
     fencepost_shared_broker,
+    pytest_runtest_makereport,
 )
 
-__all__ = ["fencepost_broker", "fencepost_config", "fencepost_shared_broker"]
+__all__ = [
+    "fencepost_broker",
+    "fencepost_cluster",
+    "fencepost_cluster_size",
+    "fencepost_config",
+    "fencepost_shared_broker",
+    "pytest_runtest_makereport",
+]

@@ -9,6 +9,7 @@ Errors:    CLUSTER_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR (the directory cann
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
@@ -38,7 +39,8 @@ def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirs
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     services = context.services
     folder = services.config.data
-    result = DescribeLogDirsResult(log_dir=folder)
+    # As in Kafka, an absolute path: the caller may be in another directory.
+    result = DescribeLogDirsResult(log_dir=os.path.abspath(folder))
     try:
         result.total_bytes, result.usable_bytes = services.runtime.disk.space(folder)
     except OSError:
