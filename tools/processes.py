@@ -51,8 +51,10 @@ class ServerProcess:
         *,
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        kept_lines: int | None = KEPT_LINES,
     ) -> None:
-        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        """`kept_lines` is how much of its output is kept; None keeps all of it."""
+        self._lines: deque[str] = deque(maxlen=kept_lines)
         self._arrived = threading.Condition()
         self.started_at = time.perf_counter()
         """When it was started, on the monotonic clock."""

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fencepost.cluster.supervision import (
     FIRST_PAUSE_MS,
+    FIRST_REPORT_MS,
     HEARTBEAT_MS,
     LONGEST_PAUSE_MS,
     REAP_MS,
@@ -89,7 +90,28 @@ def test_a_broker_that_hangs_while_it_starts_is_killed() -> None:
     parent.rules.start_all()
     parent.rules.on_started(1, parent.now_ms)
     parent.silent = {1}
-    assert Kill(1) in parent.run(SESSION_MS)
+    assert parent.run(FIRST_REPORT_MS - HEARTBEAT_MS) == []
+    assert parent.run(HEARTBEAT_MS) == [Kill(1)]
+
+
+def test_a_broker_that_has_reported_once_while_it_starts_has_the_session_timeout() -> None:
+    parent = Parent()
+    parent.rules.start_all()
+    parent.rules.on_started(1, parent.now_ms)
+    parent.rules.on_heartbeat(1, parent.now_ms)
+    parent.silent = {1}
+    assert parent.run(SESSION_MS) == [Kill(1)]
+
+
+def test_the_time_of_a_first_report_is_not_cut_short_when_the_parent_stands_still() -> None:
+    parent = Parent()
+    parent.rules.start_all()
+    parent.rules.on_started(1, parent.now_ms)
+    parent.silent = {1}
+    parent.now_ms += 60_000
+    assert parent.rules.on_time(parent.now_ms) == []
+    assert parent.run(FIRST_REPORT_MS - HEARTBEAT_MS) == []
+    assert Kill(1) in parent.run(2 * HEARTBEAT_MS)
 
 
 def test_a_start_may_take_longer_than_the_session_timeout() -> None:

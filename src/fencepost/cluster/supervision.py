@@ -13,9 +13,10 @@ tested without processes and without waiting.
     KILLED    got SIGKILL, but the kernel still has it    no broker does, until it is reaped
     DEAD      does not exist                              others do
 
-A process that has been silent for the session timeout is killed. Only when it has been reaped may
-others lead its partitions (`Failover`): a process that does not exist cannot write. If the kernel
-does not let it die, its partitions have no leader (`Suspend`).
+A process that has been silent for the session timeout is killed. A new one has longer to report for
+the first time. Only when it has been reaped may others lead its partitions (`Failover`): a process
+that does not exist cannot write. If the kernel does not let it die, its partitions have no leader
+(`Suspend`).
 
 A dead process is started again after a pause, which doubles each time the process dies early.
 A process that an operator killed stays dead until the operator restarts it.
@@ -42,6 +43,10 @@ REAP_MS: Final = 1_000
 
 FIRST_PAUSE_MS: Final = 1_000
 LONGEST_PAUSE_MS: Final = 30_000
+
+FIRST_REPORT_MS: Final = 30_000
+"""How long a new process may take to report for the first time. On a busy machine Python needs
+seconds to import a broker; killed for that, it would be killed at every start."""
 
 STABLE_MS: Final = 60_000
 """A process that served this long did not die early: the pause before its restart is short."""
@@ -196,7 +201,7 @@ class Supervision:
         """The process of a broker exists."""
         process = self.processes[broker_id]
         assert process.state is ProcessState.STARTING, f"{process} was not to be started"
-        process.deadline_ms = now_ms + self._session_timeout_ms
+        process.deadline_ms = now_ms + max(FIRST_REPORT_MS, self._session_timeout_ms)
 
     def on_serving(self, broker_id: int, now_ms: int) -> None:
         """A broker serves clients."""
@@ -237,7 +242,8 @@ class Supervision:
             if each.deadline_ms is None:
                 continue
             if each.state in (ProcessState.STARTING, ProcessState.SERVING):
-                each.deadline_ms = now_ms + self._session_timeout_ms
+                session_ends_ms = now_ms + self._session_timeout_ms
+                each.deadline_ms = max(each.deadline_ms + gap_ms, session_ends_ms)
             else:
                 each.deadline_ms += gap_ms
 
