@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +13,13 @@ from fencepost.cli.main import INTERRUPTED
 
 if TYPE_CHECKING:
     from fencepost.demo.run import DemoOptions, History
+
+KILLS: Final = 6
+KILLS_OF_SEVERAL: Final = 10
+"""Enough to hit everything twice, once while each query writes."""
+
+MAX_BROKERS: Final = 9
+"""More than a demo needs; each is a process beside Spark's."""
 
 
 def demo(
@@ -23,14 +30,15 @@ def demo(
         ),
     ] = None,
     kills: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="N",
             help="How many kills while the queries run. The loader is killed once after that; "
             "0 kills nothing.",
             min=0,
+            show_default="6; 10 with several brokers",
         ),
-    ] = 6,
+    ] = None,
     settlements: Annotated[
         int, typer.Option(metavar="N", help="How many settlements to decide.", min=1)
     ] = 12_000,
@@ -45,6 +53,16 @@ def demo(
             show_default="starts a broker",
         ),
     ] = None,
+    brokers: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Start this many brokers. With several, one at a time is killed, paused or "
+            "rolled: the transaction coordinator, a leader, or any.",
+            min=1,
+            max=MAX_BROKERS,
+        ),
+    ] = 1,
     daily_limit: Annotated[
         bool,
         typer.Option("--daily-limit", help="Run the stateful query: a limit per merchant and day."),
@@ -69,6 +87,7 @@ def demo(
 
     Takes about three minutes. The exit code is 1 if a refund was lost or doubled.
     """
+    _refuse_brokers_of_others(brokers, bootstrap_servers, broker_only=broker_only)
     if broker_only:
         from fencepost.cli.demo_broker import demo_broker
 
@@ -81,15 +100,25 @@ def demo(
     options = DemoOptions(
         settlements=settlements,
         per_batch=per_batch,
-        kills=kills,
+        kills=(KILLS if brokers == 1 else KILLS_OF_SEVERAL) if kills is None else kills,
         seed=secrets.randbelow(10_000) if seed is None else seed,
         compare=not alone,
         daily_limit=daily_limit,
         bootstrap_servers=bootstrap_servers,
+        brokers=brokers,
         keep=keep,
     )
     history = _run(options)
     _conclude(history, options, picture)
+
+
+def _refuse_brokers_of_others(
+    brokers: int, bootstrap_servers: str | None, *, broker_only: bool
+) -> None:
+    if brokers == 1 or not (broker_only or bootstrap_servers):
+        return
+    other = "--broker-only" if broker_only else "--bootstrap-servers"
+    raise typer.BadParameter(f"--brokers starts brokers of the Spark demo; leave out {other}")
 
 
 def _run(options: DemoOptions) -> History:
@@ -101,9 +130,10 @@ def _run(options: DemoOptions) -> History:
     clock = Clock()
     try:
         with display(clock) as shown:
+            what = "kill -9" if options.brokers == 1 else "kill -9, pause or roll"
             shown.say(
                 f"seed {options.seed}: {options.settlements:,} settlements, {options.kills} x "
-                "kill -9"
+                f"{what}"
             )
             return run_demo(options, shown, clock)
     except Interrupted:

@@ -1,4 +1,4 @@
-"""The brokers of a run: the demo's own, which it kills, or a given cluster, which it does not."""
+"""The broker of a run: the demo's own, which it kills, or a given cluster, which it does not."""
 
 from __future__ import annotations
 
@@ -73,17 +73,17 @@ class TopicWatcher:
     """Detects writes to a topic, committed or not."""
 
     def __init__(self, address: str) -> None:
-        self._cluster = connect(address, SHORT_TIMEOUTS)
+        self.cluster: Final = connect(address, SHORT_TIMEOUTS)
 
     def close(self) -> None:
         """Closes the connection."""
-        self._cluster.close()
+        self.cluster.close()
 
     def size(self, topic: str) -> int | None:
         """Returns the sum of a topic's end offsets; None if the brokers do not answer."""
         places = [TopicPartition(topic, index) for index in range(PARTITIONS)]
         try:
-            ends = self._cluster.list_offsets(
+            ends = self.cluster.list_offsets(
                 dict.fromkeys(places, LATEST), isolation="read_uncommitted"
             )
         except FencepostError:

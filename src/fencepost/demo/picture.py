@@ -31,6 +31,8 @@ DASHES: Final = {
     Victim.DRIVER: "none",
     Victim.EXECUTOR: "7 4",
     Victim.BROKER: "2 4",
+    Victim.PAUSED_BROKER: "2 4",
+    Victim.ROLLED_BROKER: "2 4",
     Victim.LOADER: "none",
 }
 
@@ -119,7 +121,7 @@ def _legend(options: DemoOptions) -> Iterator[str]:
     """Draws the legend at the right of the title."""
     words = [
         *((side.replace("-", " "), COLOURS[side]) for side in options.sides),
-        ("kill -9", None),
+        ("kill -9" if options.brokers == 1 else "kill -9, pause, roll", None),
     ]
     x = RIGHT - sum(text_width(word) + 48 for word, _ in words) + 16
     for word, colour in words:

@@ -1,8 +1,9 @@
-"""The plan of a run: what to kill, and when."""
+"""The plan of a run: what to kill, pause or roll, and when."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -19,21 +20,46 @@ LONGEST_DELAY_MS: Final = 60
 
 LONGEST_OUTAGE_MS: Final = 1_000
 
+PAUSE_MS: Final = 1_000
+"""A paused broker stays so for this long and an outage: less than broker.session.timeout.ms."""
+
 LONGEST_LOAD_DELAY_MS: Final = 400
 """The longest time from the start of a load to the kill; about the duration of a load."""
 
 
 class Victim(Enum):
-    """What can be killed."""
+    """What can be killed; of several brokers, one can also be paused or rolled."""
 
     DRIVER = "driver"
     EXECUTOR = "executor"
     BROKER = "broker"
+    PAUSED_BROKER = "pause"
+    ROLLED_BROKER = "roll"
     LOADER = "loader"
 
 
 IN_TURN: Final = (Victim.DRIVER, Victim.EXECUTOR, Victim.BROKER)
 """The victims while the queries run. The loader runs after them and is killed once."""
+
+BROKER_VICTIMS: Final = (Victim.BROKER, Victim.PAUSED_BROKER, Victim.ROLLED_BROKER)
+
+IN_TURN_OF_SEVERAL: Final = (Victim.DRIVER, Victim.EXECUTOR, *BROKER_VICTIMS)
+"""The victims with several brokers: one is killed, paused or rolled at a time."""
+
+
+class Aim(Enum):
+    """Which of several brokers is hit."""
+
+    COORDINATOR = "coordinator"
+    """The coordinator of the pipeline's transactional id."""
+    LEADER = "leader"
+    """The leader of a partition that is being written."""
+    ANY = "any"
+
+
+_AIMS: Final = (Aim.COORDINATOR, Aim.LEADER, Aim.ANY)
+"""The aims of each kind of fault, in turn: the first kill hits the coordinator, and so does the
+first pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +74,8 @@ class Kill:
     delay_ms: int
     outage_ms: int
     """How long a killed broker stays down."""
+    aim: Aim = Aim.ANY
+    """Of several brokers, the one to hit."""
 
 
 def plan_kills(
@@ -67,6 +95,7 @@ def plan_kills(
     order = [victims[(first + number) % len(victims)] for number in range(count)]
     rng.shuffle(order)
     turns = {victim: rng.randrange(len(sides)) for victim in victims}
+    struck: Counter[Victim] = Counter()
     kills = []
     for number, victim in enumerate(order):
         turns[victim] += 1
@@ -77,8 +106,10 @@ def plan_kills(
                 side=sides[turns[victim] % len(sides)],
                 delay_ms=rng.randrange(LONGEST_DELAY_MS),
                 outage_ms=rng.randrange(LONGEST_OUTAGE_MS),
+                aim=_AIMS[struck[victim] % len(_AIMS)],
             )
         )
+        struck[victim] += 1
     return kills
 
 

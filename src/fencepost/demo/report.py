@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fencepost.demo.plan import Victim
 from fencepost.examples.refunds.spark.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def write_report(history: History, options: DemoOptions) -> list[str]:
     """Returns the lines of the report, which ends with the verdict."""
     sides = [history.findings[side] for side in options.sides]
     lines = [
-        _what_happened(history, options),
+        *_what_happened(history, options),
         _line("", *(side.replace("-", " ") for side in options.sides)),
         _line("settlements", *(f"{side.rows['settlements']:,}" for side in sides)),
         _line("decisions in refund-audit", *(f"{side.rows['decisions']:,}" for side in sides)),
@@ -59,10 +60,14 @@ def rupees(paise: int) -> str:
     return f"{paise // 100:,}.{paise % 100:02}"
 
 
-def _what_happened(history: History, options: DemoOptions) -> str:
-    killed = history.killed()
-    words = ", ".join(f"{count} x {victim.value}" for victim, count in killed.items())
-    return f"Killed: {words or 'nothing'}. Seed {options.seed}, {history.seconds:.0f} s."
+def _what_happened(history: History, options: DemoOptions) -> list[str]:
+    struck = history.killed()
+    paused, rolled = struck.pop(Victim.PAUSED_BROKER, 0), struck.pop(Victim.ROLLED_BROKER, 0)
+    words = ", ".join(f"{count} x {victim.value}" for victim, count in struck.items())
+    lines = [f"Killed: {words or 'nothing'}. Seed {options.seed}, {history.seconds:.0f} s."]
+    if options.brokers > 1:
+        lines.append(f"Of {options.brokers} brokers, one was paused {paused} x, rolled {rolled} x.")
+    return lines
 
 
 def _count(side: Findings, question: str) -> str:

@@ -26,14 +26,25 @@ from fencepost.demo.cluster import (
 from fencepost.demo.display import Clock, Display
 from fencepost.demo.folder import environment_in, folder_of
 from fencepost.demo.interrupt import Interruption
-from fencepost.demo.plan import IN_TURN, Kill, Victim, plan_kills, plan_loader_kill, sides_of
+from fencepost.demo.plan import (
+    BROKER_VICTIMS,
+    IN_TURN,
+    IN_TURN_OF_SEVERAL,
+    PAUSE_MS,
+    Kill,
+    Victim,
+    plan_kills,
+    plan_loader_kill,
+    sides_of,
+)
 from fencepost.demo.processes import Program, Supervisor, last_error_line
 from fencepost.demo.progress import count_decided
 from fencepost.demo.sessions import kill
+from fencepost.demo.several_brokers import OwnCluster, choose
 from fencepost.examples.refunds.spark.audit import Findings
 from fencepost.examples.refunds.spark.fill import create_topics, write_settlements
 from fencepost.examples.refunds.spark.loader import UNFINISHED
-from fencepost.examples.refunds.spark.pipeline import ledger_topic
+from fencepost.examples.refunds.spark.pipeline import ledger_topic, transactional_id
 from fencepost.examples.refunds.spark.settlements import EXACTLY_ONCE, Topics
 from fencepost.spark.java_home import provide_java
 
@@ -60,6 +71,8 @@ class DemoOptions:
     compare: bool = True
     daily_limit: bool = False
     bootstrap_servers: str | None = None
+    brokers: int = 1
+    """How many brokers to start, if none are given."""
     keep: Path | None = None
 
     @property
@@ -129,6 +142,7 @@ class Demo:
         self._folder = folder
         self._stack = stack
         self._broker: OwnBroker | None = None
+        self._own_cluster: OwnCluster | None = None
         self._prefix = ""
         self._address = ""
         self._rng = random.Random(options.seed)
@@ -155,10 +169,20 @@ class Demo:
             self._address, self._prefix = given, unique_prefix()
             self._display.say(f"using the brokers at {given}; they will not be killed")
             return
+        if self._options.brokers > 1:
+            self._start_cluster()
+            return
         self._broker = OwnBroker(self._supervisor, self._folder / "broker")
         self._broker.start()
         self._address = self._broker.address
         self._display.say(f"a broker serves at {self._address}")
+
+    def _start_cluster(self) -> None:
+        brokers = self._options.brokers
+        self._own_cluster = OwnCluster(self._supervisor, self._folder / "broker", brokers)
+        self._own_cluster.start()
+        self._address = self._own_cluster.address
+        self._display.say(f"{brokers} brokers serve at {self._address}")
 
     @property
     def _topics(self) -> dict[str, Topics]:
@@ -168,7 +192,7 @@ class Demo:
         topics = self._topics
         with connect(self._address) as cluster:
             create_topics(cluster, topics.values())
-            if self._broker is None:
+            if self._options.bootstrap_servers is not None:
                 self._stack.callback(self._delete_topics)
             write_settlements(cluster, topics[EXACTLY_ONCE].settlements, self._options.settlements)
         self._display.say(f"{self._options.settlements:,} settlements are written")
@@ -178,8 +202,10 @@ class Demo:
             delete_topics(cluster, self._topics.values(), ledger_topic(self._prefix))
 
     def _plan(self) -> deque[Kill]:
-        victims = [victim for victim in IN_TURN if self._broker or victim is not Victim.BROKER]
         options = self._options
+        victims: tuple[Victim, ...] = IN_TURN_OF_SEVERAL if self._own_cluster else IN_TURN
+        if options.bootstrap_servers is not None:
+            victims = tuple(victim for victim in IN_TURN if victim is not Victim.BROKER)
         batch_share = options.per_batch / options.settlements
         return deque(plan_kills(options.seed, options.kills, victims, options.sides, batch_share))
 
@@ -225,7 +251,7 @@ class Demo:
             share = self._sample()
             if kills and share >= kills[0].share and self._await_moment(program, kills[0], watcher):
                 planned = kills.popleft()
-                self._kill_victim(planned.victim, program, planned.outage_ms)
+                self._strike(planned, program, watcher)
                 if planned.victim is Victim.DRIVER:
                     return None
             time.sleep(SAMPLE_SECONDS)
@@ -262,6 +288,36 @@ class Demo:
         if planned.victim is Victim.EXECUTOR and not program.executors():
             return False
         return program.exit_code is None
+
+    def _strike(self, planned: Kill, program: Program, watcher: TopicWatcher) -> None:
+        """Carries out a part of the plan."""
+        if self._own_cluster is not None and planned.victim in BROKER_VICTIMS:
+            self._strike_one_of(self._own_cluster, planned, watcher)
+        else:
+            self._kill_victim(planned.victim, program, planned.outage_ms)
+
+    def _strike_one_of(self, cluster: OwnCluster, planned: Kill, watcher: TopicWatcher) -> None:
+        """Kills, pauses or rolls one of several brokers; returns when it serves again."""
+        target = choose(
+            planned.aim,
+            watcher.cluster,
+            cluster.serving(),
+            transactional_id=transactional_id(self._prefix),
+            topic=self._topics[planned.side].audit,
+            rng=self._rng,
+        )
+        self._history.kills.append((self._clock.seconds, planned.victim))
+        match planned.victim:
+            case Victim.BROKER:
+                self._display.say(f"kill -9: {target}")
+                cluster.kill(target.broker_id, planned.outage_ms)
+            case Victim.PAUSED_BROKER:
+                pause_ms = PAUSE_MS + planned.outage_ms
+                self._display.say(f"pause for {pause_ms / 1000:.1f} s: {target}")
+                cluster.pause(target.broker_id, pause_ms)
+            case Victim.ROLLED_BROKER:
+                self._display.say(f"roll: {target}")
+                cluster.roll(target.broker_id)
 
     def _kill_victim(self, victim: Victim, program: Program, outage_ms: int = 0) -> None:
         self._history.kills.append((self._clock.seconds, victim))
