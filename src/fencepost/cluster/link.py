@@ -31,8 +31,10 @@ from fencepost.base.seams import Buffer
 MAX_MESSAGE_BYTES: Final = 256 * 1024 * 1024
 """Larger than the metadata of a million partitions. A larger size is a bug of the sender."""
 
-_READ_BYTES: Final = 256 * 1024
+_READ_BYTES: Final = 64 * 1024
 _FILES_PER_READ: Final = 16
+_FILE_BYTES: Final = array.array("i").itemsize
+_ANCILLARY_BYTES: Final = socket.CMSG_LEN(_FILES_PER_READ * _FILE_BYTES)
 _SIZE_BYTES: Final = 4
 _HEAD_BYTES: Final = 2
 """The kind and the number of files."""
@@ -62,6 +64,8 @@ class Link:
         self._socket: Final = end
         self._on_message: Final = on_message
         self._on_end: Final = on_end
+        # Read into one buffer: a new one for each read costs more than the rest of a message.
+        self._buffer: Final = memoryview(bytearray(_READ_BYTES))
         self._received = bytearray()
         self._files: deque[int] = deque()
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
@@ -135,17 +139,21 @@ class Link:
 
     def _read(self) -> None:
         try:
-            data, files, _, _ = socket.recv_fds(self._socket, _READ_BYTES, _FILES_PER_READ)
+            count, ancillary, _, _ = self._socket.recvmsg_into([self._buffer], _ANCILLARY_BYTES)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             self._end()
             return
-        self._files.extend(files)
-        if not data:
+        for level, kind, data in ancillary:
+            assert (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+            files = array.array("i")
+            files.frombytes(data[: len(data) // _FILE_BYTES * _FILE_BYTES])
+            self._files.extend(files)
+        if not count:
             self._end()
             return
-        self._received += data
+        self._received += self._buffer[:count]
         self._deliver()
 
     def _deliver(self) -> None:
