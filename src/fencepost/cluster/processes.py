@@ -14,9 +14,8 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
-
-import fencepost
 
 ENTRY_POINT: Final = "fencepost.cluster.broker_process"
 
@@ -71,7 +70,7 @@ class BrokerChild:
 
 def child_environment() -> dict[str, str]:
     """The environment of a child: this process's own fencepost comes first, however found."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(fencepost.__file__)))
+    package = str(Path(__file__).resolve().parents[2])
     known = os.environ.get("PYTHONPATH", "")
     paths = [package, *(path for path in known.split(os.pathsep) if path and path != package)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -99,7 +99,7 @@ def decode_point(data: bytes) -> SavedPoint | None:
         position += _PRODUCER.size
         end = position + batch_count * _BATCH.size
         batches = list(_BATCH.iter_unpack(data[position:end]))
-        producers.append(SavedProducer(*fields, batches))
+        producers.append(SavedProducer._make((*fields, batches)))
         position = end
     assert position == len(data), "the checksum holds, so these are our own bytes"
     return SavedPoint(SavedSegment(*segment), topic_id, producers)
