@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from fencepost.broker.storage.broker_layout import BrokerLayout
     from fencepost.broker.trace import Trace
     from fencepost.cluster.link import Link
+    from fencepost.cluster.owners import Owners
     from fencepost.coordinator.metadata.effects import Effect
 
 log = logging.getLogger(__name__)
@@ -157,6 +158,7 @@ class ClusterBroker(BrokerCore):
         config: BrokerConfig,
         host: PartitionHost[BrokerLayout],
         controller: ControllerClient,
+        owners: Owners,
         *,
         randomness: Randomness,
         on_fatal: Callable[[str], None],
@@ -182,6 +184,9 @@ class ClusterBroker(BrokerCore):
         self.following: Final = Following(self.follower, self.effects, controller, self._applied)
         self._peer_requests: Final = PeerRequests(self.services, trace)
         self._live: frozenset[int] = frozenset()
+        self._owners: Final = owners
+        self._pids: Final[dict[int, int]] = {}
+        """The processes of the other brokers."""
         self._standstill: Final = Standstill(asyncio.get_running_loop(), self._stood_still)
         self._port = 0
 
@@ -244,10 +249,29 @@ class ClusterBroker(BrokerCore):
             frozenset(broker.node_id for broker in self.metadata.live_brokers()),
         )
         for broker_id in before - self._live:
+            self._refuse_living(broker_id)
             self.peers.disconnect(broker_id)
         # Any broker forwards what only the controller serves, so any is as good. All show the same.
         self.follower.controller_id = min(self._live, default=NO_NODE)
         self.peers.applied(end_offset)
+
+    def join(self, broker_id: int, pid: int, end: socket.socket) -> None:
+        """Adds a link to another broker, which runs as this process."""
+        self._pids[broker_id] = pid
+        self.peers.connect(broker_id, end)
+
+    def _refuse_living(self, broker_id: int) -> None:
+        """Ends this process if a broker is fenced that still runs: two would write one log.
+
+        The controller fences a broker after it has reaped its process, or when the broker is about
+        to stop and has closed its partitions.
+        """
+        pid = self._pids.get(broker_id)
+        if pid is not None and self._owners.holder_of(broker_id) == pid:
+            self.fatal(
+                f"broker {broker_id} is fenced, but its process {pid} still runs; nothing more is "
+                "written by this broker"
+            )
 
     def _applied_offset(self) -> int:
         return self.following.applied_offset

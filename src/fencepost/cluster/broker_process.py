@@ -94,9 +94,8 @@ class BrokerProcess:
                 self._running.following.may_open(messages.decode_offset(body))
             case Kind.PEER:
                 (file,) = files
-                self._running.peers.connect(
-                    int(messages.decode_json(body)), socket.socket(fileno=file)
-                )
+                peer = messages.decode_json(body)
+                self._running.join(peer["broker"], peer["pid"], socket.socket(fileno=file))
             case Kind.REPLY:
                 self._controller.replied(body)
             case Kind.ANSWER:
@@ -157,11 +156,13 @@ class BrokerProcess:
             descriptors=descriptors,
             removes_folders=False,
         )
-        Owners(config.data).claim(config.node_id)
+        owners = Owners(config.data)
+        owners.claim(config.node_id)
         broker = ClusterBroker(
             config,
             host,
             self._controller,
+            owners,
             randomness=SystemRandomness(),
             on_fatal=_on_fatal,
             trace=_open_trace(settings["trace"], clock, config.node_id),

@@ -70,12 +70,14 @@ class Link:
         self._files: deque[int] = deque()
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
         self._is_writing = False
+        self._is_broken = False
+        """Whether the other end takes nothing any more."""
         self.is_open = True
         loop.add_reader(end.fileno(), self._read)
 
     def send(self, kind: int, body: Sequence[Buffer], files: Sequence[int] = ()) -> None:
         """Sends a message; closes the files here, which the other end receives. Never blocks."""
-        if not self.is_open:
+        if not self.is_open or self._is_broken:
             _close_all(files)
             return
         size = _HEAD_BYTES + sum(len(part) for part in body)
@@ -100,9 +102,7 @@ class Link:
         self._socket.close()
         _close_all(self._files)
         self._files.clear()
-        for _, files in self._unsent:
-            _close_all(files)
-        self._unsent.clear()
+        self._drop_unsent()
 
     # -- sending ----------------------------------------------------------------------------------
 
@@ -123,11 +123,17 @@ class Link:
                 self._loop.add_writer(self._socket.fileno(), self._write)
             return
         except OSError:
-            self._end()
-            return
+            # The other process is gone. What it sent before is still read, up to the end.
+            self._is_broken = True
+            self._drop_unsent()
         if self._is_writing:
             self._is_writing = False
             self._loop.remove_writer(self._socket.fileno())
+
+    def _drop_unsent(self) -> None:
+        for _, files in self._unsent:
+            _close_all(files)
+        self._unsent.clear()
 
     def _send_some(self, data: memoryview, files: Sequence[int]) -> int:
         if not files:

@@ -1,25 +1,27 @@
 """The messages between the controller and a broker, on the link that joins them.
 
-controller to broker
-START      what to be: the settings of the process (JSON); the first message
-STATE      the metadata up to an offset, as the records that lead to it
-PEER       a link to another broker (its id, and a file)
-RECORDS    a batch of the metadata log; whether it may be opened at once
-OPEN       every broker has released what the batch takes from it: open what it gives
-STOP       stop; what the broker leads is closed cleanly
-CONTROL    a command of an operator or a test (JSON), answered by CONTROLLED
-REPLY      the reply to REQUEST
-ANSWER     the answer to ASK (JSON)
+From the controller to a broker:
 
-broker to controller
-HELLO      the port that is bound for clients, or why there is none (JSON)
-SERVING    clients are served
-HEARTBEAT  alive
-RELEASED   what the batches up to an offset take from this broker is closed
-DONE       the batches up to an offset are carried out
-REQUEST    a client's request that only the controller serves
-ASK        create topics, or reserve producer ids (JSON)
-CONTROLLED the result of CONTROL (JSON)
+    START       what to be: the settings of the process (JSON); the first message
+    STATE       the metadata up to an offset, as the records that lead to it
+    PEER        a link to another broker (its id, its process, and a file)
+    RECORDS     a batch of the metadata log; whether it may be opened at once
+    OPEN        every broker has released what the batch takes from it: open what it gives
+    STOP        stop; what the broker leads is closed cleanly
+    CONTROL     a command of an operator or a test (JSON), answered by CONTROLLED
+    REPLY       the reply to REQUEST
+    ANSWER      the answer to ASK (JSON)
+
+From a broker to the controller:
+
+    HELLO       the port that is bound for clients, or why there is none (JSON)
+    SERVING     clients are served
+    HEARTBEAT   alive
+    RELEASED    what the batches up to an offset take from this broker is closed
+    DONE        the batches up to an offset are carried out
+    REQUEST     a client's request that only the controller serves
+    ASK         create topics, or reserve producer ids (JSON)
+    CONTROLLED  the result of CONTROL (JSON)
 """
 
 from __future__ import annotations

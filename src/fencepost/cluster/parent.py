@@ -132,6 +132,8 @@ class Parent:
         self._is_stopping = False
         self._failure: str | None = None
         self._ended: Final = asyncio.Event()
+        self._joined: set[frozenset[int]] = set()
+        """The pairs of processes that have a link."""
         self._numbers: Final = itertools.count(1)
         self._controlled: Final[dict[int, tuple[int, asyncio.Future[Any]]]] = {}
         self._changed: Final[list[asyncio.Future[None]]] = []
@@ -253,6 +255,7 @@ class Parent:
             broker.link.close()
             broker.link = None
         broker.is_serving = broker.is_paused = False
+        self._joined = {pair for pair in self._joined if child.pid not in pair}
         if not self._is_stopping and not broker.is_rolling:
             log.warning(
                 "broker %d (process %d) ended: %s", broker.broker_id, child.pid, _cause(code)
@@ -383,16 +386,20 @@ class Parent:
     def _connect(self, broker: BrokerState) -> None:
         """Gives a broker its links to the others, and the state."""
         for other in self.brokers.values():
-            is_there = other.link is not None and other.hello is not None
-            if other is not broker and is_there and self._is_first_of_pair(broker, other):
-                mine, theirs = make_pair()
-                broker.send(Kind.PEER, messages.encode_json(other.broker_id), [mine.detach()])
-                other.send(Kind.PEER, messages.encode_json(broker.broker_id), [theirs.detach()])
+            if other is not broker and other.hello is not None and other.link is not None:
+                self._join(broker, other)
         self._node.brokers.connect(broker.broker_id, broker)
 
-    def _is_first_of_pair(self, broker: BrokerState, other: BrokerState) -> bool:
-        """Whether `broker`, which is connected now, makes the link to `other`."""
-        return self._is_announced or other.is_serving or broker.broker_id < other.broker_id
+    def _join(self, one: BrokerState, other: BrokerState) -> None:
+        """Gives a pair of processes a link, once."""
+        assert one.child is not None, "a broker with a link has a process"
+        assert other.child is not None, "a broker with a link has a process"
+        pair = frozenset((one.child.pid, other.child.pid))
+        if pair not in self._joined:
+            self._joined.add(pair)
+            ends = make_pair()
+            one.send(Kind.PEER, _peer(other, other.child.pid), [ends[0].detach()])
+            other.send(Kind.PEER, _peer(one, one.child.pid), [ends[1].detach()])
 
     def _on_serving(self, broker: BrokerState) -> None:
         self.supervision.on_serving(broker.broker_id, self._now_ms())
@@ -527,6 +534,10 @@ class Parent:
             "state": state,
             "restarts": max(0, process.restarts - 1),
         }
+
+
+def _peer(broker: BrokerState, pid: int) -> Body:
+    return messages.encode_json({"broker": broker.broker_id, "pid": pid})
 
 
 def _cause(code: int) -> str:
