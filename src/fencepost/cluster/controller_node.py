@@ -20,7 +20,7 @@ from fencepost.broker.controller.metadata_log import MetadataLog
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.handlers import CONTROLLER_APIS, HANDLERS
 from fencepost.broker.metadata.follower import MetadataFollower
-from fencepost.broker.storage.cluster_checkpoints import known_partitions
+from fencepost.broker.storage.cluster_checkpoints import known_partitions, partitions_to_open
 from fencepost.broker.storage.identity import load_identity
 from fencepost.broker.waiting import Parked
 from fencepost.cluster.remote_followers import RemoteFollowers
@@ -29,11 +29,9 @@ from fencepost.wire.codec import decode_request, encode_response, read_request_h
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fencepost.base.ids import TopicPartition
     from fencepost.base.seams import Buffer, Randomness
     from fencepost.broker.partition_host import PartitionHost
     from fencepost.broker.settings.config import BrokerConfig
-    from fencepost.broker.storage.cluster_checkpoints import KnownPartition
     from fencepost.broker.storage.parent_layout import ParentLayout
     from fencepost.cluster.messages import Request
 
@@ -107,7 +105,7 @@ class ControllerNode(BrokerCore):
             self.follower.cluster_id = identity.cluster_id
             self.controller.load()
             self.effects.open_all()  # It leads nothing; this applies the settings of the cluster.
-            self.layout.begin_cluster(self._partitions_before(), sync=self.partitions.fsync)
+            self.layout.begin_cluster(partitions_to_open(self.metadata), sync=self.partitions.fsync)
         except OSError as problem:
             raise StorageError(
                 f"{config.data} could not be loaded: {problem}. Nothing was lost by this attempt; "
@@ -116,13 +114,6 @@ class ControllerNode(BrokerCore):
         finally:
             disk.set_starting(False)
         self._is_loaded = True
-
-    def _partitions_before(self) -> dict[TopicPartition, KnownPartition]:
-        """Every partition, with the epoch before the one in which a broker opens it now."""
-        return {
-            name: known._replace(last_epoch=known.last_epoch - 1)
-            for name, known in known_partitions(self.metadata).items()
-        }
 
     def opened(self) -> None:
         """Every broker has opened its partitions: recovery is complete."""
@@ -153,10 +144,14 @@ class ControllerNode(BrokerCore):
         else:
             send(reply)
 
-    async def stop(self) -> None:
-        """Closes the metadata log; if every partition was closed cleanly, so is the stop."""
+    async def stop(self, *, was_begun: bool) -> None:
+        """Closes the metadata log; if every partition was closed cleanly, so is the stop.
+
+        `was_begun` is whether brokers have got the state, and may have opened partitions.
+        """
         self.controller.stop()
         await self.close_services()
         if self._is_loaded:
-            clean = self.layout.end_cluster(known_partitions(self.metadata))
+            known = known_partitions if was_begun else partitions_to_open
+            clean = self.layout.end_cluster(known(self.metadata))
             self.host.store.close_all(clean=clean, settled=True)

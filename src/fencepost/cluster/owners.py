@@ -4,7 +4,8 @@ A broker locks the byte at its id for as long as it lives; the kernel unlocks it
 gone, however it ended. Before a broker opens a log that another broker has written, it makes sure
 that the other's byte is free. The controller reaps a process before it moves its partitions, so the
 byte is always free then: `is_alive` catches a controller that is wrong, before two processes write
-one log.
+one log. It says nothing about a broker that has been restarted since: the byte is then held by the
+new process. So ask only about a broker that is fenced.
 
 These are POSIX record locks. A process loses all of its locks on a file when it closes any of its
 descriptors of that file, so the file is opened once per process and stays open. The locks are not

@@ -79,7 +79,7 @@ async def serve(
     finally:
         parent.kill_all()
         await control.stop(own.data)
-        await node.stop()
+        await node.stop(was_begun=parent.is_begun)
     return 0
 
 

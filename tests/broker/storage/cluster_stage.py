@@ -6,7 +6,7 @@ on (the end of each log, and where it starts). Every opening is compared with th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from fencepost.base.ids import NO_NODE, TopicPartition
@@ -71,8 +71,8 @@ class StageFlusher(StubFlusher):
 
     process: Process
 
-    def save_closed(self, partitions: list[Partition], done: Callable[[], None]) -> None:
-        self.process.save(partitions)
+    def save_closed(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
+        self.process.save(list(partitions))
         done()
 
 
@@ -93,8 +93,9 @@ def process(disk: UnsyncedDisk, layout: PartitionLayout) -> Process:
     store = PartitionStore(
         runtime, layout, partitions, OpenSegments(), flusher, background, removal
     )
-    flusher.process = Process(layout, store, partitions)
-    return flusher.process
+    made = Process(layout, store, partitions)
+    flusher.process = made
+    return made
 
 
 class ClusterStage:
@@ -188,7 +189,7 @@ class ClusterStage:
         topic = self.topics[name]
         topic.leader = broker_id
         topic.epoch += 1
-        self.brokers[broker_id].layout.refresh()
+        self.brokers[broker_id].store.refresh()
         return self.open(name)
 
     def open(self, name: TopicPartition) -> Partition:
@@ -203,8 +204,7 @@ class ClusterStage:
         assert opened.log_start_offset == topic.start
 
     def partition(self, name: TopicPartition) -> Partition:
-        found = self.brokers[self.topics[name].leader].partitions.by_name[name]
-        return found
+        return self.brokers[self.topics[name].leader].partitions.by_name[name]
 
     def release(self, name: TopicPartition, *, clean: bool = True) -> None:
         """The leader closes a partition, and saves that it did."""
@@ -248,5 +248,5 @@ class ClusterStage:
         """Deletes a topic: every broker closes it, then the parent renames its folder."""
         topic = self.topics.pop(name)
         for broker in self.brokers.values():
-            broker.store.delete(name)
-        self.directory.delete_folders(topic.topic_id, [name])
+            broker.store.delete(name, topic.topic_id)
+        self.directory.delete(name, topic.topic_id)

@@ -145,6 +145,5 @@ class OneDirectory(RuleBasedStateMachine):
         self.start_again()
 
 
-@pytest.mark.usefixtures("quiet")
-class TestOneDirectory(OneDirectory.TestCase):
-    settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestOneDirectory = pytest.mark.usefixtures("quiet")(OneDirectory.TestCase)
+TestOneDirectory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

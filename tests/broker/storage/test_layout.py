@@ -12,6 +12,13 @@ from fencepost.base.ids import TopicPartition, topic_id_text
 from fencepost.base.system import SystemDisk
 from fencepost.broker.storage.layout import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS, Layout
 from fencepost.simulation.disk import UnsyncedDisk
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.broker.node_stage import FOLDER, Stage
 from tests.broker.requests import batch_of, create_topic, produce, read_topic
 
@@ -78,10 +85,10 @@ def test_a_folder_can_be_deleted_while_earlier_ones_of_its_name_are_being_remove
     doomed: set[str] = set()
     for _ in range(3):
         layout.claim(ORDERS, FIRST_ID)
-        doomed.update(layout.delete(ORDERS))
+        doomed.update(layout.delete(ORDERS, FIRST_ID))
     assert {f"{FOLDER}/{name}" for name in names(layout)} == doomed
     assert len(doomed) == 3
-    assert layout.delete(ORDERS) == [], "there is nothing left to delete"
+    assert layout.delete(ORDERS, FIRST_ID) == [], "there is nothing left to delete"
 
 
 def test_a_clean_shutdown_marker_is_used_once(layout: Layout) -> None:
@@ -171,6 +178,23 @@ def test_a_topic_with_the_longest_name_is_deleted_with_its_files(tmp_path: Path)
     layout.load()
     name = TopicPartition("t" * 249, 999)
     layout.claim(name, bytes(15) + b"\x07")
-    (doomed,) = layout.delete(name)
+    (doomed,) = layout.delete(name, bytes(15) + b"\x07")
     SystemDisk().remove_tree(doomed)
     assert not [entry for entry in os.listdir(tmp_path) if entry.startswith("t")]
+
+
+def test_a_new_topic_of_an_old_name_starts_at_0_after_a_kill_before_its_first_write() -> None:
+    stage = Stage(durability="os").start()
+    create_topic(stage, "orders")
+    produce(stage, "orders", batch_of(b"one", b"two", b"three"))
+    wanted = DeleteRecordsPartition(partition_index=0, offset=2)
+    topics = [DeleteRecordsTopic(name="orders", partitions=[wanted])]
+    stage.call(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=topics))
+    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")])
+    stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
+    create_topic(stage, "orders")
+    stage.kill()
+    again = stage.again()
+    assert produce(again, "orders", batch_of(b"new")).base_offset == 0
+    assert read_topic(again, "orders") == [b"new"]
+    again.stop()

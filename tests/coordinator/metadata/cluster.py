@@ -222,7 +222,7 @@ def differences(before: MetadataState, after: MetadataState) -> set[Part]:
                 )
     for name, topic in before.topics.items():
         if after.topic_id(name) != topic.topic_id:
-            found.add(TopicRemoved(name, len(topic.partitions)))
+            found.add(TopicRemoved(name, len(topic.partitions), topic.topic_id))
     for kind, name in before.settings.keys() | after.settings.keys():
         if kind == TOPIC_RESOURCE and before.topic_id(name) != after.topic_id(name):
             continue  # The topic was created or removed: there are no readers of its settings.

@@ -60,7 +60,7 @@ def test_records_of_several_topics_in_one_batch_keep_their_order() -> None:
         PartitionRecord(topic_id=b"b" * 16, partition_id=0),
     ]
     assert effects_of(cluster.state, records) == [
-        TopicRemoved("old", 2),
+        TopicRemoved("old", 2, old_id),
         PartitionsCreated("a", 0, 2, b"a" * 16),
         PartitionsCreated("b", 0, 1, b"b" * 16),
     ]

@@ -176,8 +176,9 @@ def test_a_topic_cannot_be_created_without_a_broker() -> None:
 def test_the_settings_of_a_deleted_topic_are_deleted_with_it() -> None:
     cluster = one_broker()
     cluster.create("orders", 2, {"retention.ms": "5"})
+    topic_id = cluster.state.topics["orders"].topic_id
     cluster.take(decide_delete_topic(cluster.state, DeleteTopic("orders")))
-    assert cluster.effects == [TopicRemoved("orders", 2)]
+    assert cluster.effects == [TopicRemoved("orders", 2, topic_id)]
     cluster.create("orders")
     assert cluster.state.settings_of(2, "orders") == {}
 

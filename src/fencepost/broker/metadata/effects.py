@@ -201,6 +201,7 @@ class MetadataEffects:
 
     def open(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
         """Carries the rest out, when all brokers have released what the batch takes from them."""
+        self._store.refresh()
         self._submit(self._open_steps(effects), effects, self._after(effects, done))
 
     def _after(self, effects: Sequence[Effect], done: Callable[[], None]) -> Callable[[], None]:
@@ -261,10 +262,10 @@ class MetadataEffects:
         leaving: list[Partition] = []
         for effect in effects:
             match effect:
-                case TopicRemoved(topic, count):
+                case TopicRemoved(topic, count, topic_id):
                     for index in range(count):
                         yield None
-                        self._remove(TopicPartition(topic, index))
+                        self._remove(TopicPartition(topic, index), topic_id)
                 case LeadersChanged(changes):
                     for change in changes:
                         if change.closes_at(self._node_id):
@@ -296,7 +297,7 @@ class MetadataEffects:
                 if found is not None and found.topic_id == topic_id:
                     for index in range(first, first + count):
                         yield partial(self._open_slices, found, index, FIRST_EPOCH)
-            case TopicRemoved(topic, _):
+            case TopicRemoved(topic, _, _):
                 self._last_settings = None  # A new topic of this name may have other settings.
                 yield from self._groups.forgetting([topic])
             case SettingsChanged(resource_type, name):
@@ -406,11 +407,11 @@ class MetadataEffects:
         self._offline.discard(name)
         self._to_retry.pop(name, None)
 
-    def _remove(self, name: TopicPartition) -> None:
+    def _remove(self, name: TopicPartition, topic_id: bytes) -> None:
         self._set_online(name)
         self._coordinators.closing(name)
         try:
-            self._store.delete(name)
+            self._store.delete(name, topic_id)
         except (OSError, StorageError) as problem:
             log.error("%s is deleted, but its files could not be removed: %s", name, problem)
 

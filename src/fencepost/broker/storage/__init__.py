@@ -1,5 +1,14 @@
 """The data directory, and work that blocks on the disk.
 
+A file has one writer. In a cluster (decision 0016) that is:
+
+meta.properties, .lock, .kafka_cleanshutdown, .fencepost-session         the parent
+recovery-point-, log-start- and cleaner-offset-checkpoint                the parent
+cluster.checkpoint, the metadata log, names of folders                   the parent
+broker-<id>.checkpoint                                                   broker <id>
+<topic>-<partition>/                                                     its leader
+owners                                                                   nobody: it has only locks
+
 directory_lock.py   one process per directory
 identity.py         the owner of a directory: Kafka's meta.properties
 partition_layout.py what opening, saving and closing partitions needs from a directory

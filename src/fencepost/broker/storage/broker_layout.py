@@ -217,11 +217,11 @@ class BrokerLayout:
         epoch = max(epoch, found.leader_epoch)
         self._opened[name] = _Opened(topic_id, found._replace(leader_epoch=epoch, is_clean=False))
 
-    def delete(self, name: TopicPartition) -> list[str]:
-        """Forgets a deleted partition; the parent renames its folder."""
-        opened = self._opened.pop(name, None)
-        if opened is not None and opened.topic_id in self._topics:
-            self._topics = {k: v for k, v in self._topics.items() if k != opened.topic_id}
+    def delete(self, name: TopicPartition, topic_id: bytes) -> list[str]:
+        """Forgets a deleted partition, with its topic; the parent renames its folder."""
+        self._opened.pop(name, None)
+        if topic_id in self._topics:
+            self._topics = {each: t for each, t in self._topics.items() if each != topic_id}
             self._version += 1
         return []
 

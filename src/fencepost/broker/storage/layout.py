@@ -333,7 +333,7 @@ class Layout:
             stray = self._folders.set_aside(folder, None)
             log.warning("%s belongs to no topic and is kept as %s", folder, stray)
 
-    def delete(self, name: TopicPartition) -> list[str]:
+    def delete(self, name: TopicPartition, topic_id: bytes) -> list[str]:
         """Renames a partition's folder; returns the folders to remove in the background."""
         self.forget(name)
         folder = self._path(str(name))

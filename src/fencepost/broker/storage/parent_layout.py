@@ -19,8 +19,9 @@ full; `cluster_checkpoints.py` says which files count.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
+from fencepost.base.failures import StorageError
 from fencepost.base.ids import TopicPartition
 from fencepost.broker.storage.cluster_checkpoints import (
     ClusterCheckpoints,
@@ -78,10 +79,18 @@ class ParentLayout(Layout):
     def end_cluster(self, known: Known) -> bool:
         """Takes the logs back after all brokers have ended; False if one was not closed cleanly.
 
-        `known` is `known_partitions` of the metadata.
-        In that case nothing is changed: the next start reads the files of the brokers, and trusts
-        the logs that were closed.
+        `known` is `known_partitions` of the metadata; if no broker has got the state, it is what
+        `begin_cluster` got.
+        In that case the next start reads the files of the brokers, and trusts the logs that were
+        closed.
         """
+        try:
+            return self._end_cluster(known)
+        except (OSError, StorageError) as problem:
+            log.error("the checkpoints of the brokers could not be merged: %s", problem)
+            return False
+
+    def _end_cluster(self, known: Known) -> bool:
         found = ClusterCheckpoints.read(self._disk, self.folder)
         for name, (topic_id, last_epoch) in known.items():
             entry = found.entry(topic_id, name.partition)
@@ -96,21 +105,19 @@ class ParentLayout(Layout):
         self.is_all_closed = True
         return True
 
-    def delete_folders(self, topic_id: bytes, names: Iterable[TopicPartition]) -> list[str]:
-        """Renames the folders of a deleted topic; returns those to remove in the background.
+    def delete(self, name: TopicPartition, topic_id: bytes) -> list[str]:
+        """Renames the folder of a deleted partition; returns what to remove in the background.
 
-        No broker has a log of the topic open any more. A folder without a readable topic id is kept
-        as a stray, so that no new topic of this name adopts it.
+        No broker has the log open any more. A folder of another topic stays, and one without a
+        readable topic id is kept as a stray, so that no new topic of this name adopts it.
         """
-        doomed = []
-        for name in names:
-            folder = self.folder_of(name)
-            if not self._disk.exists(folder):
-                continue  # It was never written to.
-            owner = self._folders.owner_of(folder, topic_id)
-            if owner == topic_id:
-                doomed.append(self._folders.mark_deleted(folder))
-            elif owner is None:
-                stray = self._folders.set_aside(folder, None)
-                log.warning("%s has no readable topic id and is kept as %s", folder, stray)
-        return doomed
+        folder = self.folder_of(name)
+        if not self._disk.exists(folder):
+            return []  # It was never written to.
+        owner = self._folders.owner_of(folder, topic_id)
+        if owner == topic_id:
+            return [self._folders.mark_deleted(folder)]
+        if owner is None:
+            stray = self._folders.set_aside(folder, None)
+            log.warning("%s has no readable topic id and is kept as %s", folder, stray)
+        return []

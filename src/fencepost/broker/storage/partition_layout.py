@@ -90,7 +90,7 @@ class PartitionLayout(Protocol):
         """The three steps at once, synced."""
         ...
 
-    def delete(self, name: TopicPartition) -> list[str]:
+    def delete(self, name: TopicPartition, topic_id: bytes) -> list[str]:
         """Forgets a deleted partition; returns the folders to remove in the background."""
         ...
 

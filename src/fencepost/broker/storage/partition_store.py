@@ -105,6 +105,10 @@ class PartitionStore:
 
     # -- open -------------------------------------------------------------------------------------
 
+    def refresh(self) -> None:
+        """Call before a batch of openings: other brokers may have saved offsets since the last."""
+        self._layout.refresh()
+
     def open(
         self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
     ) -> Partition:
@@ -190,7 +194,7 @@ class PartitionStore:
 
     # -- close ------------------------------------------------------------------------------------
 
-    def delete(self, name: TopicPartition) -> None:
+    def delete(self, name: TopicPartition, topic_id: bytes) -> None:
         """Closes a partition and removes its folder; a partition that is not open has one, too."""
         self._unclean.discard(name)
         steps = self._openings.pop(name, None)
@@ -199,7 +203,7 @@ class PartitionStore:
         partition = self._partitions.remove(name)
         if partition is not None:
             partition.close(clean=False)
-        folders = self._layout.delete(name)
+        folders = self._layout.delete(name, topic_id)
         if self._removal is not None:
             self._removal.add(folders)
 

@@ -49,6 +49,7 @@ class TopicRemoved(NamedTuple):
 
     topic: str
     partition_count: int
+    topic_id: bytes
 
 
 class SettingsChanged(NamedTuple):
@@ -108,7 +109,7 @@ def effects_of(state: MetadataState, records: Sequence[MetadataRecord]) -> list[
         elif kind is RemoveTopicRecord:
             for removal in cast("Iterator[RemoveTopicRecord]", group):
                 topic = state.topics_by_id[bytes(removal.topic_id)]
-                effects.append(TopicRemoved(topic.name, len(topic.partitions)))
+                effects.append(TopicRemoved(topic.name, len(topic.partitions), topic.topic_id))
     if changes:
         effects.append(LeadersChanged(tuple(changes.values())))
     return effects
