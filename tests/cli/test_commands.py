@@ -21,6 +21,14 @@ COMMANDS = [
     ("txn",),
     ("txn", "list"),
     ("txn", "describe"),
+    ("cluster",),
+    ("cluster", "status"),
+    ("cluster", "move"),
+    ("cluster", "roll"),
+    ("cluster", "kill"),
+    ("cluster", "restart"),
+    ("cluster", "pause"),
+    ("cluster", "resume"),
     ("demo",),
     ("check",),
     ("repair",),
@@ -68,6 +76,9 @@ def test_all_help_pages_have_the_same_layout(
         (["txn", "list", "--older-than-ms", "soon"], "Invalid value for '--older-than-ms'"),
         (["txn", "list", "--producer-id", str(2**63)], "Invalid value for '--producer-id'"),
         (["txn", "describe"], "See `fencepost txn describe --help`"),
+        (["cluster", "move", "refunds:0"], "See `fencepost cluster move --help`"),
+        (["cluster", "kill"], "See `fencepost cluster kill --help`"),
+        (["cluster", "kill", "two"], "Invalid value for 'ID'"),
         (["serve", "--nonsense"], "--nonsense. See `fencepost serve --help`."),
         (["serve", "--durability", "maybe"], "See `fencepost serve --help`."),
         (["serve", "--dura", "fsync"], "See `fencepost serve --help`."),
@@ -86,7 +97,7 @@ def test_a_usage_error_prints_one_line_and_exits_with_2(
     assert said in line
 
 
-@pytest.mark.parametrize("command", [[], ["txn"]], ids=str)
+@pytest.mark.parametrize("command", [[], ["txn"], ["cluster"]], ids=str)
 def test_without_a_command_help_is_printed(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,6 +115,12 @@ def test_without_a_command_help_is_printed(
         ["txn", "list", "--bootstrap-servers", "127.0.0.1:1", "--json"],
         ["txn", "list", "--bootstrap-servers", "nonsense"],
         ["txn", "list", "--client-config", "nonsense"],
+        ["cluster", "status", "--bootstrap-servers", "127.0.0.1:1"],
+        ["cluster", "status", "--data", "/no/such/directory"],
+        ["cluster", "roll", "--data", "/no/such/directory"],
+        ["cluster", "kill", "1", "--data", "/no/such/directory"],
+        ["cluster", "move", "refunds", "--to", "1"],
+        ["cluster", "move", "refunds:-1", "--to", "1"],
     ],
     ids=str,
 )

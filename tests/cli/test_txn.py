@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import fencepost
 from fencepost.base.failures import FencepostError
-from fencepost.cli import cluster, main
+from fencepost.cli import connection, main
 from fencepost.cli.app import app
 from fencepost.cli.duration import for_people, moment_for_people
 from tools.processes import free_port
@@ -145,7 +145,7 @@ def test_a_live_broker_among_dead_ones_is_found(servers: str) -> None:
 def test_a_broker_that_accepts_but_does_not_answer_is_named_while_waiting(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cluster, "_SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "_SILENCE_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         patience = "--client-config=default.api.timeout.ms=400"

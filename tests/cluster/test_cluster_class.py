@@ -71,6 +71,12 @@ def test_brokers_have_ids_processes_and_addresses(cluster: fencepost.Cluster) ->
     assert repr(cluster) == f"<fencepost.Cluster at {cluster.bootstrap_servers}>"
 
 
+def test_every_broker_tells_the_id_of_the_cluster(cluster: fencepost.Cluster) -> None:
+    for broker in cluster.brokers:
+        with connect(str(broker.address)) as client:
+            assert client.describe_cluster().cluster_id == cluster.status()["cluster"] != ""
+
+
 def test_a_partition_is_led_by_the_broker_that_it_was_moved_to(cluster: fencepost.Cluster) -> None:
     for to in (2, 3, 1, 1):
         cluster.move("orders", 0, to)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import fencepost
-from fencepost.cli import ledger, txn
+from fencepost.cli import cluster, ledger, txn
 from fencepost.cli.bench import can_measure
 from fencepost.cli.check import check
 from fencepost.cli.demo import demo
@@ -43,6 +43,7 @@ def serve(context: typer.Context) -> None:
 
 
 app.add_typer(txn.app, name="txn")
+app.add_typer(cluster.app, name="cluster", short_help="Show and command the brokers of a cluster.")
 app.add_typer(ledger.app, name="ledger", short_help="Manage the ledger of the Spark sink.")
 app.command(short_help="Check a stopped data directory for damage.")(check)
 app.command(short_help="Remove damaged records from partitions of a stopped directory.")(repair)

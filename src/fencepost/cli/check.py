@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fencepost.base.failures import ConfigError
-from fencepost.cli.cluster import AsJson
+from fencepost.cli.connection import AsJson
 from fencepost.cli.output import output
 
 if TYPE_CHECKING:

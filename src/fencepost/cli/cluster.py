@@ -1,100 +1,307 @@
-"""The connection of a command to a cluster, and its options."""
+"""`fencepost cluster`: shows and commands the brokers of a cluster.
+
+Leaders are moved over Kafka's own requests, so `move` works with Apache Kafka too, and so does a
+`status` with what the wire tells. The rest (processes, restarts) goes over the control socket in
+the data directory of `fencepost serve --brokers N`. --data names the directory; otherwise a broker
+is asked for it (DescribeLogDirs), and the cluster that answers there must have the same id.
+"""
 
 from __future__ import annotations
 
 import os
-import socket
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from fencepost.base.failures import FencepostError
+from fencepost.base.ids import (
+    CONSUMER_OFFSETS_TOPIC,
+    NO_NODE,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
+from fencepost.cli.connection import AsJson, ClientConfig, Servers, connect
+from fencepost.cli.duration import for_people
+from fencepost.cli.output import output
 
 if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster
-    from fencepost.client.options import Endpoint
 
-Servers = Annotated[
-    str,
+app = typer.Typer(
+    help="Show the brokers of a cluster, move leaders, and restart brokers in turn.",
+    no_args_is_help=True,
+)
+
+Data = Annotated[
+    str | None,
     typer.Option(
-        "--bootstrap-servers", help="The brokers of the cluster.", metavar="HOST:PORT,..."
+        "--data", metavar="DIR", help="The data directory; by default a broker is asked for it."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
-ClientConfig = Annotated[
-    list[str],
-    typer.Option("--client-config", metavar="KEY=VALUE", help="A client setting by Kafka's name."),
-]
+BrokerId = Annotated[int, typer.Argument(metavar="ID", help="The id of a broker.", min=0)]
 
-PATIENCE_MS: Final = 10_000
-"""A user is waiting at the terminal; Kafka's clients would retry for a minute."""
-
-_KNOCK_SECONDS: Final = 3.0
-"""How long one address may take to accept a connection."""
-
-_SILENCE_SECONDS: Final = 1.0
-"""After this time without an answer, a line says which brokers the command is waiting for."""
+COLUMNS: Final = ("id", "pid", "address", "state", "leads", "coordinates", "restarts")
+LARGEST_ID: Final = 2**31 - 1
+_ROLL_SECONDS: Final = 180.0
+"""Longer than a broker may take to close many partitions and to load them again."""
 
 
-@contextmanager
-def connect(servers: str, client_config: list[str]) -> Iterator[Cluster]:
-    """Yields a client with the settings of the command line.
+@app.command("status", short_help="Show brokers: process, address, state, leaders.")
+def status_command(
+    servers: Servers = "127.0.0.1:9092",
+    data: Data = None,
+    client_config: ClientConfig = [],  # noqa: B006 - typer copies it
+    as_json: AsJson = False,
+) -> None:
+    """Show the brokers of a cluster: process, address, state, how many partitions each leads.
 
-    Fails at once if no broker accepts a connection.
+    Of Apache Kafka, of a single fencepost broker and of a cluster on another machine it shows what
+    the wire tells: the brokers that are alive, and what they lead.
     """
-    from fencepost.client.blocking import connect as connect_to
-
-    options = {"client.id": "fencepost-cli", "default.api.timeout.ms": str(PATIENCE_MS)}
-    for assignment in client_config:
-        name, separator, value = assignment.partition("=")
-        if not separator:
-            raise FencepostError(f"{assignment!r} is not a setting: write name=value.")
-        options[name.strip()] = value.strip()
-    with connect_to(servers, options) as cluster, _reporting_a_wait(servers):
-        _require_listener(cluster.options.bootstrap)
-        yield cluster
-
-
-def _require_listener(endpoints: tuple[Endpoint, ...]) -> None:
-    """Raises FencepostError if no endpoint accepts a connection.
-
-    The client itself would retry until its deadline.
-    """
-    reasons = []
-    for endpoint in endpoints:
-        try:
-            socket.create_connection(endpoint, timeout=_KNOCK_SECONDS).close()
-        except OSError as problem:
-            reasons.append(f"{endpoint}: {_reason(problem)}")
-        else:
-            return
-    raise FencepostError(
-        f"No broker can be reached ({'; '.join(reasons)}). Start one with `fencepost serve`, "
-        "or name one with --bootstrap-servers HOST:PORT."
+    found = _status(servers, data, client_config)
+    shown = output(as_json)
+    if as_json:
+        shown.details(found)
+        return
+    shown.table(found["brokers"], COLUMNS, "The cluster has no live broker.")
+    shown.details(
+        {
+            "cluster": found["cluster"],
+            "data": found["data"],
+            "controller": _process(found["controller"]["pid"]),
+            "partitions without a leader": found["leaderless"],
+            "brokers that are behind": found["unfinished"],
+        }
     )
 
 
-def _reason(problem: OSError) -> str:
-    if isinstance(problem, TimeoutError):
-        return f"no connection within {_KNOCK_SECONDS:g} s"
-    # An unknown host name has no errno.
-    number = problem.errno or 0
-    return os.strerror(number) if number > 0 else str(problem.strerror)
+def _process(pid: int | None) -> str | None:
+    return None if pid is None else f"process {pid}"
 
 
-@contextmanager
-def _reporting_a_wait(servers: str) -> Iterator[None]:
-    def say() -> None:
-        print(f"fencepost: waiting for an answer from {servers} ...", file=sys.stderr, flush=True)
+@app.command("move", short_help="Make a broker the leader of a partition.")
+def move_command(
+    partition: Annotated[
+        str, typer.Argument(metavar="TOPIC:P", help="The partition, such as refunds:0.")
+    ],
+    to: Annotated[int, typer.Option(metavar="ID", help="The new leader.", min=0, max=LARGEST_ID)],
+    servers: Servers = "127.0.0.1:9092",
+    data: Data = None,
+    timeout: Annotated[
+        int, typer.Option(metavar="SECONDS", help="How long to wait for it.", min=1, max=86_400)
+    ] = 60,
+    client_config: ClientConfig = [],  # noqa: B006
+) -> None:
+    """Make a broker the leader of a partition, and its preferred leader.
 
-    timer = threading.Timer(_SILENCE_SECONDS, say)
-    timer.daemon = True
-    timer.start()
+    It returns when the broker answers as the leader. Apache Kafka may have to copy the partition
+    first; if that takes longer than --timeout, it goes on after the command has given up.
+    """
+    name = parse_partition(partition)
+    if data is not None:
+        servers = _addresses(data)
+    with connect(servers, client_config) as client:
+        client.move_leader(name, to, timeout_ms=timeout * 1000)
+    typer.echo(f"broker {to} leads {partition}")
+
+
+@app.command("roll", short_help="Restart brokers one after the other.")
+def roll_command(
+    broker_ids: Annotated[
+        list[int] | None,
+        typer.Argument(metavar="[ID]...", help="The brokers; all by default.", show_default=False),
+    ] = None,
+    servers: Servers = "127.0.0.1:9092",
+    data: Data = None,
+    client_config: ClientConfig = [],  # noqa: B006
+) -> None:
+    """Restart brokers one after the other, without a partition that has no leader.
+
+    Others lead a broker's partitions before it stops, and it gets its share again when it is back.
+    """
+    found = _controlled(servers, data, client_config)
+    states = {broker["id"]: broker["state"] for broker in found["brokers"]}
+    rolled = broker_ids or list(states)
+    for broker_id in rolled:
+        _require_serving(broker_id, states)
+    for number, broker_id in enumerate(rolled, start=1):
+        began = time.monotonic()
+        _send(found["data"], {"do": "roll", "broker": broker_id}, timeout_seconds=_ROLL_SECONDS)
+        took = for_people(round((time.monotonic() - began) * 1000))
+        typer.echo(f"broker {broker_id} rolled in {took} ({number} of {len(rolled)})")
+
+
+def _require_serving(broker_id: int, states: dict[int, str]) -> None:
+    state = states.get(broker_id)
+    if state is None:
+        known = ", ".join(map(str, states))
+        raise FencepostError(f"There is no broker {broker_id}; the brokers are {known}.")
+    if state != "serving":
+        raise FencepostError(
+            f"Broker {broker_id} is {state}. Brokers are rolled only while all that are named "
+            "serve; none was."
+        )
+
+
+@app.command("kill", short_help="Kill a broker; it stays dead until it is restarted.")
+def kill_command(
+    broker_id: BrokerId,
+    servers: Servers = "127.0.0.1:9092",
+    data: Data = None,
+    client_config: ClientConfig = [],  # noqa: B006
+) -> None:
+    """Kill a broker (-9); it stays dead until `fencepost cluster restart`."""
+    _command("kill", broker_id, servers, data, client_config)
+    typer.echo(f"broker {broker_id} is dead, and others lead its partitions")
+
+
+@app.command("restart", short_help="Start a broker that is dead.")
+def restart_command(
+    broker_id: BrokerId,
+    servers: Servers = "127.0.0.1:9092",
+    data: Data = None,
+    client_config: ClientConfig = [],  # noqa: B006
+) -> None:
+    """Start a broker that is dead; returns when it serves."""
+    _command("restart", broker_id, servers, data, client_config)
+    typer.echo(f"broker {broker_id} serves")
+
+
+@app.command("pause", short_help="Stop a broker's process for a while (SIGSTOP).")
+def pause_command(
+    broker_id: BrokerId,
+    servers: Servers = "127.0.0.1:9092",
+    data: Data = None,
+    client_config: ClientConfig = [],  # noqa: B006
+) -> None:
+    """Stop a broker's process (SIGSTOP), as a long pause of a machine does.
+
+    After broker.session.timeout.ms the broker counts as dead: it is killed and started again.
+    """
+    _command("pause", broker_id, servers, data, client_config)
+    typer.echo(f"broker {broker_id} is paused")
+
+
+@app.command("resume", short_help="Let a paused broker go on.")
+def resume_command(
+    broker_id: BrokerId,
+    servers: Servers = "127.0.0.1:9092",
+    data: Data = None,
+    client_config: ClientConfig = [],  # noqa: B006
+) -> None:
+    """Let a paused broker go on."""
+    _command("resume", broker_id, servers, data, client_config)
+    typer.echo(f"broker {broker_id} goes on")
+
+
+def parse_partition(text: str) -> TopicPartition:
+    """Reads TOPIC:P; FencepostError for anything else."""
+    topic, separator, index = text.rpartition(":")
+    if not separator or not topic or not index.isdecimal() or int(index) > LARGEST_ID:
+        raise FencepostError(f"{text!r} is not a partition: write TOPIC:P, such as refunds:0.")
+    return TopicPartition(topic, int(index))
+
+
+# -- the control socket, or the wire
+# ------------------------------------------------------------------------------------------
+
+
+def _send(folder: str, command: dict[str, Any], **more: Any) -> Any:
+    from fencepost.cluster.control import send_command
+
+    return send_command(folder, command, **more)
+
+
+def _command(
+    do: str, broker_id: int, servers: str, data: str | None, client_config: list[str]
+) -> None:
+    folder = data or _controlled(servers, None, client_config)["data"]
+    _send(folder, {"do": do, "broker": broker_id})
+
+
+def _status(servers: str, data: str | None, client_config: list[str]) -> dict[str, Any]:
+    if data is not None:
+        found: dict[str, Any] = _send(data, {"do": "status"})
+        return found
+    with connect(servers, client_config) as client:
+        return _status_over_control(client) or _status_over_wire(client)
+
+
+def _controlled(servers: str, data: str | None, client_config: list[str]) -> dict[str, Any]:
+    """The status of a cluster that can be commanded; FencepostError for any other."""
+    if data is not None:
+        return _status(servers, data, client_config)
+    with connect(servers, client_config) as client:
+        found = _status_over_control(client)
+    if found is None:
+        raise FencepostError(
+            f"The brokers at {servers} cannot be commanded: they were not started on this machine, "
+            "by this user, with `fencepost serve --brokers N`. If they were, name their directory "
+            "with --data."
+        )
+    return found
+
+
+def _addresses(data: str) -> str:
+    brokers = _send(data, {"do": "status"})["brokers"]
+    serving = [broker["address"] for broker in brokers if broker["state"] == "serving"]
+    if not serving:
+        raise FencepostError(f"No broker of the cluster on {data} serves clients now.")
+    return ",".join(serving)
+
+
+def _status_over_control(client: Cluster) -> dict[str, Any] | None:
+    """The status from the control socket; None if the cluster has none that can be used here."""
+    from fencepost.client.failures import Refused
+    from fencepost.cluster.control import SOCKET
+
+    cluster_id = client.describe_cluster().cluster_id
     try:
-        yield
-    finally:
-        timer.cancel()
+        folders = client.log_dirs()
+    except Refused:  # Not authorized: then the socket cannot be used either.
+        return None
+    for folder in folders:
+        if not os.path.exists(os.path.join(folder, SOCKET)):
+            continue
+        try:
+            found: dict[str, Any] = _send(folder, {"do": "status"})
+        except FencepostError:
+            continue
+        if found["cluster"] == cluster_id:
+            # Otherwise another machine has a directory of the same name.
+            return found
+    return None
+
+
+def _status_over_wire(client: Cluster) -> dict[str, Any]:
+    """The status as far as Metadata tells it."""
+    view = client.metadata()
+    leads: Counter[int] = Counter()
+    coordinates: Counter[int] = Counter()
+    for topic in view.topics.values():
+        for partition in topic.partitions:
+            leads[partition.leader] += 1
+            if topic.name in (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
+                coordinates[partition.leader] += 1
+    brokers = [
+        {
+            "id": broker_id,
+            "pid": None,
+            "address": str(endpoint),
+            "state": "serving",
+            "leads": leads[broker_id],
+            "coordinates": coordinates[broker_id],
+            "restarts": None,
+        }
+        for broker_id, endpoint in sorted(view.brokers.items())
+    ]
+    return {
+        "cluster": view.cluster_id,
+        "data": None,
+        "controller": {"pid": None},
+        "brokers": brokers,
+        "leaderless": leads[NO_NODE],
+        "unfinished": None,
+    }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fencepost.base.failures import FencepostError
-from fencepost.cli.cluster import AsJson, ClientConfig, Servers, connect
+from fencepost.cli.connection import AsJson, ClientConfig, Servers, connect
 from fencepost.cli.duration import for_people, moment_for_people
 from fencepost.cli.output import output
 

@@ -8,7 +8,7 @@ import typer
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import TopicPartition
-from fencepost.cli.cluster import AsJson
+from fencepost.cli.connection import AsJson
 from fencepost.cli.output import output
 
 COLUMNS = ("outcome", "first_offset", "last_offset", "file")

@@ -12,7 +12,7 @@ import typer
 
 from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
-from fencepost.cli.cluster import AsJson, ClientConfig, Servers, connect
+from fencepost.cli.connection import AsJson, ClientConfig, Servers, connect
 from fencepost.cli.duration import for_people, moment_for_people
 from fencepost.cli.output import output
 

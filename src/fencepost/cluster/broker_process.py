@@ -167,6 +167,7 @@ class BrokerProcess:
             on_fatal=_on_fatal,
             trace=_open_trace(settings["trace"], clock, config.node_id),
         )
+        broker.follower.cluster_id = settings["cluster_id"]
         if CRASH_POINT_VARIABLE in os.environ:
             broker.runtime.crash_points = kill_at(os.environ[CRASH_POINT_VARIABLE])
         return broker

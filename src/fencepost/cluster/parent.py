@@ -236,7 +236,8 @@ class Parent:
         first = broker.settings["ports"][0]
         # A broker that chose its port itself gets it again, if it is still free.
         ports = [broker.port, 0] if first == 0 and broker.port else [first]
-        broker.send(Kind.START, messages.encode_json({**broker.settings, "ports": ports}))
+        start = {**broker.settings, "ports": ports, "cluster_id": self._node.cluster_id}
+        broker.send(Kind.START, messages.encode_json(start))
 
     def _on_link_end(self, broker: BrokerState) -> None:
         """The process is about to end, or has; it is reaped before anything else happens."""
