@@ -84,7 +84,7 @@ class Faults:
         )
 
     def _carry_out(self, fault: Fault) -> Course:
-        randomness = random.Random(fault.dice)  # noqa: S311
+        randomness = random.Random(fault.dice)
         match fault.kind:
             case Kind.KILL:
                 return self._kill(self._target(fault))
@@ -215,19 +215,26 @@ class Faults:
         with connect(self._cluster.bootstrap_servers, {"default.api.timeout.ms": 15_000}) as client:
             view = client.metadata(list(MOVED_TOPICS), missing_ok=True)
             places = sorted(
-                (name, each.index) for name, topic in view.topics.items() for each in topic.partitions
+                (name, each.index)
+                for name, topic in view.topics.items()
+                for each in topic.partitions
             )
             chosen = randomness.sample(places, randomness.randint(1, 5))
             topics: dict[str, list[ReassignablePartition]] = {}
             for name, index in chosen:
                 replicas = list(self._cluster.broker_ids)
                 randomness.shuffle(replicas)
-                topics.setdefault(name, []).append(ReassignablePartition(index, replicas))
+                topics.setdefault(name, []).append(
+                    ReassignablePartition(partition_index=index, replicas=replicas)
+                )
             with self._unless_it_is_dead():
                 client.send_request(
                     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
                     AlterPartitionReassignmentsRequest(
-                        topics=[ReassignableTopic(name, parts) for name, parts in topics.items()]
+                        topics=[
+                            ReassignableTopic(name=name, partitions=parts)
+                            for name, parts in topics.items()
+                        ]
                     ),
                 )
                 client.send_request(
@@ -235,7 +242,9 @@ class Faults:
                     ElectLeadersRequest(
                         election_type=PREFERRED,
                         topic_partitions=[
-                            TopicPartitions(name, [each.partition_index for each in parts])
+                            TopicPartitions(
+                                topic=name, partitions=[each.partition_index for each in parts]
+                            )
                             for name, parts in topics.items()
                         ],
                     ),
