@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster.chaos.run import run_chaos
 
-SEED = 11
+SEED = 13
 
 
 @pytest.mark.timeout(300)
