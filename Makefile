@@ -97,6 +97,10 @@ bench: $(STAMP) ## Measure fencepost, compiled where it can be, beside Apache Ka
 mutants: $(STAMP) ## Plant known bugs in a copy of the source: the tests must catch each (ONLY=word, DOCS=1; takes minutes)
 	@$(PY) -m tools.mutants --jobs $(JOBS) $(foreach name,$(ONLY),--only $(name)) $(if $(DOCS),--write-docs) $(ARGS)
 
+.PHONY: chaos
+chaos: $(STAMP) ## Kill, pause and move brokers under four copiers, and count every record (SEED=7, FAULTS=200)
+	@PYTHONPATH=src:. $(PY) -m tests.cluster.chaos --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: profile
 profile: $(STAMP) ## Show where a commit and where a megabyte go in the broker
 	@$(PY) -m bench.profile $(ARGS)

@@ -7,6 +7,7 @@ import random
 import sys
 import time
 
+from tests.cluster.chaos.copier import CLIENTS
 from tests.cluster.chaos.run import run_chaos
 
 
@@ -15,15 +16,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--faults", type=int, default=200)
+    parser.add_argument("--clients", default=",".join(CLIENTS), help="which copiers to run")
+    parser.add_argument("--keep", action="store_true", help="keep logs and data in any case")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
-    print(f"seed {seed}: the same schedule again with make chaos SEED={seed} FAULTS={options.faults}")
+    print(
+        f"seed {seed}: the same schedule again with make chaos SEED={seed} FAULTS={options.faults}"
+    )
     began = time.monotonic()
 
     def say(line: str) -> None:
         print(f"{time.monotonic() - began:7.1f} {line}", flush=True)
 
-    report = run_chaos(seed, options.faults, say=say)
+    clients = tuple(options.clients.split(","))
+    report = run_chaos(seed, options.faults, say=say, clients=clients, keep=options.keep)
     print(report)
     return 1 if report.problems else 0
 

@@ -1,13 +1,13 @@
 """What must be true after any faults. Every auditor takes plain values and returns problems.
 
-    copies        every record of the source once, none twice, none that was to be aborted
-    order         copies of one source partition have its order, in every partition of `copies`
-    source        the feeder's records, once each and in order
-    views         what a reader saw during the faults is what readers see afterwards
-    transactions  none is open, and no last stable offset is behind
-    producer ids  none belongs to two producers
-    offsets       the groups stand at the end of what was copied
-    log           no broker has failed an assertion or logged a traceback
+copies        every record of the source once, none twice, none that was to be aborted
+order         copies of one source partition have its order, in every partition of `copies`
+source        the feeder's records, once each and in order
+views         what a reader saw during the faults is what readers see afterwards
+transactions  none is open, and no last stable offset is behind
+producer ids  none belongs to two producers
+offsets       the groups stand at the end of what was copied
+log           no broker has failed an assertion or logged a traceback
 """
 
 from __future__ import annotations

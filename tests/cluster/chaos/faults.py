@@ -84,40 +84,31 @@ class Faults:
         )
 
     def _carry_out(self, fault: Fault) -> Course:
-        randomness = random.Random(fault.dice)  # noqa: S311
-        match fault.kind:
-            case Kind.KILL:
-                return self._kill(self._target(fault))
-            case Kind.CRASH:
-                return self._crash(self._target(fault))
-            case Kind.PAUSE:
-                return self._pause(self._target(fault), randomness.uniform(0.2, 1.7))
-            case Kind.FREEZE:
-                return self._freeze(self._target(fault))
-            case Kind.DOWN:
-                return self._down(self._target(fault), randomness.uniform(0.2, 2.5))
-            case Kind.ROLL:
-                return self._at_once(lambda: self._cluster.do("roll", self._target(fault)))
-            case Kind.MOVE:
-                return self._at_once(lambda: self._move(randomness))
-            case Kind.REBALANCE:
-                return self._rebalance(self._target(fault))
-            case Kind.PARENT_KILL:
-                return self._at_once(self._kill_parent)
-            case Kind.PARENT_KILL_IN_TAKEOVER:
-                return self._at_once(
-                    lambda: self._kill_parent(self._target(fault), randomness.uniform(0, 0.1))
-                )
-            case Kind.PARENT_PAUSE:
-                return self._at_once(lambda: self._pause_parent(randomness.uniform(0.5, 4.0)))
-            case Kind.RESTART:
-                return self._at_once(self._restart)
-            case Kind.COPIER_KILL:
-                copiers = self._workload.copiers
-                return self._at_once(copiers[fault.number % len(copiers)].restart)
+        randomness = random.Random(fault.dice)
+        courses: dict[Kind, Callable[[int, random.Random], Course]] = {
+            Kind.KILL: self._kill,
+            Kind.CRASH: self._crash,
+            Kind.PAUSE: self._pause,
+            Kind.FREEZE: self._freeze,
+            Kind.DOWN: self._down,
+            Kind.ROLL: self._roll,
+            Kind.REBALANCE: self._rebalance,
+            Kind.PARENT_KILL_IN_TAKEOVER: self._kill_parent_in_takeover,
+        }
+        if fault.kind in courses:
+            return courses[fault.kind](self._target(fault), randomness)
+        copiers = self._workload.copiers
+        actions: dict[Kind, Callable[[], None]] = {
+            Kind.MOVE: lambda: self._move(randomness),
+            Kind.PARENT_KILL: self._kill_parent,
+            Kind.PARENT_PAUSE: lambda: self._pause_parent(randomness.uniform(0.5, 4.0)),
+            Kind.RESTART: self._restart,
+            Kind.COPIER_KILL: copiers[fault.number % len(copiers)].restart,
+        }
+        return self._at_once(actions[fault.kind])
 
     @staticmethod
-    def _at_once(action: Callable[[], object]) -> Course:
+    def _at_once(action: Callable[[], None]) -> Course:
         action()
         yield
 
@@ -151,21 +142,21 @@ class Faults:
 
     # -- faults -----------------------------------------------------------------------------------
 
-    def _kill(self, broker_id: int) -> Course:
+    def _kill(self, broker_id: int, _: random.Random) -> Course:
         self._cluster.do("kill", broker_id)
         if not self._is_overlapping:
             self._await_progress(f"while broker {broker_id} is dead")
         yield
         self._cluster.do("restart", broker_id)
 
-    def _crash(self, broker_id: int) -> Course:
+    def _crash(self, broker_id: int, _: random.Random) -> Course:
         pid = self._cluster.broker(broker_id)["pid"]
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
         yield
         self._await_other_process(broker_id, pid)
 
-    def _freeze(self, broker_id: int) -> Course:
+    def _freeze(self, broker_id: int, _: random.Random) -> Course:
         pid = self._cluster.broker(broker_id)["pid"]
         with self._unless_it_is_dead():
             self._cluster.do("pause", broker_id)
@@ -179,19 +170,19 @@ class Faults:
 
         self._cluster.wait_until(has_another, f"broker {broker_id} serves in another process")
 
-    def _pause(self, broker_id: int, seconds: float) -> Course:
+    def _pause(self, broker_id: int, randomness: random.Random) -> Course:
         with self._unless_it_is_dead():
             self._cluster.do("pause", broker_id)
         yield
-        time.sleep(seconds)  # The length of the pause is the fault.
+        time.sleep(randomness.uniform(0.2, 1.7))  # The length of the pause is the fault.
         with self._unless_it_is_dead():
             self._cluster.do("resume", broker_id)
 
-    def _down(self, broker_id: int, seconds: float) -> Course:
+    def _down(self, broker_id: int, randomness: random.Random) -> Course:
         with self._unless_it_is_dead():
             self._cluster.do("down", broker_id)
         yield
-        time.sleep(seconds)  # The length of the interruption is the fault.
+        time.sleep(randomness.uniform(0.2, 2.5))  # The length of the interruption is the fault.
         with self._unless_it_is_dead():
             self._cluster.do("up", broker_id)
 
@@ -204,7 +195,11 @@ class Faults:
             if not self._is_overlapping:
                 raise
 
-    def _rebalance(self, broker_id: int) -> Course:
+    def _roll(self, broker_id: int, _: random.Random) -> Course:
+        self._cluster.do("roll", broker_id)
+        yield
+
+    def _rebalance(self, broker_id: int, _: random.Random) -> Course:
         self._cluster.do("kill", broker_id)
         yield
         self._cluster.do("restart", broker_id)
@@ -215,19 +210,26 @@ class Faults:
         with connect(self._cluster.bootstrap_servers, {"default.api.timeout.ms": 15_000}) as client:
             view = client.metadata(list(MOVED_TOPICS), missing_ok=True)
             places = sorted(
-                (name, each.index) for name, topic in view.topics.items() for each in topic.partitions
+                (name, each.index)
+                for name, topic in view.topics.items()
+                for each in topic.partitions
             )
             chosen = randomness.sample(places, randomness.randint(1, 5))
             topics: dict[str, list[ReassignablePartition]] = {}
             for name, index in chosen:
                 replicas = list(self._cluster.broker_ids)
                 randomness.shuffle(replicas)
-                topics.setdefault(name, []).append(ReassignablePartition(index, replicas))
+                topics.setdefault(name, []).append(
+                    ReassignablePartition(partition_index=index, replicas=replicas)
+                )
             with self._unless_it_is_dead():
                 client.send_request(
                     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
                     AlterPartitionReassignmentsRequest(
-                        topics=[ReassignableTopic(name, parts) for name, parts in topics.items()]
+                        topics=[
+                            ReassignableTopic(name=name, partitions=parts)
+                            for name, parts in topics.items()
+                        ]
                     ),
                 )
                 client.send_request(
@@ -235,16 +237,22 @@ class Faults:
                     ElectLeadersRequest(
                         election_type=PREFERRED,
                         topic_partitions=[
-                            TopicPartitions(name, [each.partition_index for each in parts])
+                            TopicPartitions(
+                                topic=name, partitions=[each.partition_index for each in parts]
+                            )
                             for name, parts in topics.items()
                         ],
                     ),
                 )
 
-    def _kill_parent(self, broker_id: int | None = None, pause_seconds: float = 0.0) -> None:
-        if broker_id is not None and (pid := self._cluster.broker(broker_id)["pid"]) is not None:
+    def _kill_parent_in_takeover(self, broker_id: int, randomness: random.Random) -> Course:
+        if (pid := self._cluster.broker(broker_id)["pid"]) is not None:
             os.kill(pid, signal.SIGKILL)
-            time.sleep(pause_seconds)  # How far the takeover has come is the fault.
+        time.sleep(randomness.uniform(0, 0.1))  # How far the takeover has come is the fault.
+        self._kill_parent()
+        yield
+
+    def _kill_parent(self) -> None:
         pids = self._cluster.kill_parent()
         self._await_end(pids)
         self._cluster.start()

@@ -23,7 +23,7 @@ from fencepost.records.transaction_log import decode_key, decode_value
 from tests.cluster.chaos import audit
 from tests.cluster.chaos.audit import OpenTransaction, Seen
 from tests.cluster.chaos.cluster_process import ClusterProcess
-from tests.cluster.chaos.copier import COPIES, SOURCE, decode_copy, group_of
+from tests.cluster.chaos.copier import CLIENTS, COPIES, SOURCE, decode_copy, group_of
 from tests.cluster.chaos.faults import Faults
 from tests.cluster.chaos.schedule import make_schedule
 from tests.cluster.chaos.workload import COPY_PARTITIONS, Workload, read_all
@@ -46,16 +46,16 @@ class Report(NamedTuple):
     faults: int
     copied: int
     restarted_copiers: list[str]
-    """Copiers that stood still for long and were restarted: their clients' fault, or a broker's."""
+    """Copiers of clients that can hang by themselves (`workload.FORGETFUL`)."""
     seconds: float
     folder: Path
-    """Logs and data; removed if there is no problem."""
+    """Logs and data."""
 
     def __str__(self) -> str:
         lines = [f"{self.faults} faults, {self.copied} records copied, {self.seconds:.0f} s"]
         lines += [f"restarted: {each}" for each in self.restarted_copiers]
         lines += [f"PROBLEM: {each}" for each in self.problems]
-        if self.problems:
+        if self.folder.exists():
             lines.append(f"logs and data are in {self.folder}")
         return "\n".join(lines)
 
@@ -65,15 +65,15 @@ def run_chaos(
     faults: int,
     *,
     say: Callable[[str], None],
-    options: tuple[str, ...] = (),
-    folder: Path | None = None,
+    clients: tuple[str, ...] = CLIENTS,
+    keep: bool = False,
 ) -> Report:
-    """Runs a schedule and audits the result."""
+    """Runs a schedule and audits the result; with `keep` its folder is never removed."""
     began = time.monotonic()
-    folder = folder or Path(tempfile.mkdtemp(prefix="fencepost-chaos-"))
+    folder = Path(tempfile.mkdtemp(prefix="fencepost-chaos-"))
     problems: list[str] = []
-    with ClusterProcess(folder / "data", options=[*OPTIONS, *options]) as cluster:
-        workload = Workload(cluster.bootstrap_servers, seed=seed)
+    with ClusterProcess(folder / "data", options=OPTIONS) as cluster:
+        workload = Workload(cluster.bootstrap_servers, seed=seed, clients=clients)
         carried_out = Faults(cluster, workload, say)
         try:
             carried_out.run(make_schedule(seed, faults, copiers=len(workload.copiers)))
@@ -98,7 +98,7 @@ def run_chaos(
         time.monotonic() - began,
         folder,
     )
-    if not problems:
+    if not problems and not keep:
         shutil.rmtree(folder)
     return report
 
@@ -185,7 +185,9 @@ def _history(client: Cluster) -> Iterator[tuple[str, int, int]]:
 def _writers(client: Cluster, workload: Workload) -> Iterator[tuple[int, str]]:
     """The producer id of every batch, and who wrote it."""
     partitions = {SOURCE: workload.source_partitions, COPIES: COPY_PARTITIONS}
-    for place in (TopicPartition(name, n) for name, count in partitions.items() for n in range(count)):
+    for place in (
+        TopicPartition(name, n) for name, count in partitions.items() for n in range(count)
+    ):
         end = client.list_offsets({place: LATEST}, isolation="read_uncommitted")[place].offset
         position = 0
         while position < end:

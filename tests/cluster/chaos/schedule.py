@@ -90,7 +90,7 @@ Round = tuple[Fault, ...]
 
 def make_schedule(seed: int, faults: int, *, copiers: int = 4) -> list[Round]:
     """The rounds of a run, with as many faults as asked for."""
-    randomness = random.Random(f"schedule {seed}")  # noqa: S311 - not a secret.
+    randomness = random.Random(f"schedule {seed}")
     rounds: list[Round] = []
     left = faults
     while left > 0:

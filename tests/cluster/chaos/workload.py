@@ -16,9 +16,10 @@ from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
+from fencepost.client.groups import CommittedOffset
 from tests.cluster.chaos.audit import Seen
 from tests.cluster.chaos.cluster_process import fencepost_environment
-from tests.cluster.chaos.copier import CLIENTS, COPIES, SOURCE, decode_copy
+from tests.cluster.chaos.copier import CLIENTS, COPIES, SOURCE, decode_copy, group_of
 from tools.processes import ServerProcess
 
 if TYPE_CHECKING:
@@ -34,7 +35,12 @@ FEED_SECONDS: Final = 0.05
 """Every partition gets one record in this time: enough for transactions without a pause, and the
 brokers of a machine with two cores are not busy with it."""
 STUCK_SECONDS: Final = 60.0
-"""A copier without progress for so long is restarted, as an operator would do."""
+"""A copier without progress for so long has lost its way, and that is a problem."""
+
+FORGETFUL: Final = {"kafka-python": 15.0, "aiokafka": 15.0}
+"""Clients that can hang by themselves; after so many seconds without progress they are restarted,
+as an operator would do. kafka-python 3.0 drops a request of a transaction when it cannot connect to
+the coordinator that it knows, and waits for the answer (`_maybe_send_pending_request`)."""
 
 
 class Feeder(threading.Thread):
@@ -132,19 +138,22 @@ class Reader(threading.Thread):
         self._cluster.close()
 
 
+def partitions_of(number: int) -> range:
+    """The source partitions of a copier."""
+    return range(number * PARTITIONS_PER_COPIER, (number + 1) * PARTITIONS_PER_COPIER)
+
+
 class CopierProcess:
     """One copier, and how far it has come."""
 
     def __init__(self, client: str, number: int, servers: str, seed: int) -> None:
         self.name = client
-        self.partitions = range(
-            number * PARTITIONS_PER_COPIER, (number + 1) * PARTITIONS_PER_COPIER
-        )
+        self.partitions = partitions_of(number)
         command = [sys.executable, "-m", "tests.cluster.chaos.copier", "--client", client]
         command += ["--servers", servers, "--name", client, "--seed", str(seed), "--partitions"]
         self._command = [*command, ",".join(map(str, self.partitions))]
         self._earlier = ""
-        self.restarts = 0
+        self.patience_seconds = FORGETFUL.get(client, STUCK_SECONDS)
         self.moved_at = time.monotonic()
         self.count = 0
         self.process: ServerProcess
@@ -177,6 +186,9 @@ class Workload:
             cluster.create_topics(
                 [NewTopic(SOURCE, source_partitions, 3), NewTopic(COPIES, COPY_PARTITIONS, 3)]
             )
+            for number, client in enumerate(clients):
+                places = [TopicPartition(SOURCE, index) for index in partitions_of(number)]
+                cluster.offset_commit(group_of(client), dict.fromkeys(places, CommittedOffset(0)))
         self.source_partitions = source_partitions
         self.reader = Reader(servers)
         self.feeder = Feeder(servers, source_partitions, self._wants_more)
@@ -218,10 +230,15 @@ class Workload:
             has_work = count < sum(len(self.feeder.fed[index]) for index in each.partitions)
             if count > each.count or not has_work:
                 each.count, each.moved_at = count, now
-            elif now - each.moved_at > STUCK_SECONDS or not each.process.is_alive:
-                self.stuck.append(f"{each.name} stood still at {count} copies")
-                each.restarts += 1
-                each.restart()
+            elif now - each.moved_at > each.patience_seconds or not each.process.is_alive:
+                self._rescue(each, f"{each.name} stood still at {count} copies")
+
+    def _rescue(self, copier: CopierProcess, reason: str) -> None:
+        if copier.name in FORGETFUL:
+            self.stuck.append(reason)
+        else:
+            self.problems.append(f"{reason} for {copier.patience_seconds:g} s")
+        copier.restart()
 
     def finish(self, seconds: float) -> None:
         """Feeds no more, and waits until everything is copied; then ends the copiers."""
