@@ -8,24 +8,42 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from xml.etree import ElementTree as ET
 
 import pytest
 from typer.testing import CliRunner
 
+import fencepost
 from fencepost.base.failures import FencepostError
+from fencepost.broker.settings.config import BrokerConfig
 from fencepost.cli import demo as demo_command
 from fencepost.cli.app import app
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import connect
 from fencepost.demo import run as demo_run
 from fencepost.demo.cluster import CONNECT_TIMEOUTS
 from fencepost.demo.display import Clock, Lines
 from fencepost.demo.interrupt import Interrupted, Interruption
 from fencepost.demo.picture import LEFT, RIGHT, WIDTH, draw
-from fencepost.demo.plan import IN_TURN, LAST_KILL, Victim, plan_kills, plan_loader_kill, sides_of
+from fencepost.demo.plan import (
+    IN_TURN,
+    IN_TURN_OF_SEVERAL,
+    LAST_KILL,
+    LONGEST_OUTAGE_MS,
+    PAUSE_MS,
+    Aim,
+    Victim,
+    plan_kills,
+    plan_loader_kill,
+    sides_of,
+)
 from fencepost.demo.progress import count_decided
 from fencepost.demo.report import WIDTHS, has_passed, write_report
 from fencepost.demo.run import DemoOptions, History
+from fencepost.demo.several_brokers import Target, choose
 from fencepost.demo.svg import FONT_SIZE, text_width
 from fencepost.examples.refunds.spark import audit
 from fencepost.examples.refunds.spark.audit import QUESTIONS, Findings
@@ -78,16 +96,29 @@ needs_proc = pytest.mark.skipif(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_short_run_with_a_kill_passes_and_leaves_only_the_picture(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "struck"),
+    [
+        ("--settlements 900 --kills 1 --seed 0", ["kill -9: an executor"]),
+        (
+            "--brokers 3 --settlements 1500 --kills 3 --seed 135",
+            ["kill -9: broker ", "s: broker ", "roll: broker "],
+        ),
+    ],
+    ids=["one broker", "three brokers"],
+)
+def test_a_short_run_with_kills_passes_and_leaves_only_the_picture(
+    tmp_path: Path, options: str, struck: list[str]
+) -> None:
     require_spark()
     folder = tmp_path / "here"
     folder.mkdir()
-    options = ["--settlements", "900", "--per-batch", "300", "--kills", "1", "--seed", "0"]
-    demo = start_demo(folder, *options, "--alone", "--picture", str(tmp_path / "p.svg"))
+    words = [*options.split(), "--per-batch", "300", "--alone", "--picture"]
+    demo = start_demo(folder, *words, str(tmp_path / "p.svg"))
     said, _ = demo.communicate()
     assert demo.returncode == 0, said
-    assert "kill -9: an executor" in said
-    assert "kill -9: the loader" in said
+    for each in [*struck, "kill -9: the loader"]:
+        assert each in said
     assert "PASSED" in said
     ET.fromstring((tmp_path / "p.svg").read_text())
     assert list(folder.iterdir()) == []
@@ -97,10 +128,15 @@ def test_a_short_run_with_a_kill_passes_and_leaves_only_the_picture(tmp_path: Pa
 @needs_proc
 @pytest.mark.spark
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("line", ["a broker serves", "Spark starts"])
-def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [("a broker serves", []), ("Spark starts", []), ("3 brokers serve", ["--brokers", "3"])],
+)
+def test_ctrl_c_leaves_no_process_and_no_file(
+    tmp_path: Path, line: str, options: list[str]
+) -> None:
     require_spark()
-    demo = start_demo(tmp_path)
+    demo = start_demo(tmp_path, *options)
     assert demo.stdout is not None
     while line not in demo.stdout.readline():
         assert demo.poll() is None
@@ -175,6 +211,52 @@ def test_a_seed_repeats_the_plan_and_each_process_is_killed_on_both_sides() -> N
     assert all(0 < share <= LAST_KILL for share in shares)
 
 
+def test_of_several_brokers_a_coordinator_and_a_leader_are_killed_paused_and_rolled() -> None:
+    plan = plan_kills(7, 10, IN_TURN_OF_SEVERAL, SIDES)
+    for victim in IN_TURN_OF_SEVERAL:
+        struck = [kill for kill in plan if kill.victim is victim]
+        assert {kill.side for kill in struck} == set(SIDES)
+        assert [kill.aim for kill in struck] == [Aim.COORDINATOR, Aim.LEADER]
+    longest = PAUSE_MS + LONGEST_OUTAGE_MS
+    assert longest < BrokerConfig({"node.id": "1"}).broker_session_timeout_ms
+
+
+@pytest.mark.parametrize(
+    ("aim", "role"),
+    [
+        (Aim.COORDINATOR, "the transaction coordinator of 'refunds'"),
+        (Aim.LEADER, "the leader of refund-audit-0"),
+        (Aim.ANY, ""),
+    ],
+)
+def test_the_broker_to_hit_is_the_one_that_has_the_role(aim: Aim, role: str) -> None:
+    with fencepost.Broker() as broker, connect(broker.bootstrap_servers) as cluster:
+        cluster.create_topics([NewTopic("refund-audit", 1)])
+        cluster.init_producer_id("refunds")
+        (broker_id,) = cluster.metadata().brokers
+
+        def target(serving: list[int]) -> Target:
+            return choose(
+                aim,
+                cluster,
+                serving,
+                transactional_id="refunds",
+                topic="refund-audit",
+                rng=Random(1),
+            )
+
+        assert target([broker_id]) == Target(broker_id, role)
+        # If that one does not serve at the moment, another is hit.
+        assert target([broker_id + 1]) == Target(broker_id + 1)
+
+
+@pytest.mark.parametrize("other", ["--broker-only", "--bootstrap-servers=localhost:1"])
+def test_only_the_demos_own_brokers_can_be_several(other: str) -> None:
+    result = CliRunner().invoke(app, ["demo", "--brokers", "3", other])
+    assert result.exit_code == 2
+    assert other.partition("=")[0] in result.output
+
+
 def test_a_seed_repeats_the_loader_kill_and_any_load_can_be_hit() -> None:
     assert plan_loader_kill(7, 5) == plan_loader_kill(7, 5)
     assert {plan_loader_kill(seed, 5).load for seed in range(100)} == set(range(5))
@@ -229,6 +311,16 @@ def test_duplicates_without_transactions_are_reported_but_do_not_fail_the_run() 
     assert report[-1] == "Without transactions, 7 refunds were paid more than once."
     assert any(line.split()[-2:] == ["0.00", "7.35"] for line in report)
     assert all(len(line) <= 79 for line in report)
+
+
+def test_the_report_says_how_often_one_of_several_brokers_was_paused_and_rolled() -> None:
+    history, options = a_history()
+    history.kills += [(56.0, Victim.PAUSED_BROKER), (57.0, Victim.ROLLED_BROKER)]
+    options = replace(options, brokers=3)
+    report = write_report(history, options)
+    assert report[0] == "Killed: 1 x driver, 1 x broker, 1 x loader. Seed 4, 61 s."
+    assert report[1] == "Of 3 brokers, one was paused 1 x, rolled 1 x."
+    assert "kill -9, pause, roll" in draw(history, options)
 
 
 def test_every_question_fits_its_column() -> None:

@@ -47,6 +47,31 @@ def test_the_orphans_of_a_killed_program_are_killed_too(tmp_path: Path) -> None:
     wait_until(lambda: not any(lives(child) for child in children))
 
 
+LEADER_OF_A_SESSION = """
+import os, signal, subprocess, time
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+os.kill(child.pid, signal.SIGSTOP)
+print("all", child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("step", ["the demo ends", "all are killed"])
+def test_a_paused_process_in_a_session_of_its_own_is_killed_too(tmp_path: Path, step: str) -> None:
+    """The brokers of a cluster are such processes."""
+    with (
+        Interruption() as interruption,
+        Supervisor(interruption, tmp_path, os.environ) as supervisor,
+    ):
+        program = supervisor.start("program", [sys.executable, "-c", LEADER_OF_A_SESSION])
+        child = int(await_line(program, "all", 0).split()[1])
+        assert lives(child)
+        if step == "all are killed":
+            program.kill_all()
+            assert not lives(child)
+    assert not lives(child)
+
+
 SUPERVISOR = """
 import os, pathlib, sys, time
 from fencepost.demo.interrupt import Interruption

@@ -81,6 +81,10 @@ class Script:
         self.pauses: list[int] = []
         self.leaders: dict[str, list[int]] = {}
         self.coordinator = 1
+        self.brokers = {1: ONE, 2: TWO}
+        """The brokers that Metadata names."""
+        self.down: set[Endpoint] = set()
+        """Brokers that refuse connections."""
         self.transaction_version = transaction_version
         self._prepared: dict[ApiKey, deque[Prepared]] = {}
         self._answers: dict[int, Answer] = {}
@@ -133,23 +137,26 @@ class Script:
     # Answers.
 
     def _answer(self, seen: ReceivedRequest) -> Any:
+        if seen.endpoint in self.down:
+            return Lost("connection refused", sent=False)
         prepared = self._prepared.get(seen.api)
         if prepared:
             answer = prepared.popleft() if len(prepared) > 1 else prepared[0]
             return answer(seen.form) if callable(answer) else answer
         usual: dict[ApiKey, Callable[[Any], Any]] = {
-            ApiKey.METADATA: self._metadata,
+            ApiKey.METADATA: self.metadata,
             ApiKey.FIND_COORDINATOR: self._find_coordinator,
             ApiKey.API_VERSIONS: self._api_versions,
         }
         return usual[seen.api](seen.form)
 
-    def _metadata(self, request: Any) -> MetadataResponse:
+    def metadata(self, request: Any) -> MetadataResponse:
+        """The usual answer to Metadata."""
         names = self.leaders if request.topics is None else [t.name for t in request.topics]
         return MetadataResponse(
             brokers=[
-                MetadataResponseBroker(node_id=1, host=ONE.host, port=ONE.port),
-                MetadataResponseBroker(node_id=2, host=TWO.host, port=TWO.port),
+                MetadataResponseBroker(node_id=node_id, host=each.host, port=each.port)
+                for node_id, each in self.brokers.items()
             ],
             cluster_id="scripted",
             controller_id=1,
@@ -170,7 +177,7 @@ class Script:
         )
 
     def _find_coordinator(self, request: Any) -> FindCoordinatorResponse:
-        endpoint = ONE if self.coordinator == 1 else TWO
+        endpoint = self.brokers[self.coordinator]
         found = Coordinator(
             key=request.coordinator_keys[0],
             node_id=self.coordinator,

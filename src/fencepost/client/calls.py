@@ -118,7 +118,7 @@ class Attempt:
         self._core = core
         self._deadline_ms = core.clock.now_ms() + self.timeout_ms
         self._tries = 0
-        self._times_closed = 0
+        self._times_closed: dict[Endpoint, int] = {}
         self._unknown_since_ms: int | None = None
         self._quick = False
 
@@ -138,9 +138,10 @@ class Attempt:
         self.last = f"{endpoint}: {answer.reason}"
         self._quick = False
         self._core.routes.suspect(endpoint)
-        self._times_closed = self._times_closed + 1 if answer.closed_by_broker else 0
-        if self._times_closed >= MAX_CLOSED and self.api in ADMINISTRATIVE:
-            raise ClosedByBroker(self.what, str(endpoint), self._times_closed)
+        times = self._times_closed.get(endpoint, 0) + 1 if answer.closed_by_broker else 0
+        self._times_closed[endpoint] = times
+        if times >= MAX_CLOSED and self.api in ADMINISTRATIVE:
+            raise ClosedByBroker(self.what, str(endpoint), times)
 
     def judge(
         self,
@@ -221,6 +222,9 @@ def call_one(
         answer = yield from exchange(send)
         if isinstance(answer, Lost):
             attempt.lost(endpoint, answer)
+            if isinstance(place, BrokerById):
+                # It may return at another address.
+                core.routes.forget_broker(place.node_id)
         else:
             core.routes.trust(endpoint)
             code, message = code_of(answer.form)
@@ -465,13 +469,40 @@ def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]
 def call_all_brokers(
     core: Core, api: ApiKey, request: Any, code_of: Callable[[Any], tuple[int, str | None]]
 ) -> Steps[dict[int, Any]]:
-    """Returns the reply of every broker, by broker id."""
+    """Returns the reply of every broker, by broker id.
+
+    If one does not answer, all that are left are asked again: another has taken over what it had.
+    """
     attempt = Attempt(core, api, "")
-    yield from refresh_metadata(core, (), attempt)
-    replies: dict[int, Any] = {}
-    for node_id in sorted(core.routes.brokers):
-        reply = yield from call_one(
-            core, BrokerById(node_id), api, request, code_of, attempt=attempt
-        )
-        replies[node_id] = reply.form
-    return replies
+    while True:
+        yield from refresh_metadata(core, (), attempt)
+        brokers = dict(sorted(core.routes.brokers.items()))
+        sends = [
+            Send(endpoint, api, request, attempt.request_timeout_ms())
+            for endpoint in brokers.values()
+        ]
+        answers = yield from exchange_all(sends)
+        replies = {
+            node_id: answer.form
+            for (node_id, endpoint), answer in zip(brokers.items(), answers, strict=True)
+            if isinstance(answer, Reply) and _is_success(core, attempt, endpoint, answer, code_of)
+        }
+        for send, answer in zip(sends, answers, strict=True):
+            if isinstance(answer, Lost):
+                attempt.lost(send.endpoint, answer)
+        if len(replies) == len(brokers):
+            return replies
+        yield from attempt.pause()
+
+
+def _is_success(
+    core: Core,
+    attempt: Attempt,
+    endpoint: Endpoint,
+    answer: Reply,
+    code_of: Callable[[Any], tuple[int, str | None]],
+) -> bool:
+    core.routes.trust(endpoint)
+    code, message = code_of(answer.form)
+    verdict = attempt.judge(attempt.api, code, about=str(endpoint), message=message)
+    return verdict is Reaction.SUCCEED

@@ -138,6 +138,10 @@ class Routes:
         """Removes a coordinator that has moved."""
         self._coordinators.pop(key, None)
 
+    def forget_broker(self, node_id: int) -> None:
+        """Removes the address of a broker that did not answer."""
+        self.brokers.pop(node_id, None)
+
     def forget_controller(self) -> None:
         """Removes a controller that has moved."""
         self.controller_id = NO_NODE
