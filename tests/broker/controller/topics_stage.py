@@ -109,6 +109,11 @@ class StubRemoval:
     def add(self, folders: Iterable[str]) -> None: ...
 
 
+def _refused() -> Generator[None, None, Partition]:
+    yield from ()
+    raise StorageError("no room")
+
+
 class StageStore(PartitionStore):
     """A store that refuses to open partitions when the test says so."""
 
@@ -117,9 +122,11 @@ class StageStore(PartitionStore):
     def opening(
         self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
     ) -> Generator[None, None, Partition]:
-        if self.is_refusing:
-            raise StorageError("no room")
-        return super().opening(name, topic_id, leader_epoch, config)
+        return (
+            _refused()
+            if self.is_refusing
+            else super().opening(name, topic_id, leader_epoch, config)
+        )
 
 
 class StageRuntime:

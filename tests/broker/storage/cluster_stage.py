@@ -6,7 +6,7 @@ on (the end of each log, and where it starts). Every opening is compared with th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from fencepost.base.ids import NO_NODE, TopicPartition
@@ -71,8 +71,8 @@ class StageFlusher(StubFlusher):
 
     process: Process
 
-    def save_closed(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
-        self.process.save(list(partitions))
+    def save_closed(self, partitions: Mapping[Partition, bool], done: Callable[[], None]) -> None:
+        self.process.save([each for each, is_clean in partitions.items() if is_clean])
         done()
 
 

@@ -152,8 +152,8 @@ class MetadataEffects:
         self._on_fatal = on_fatal
         self._offline: Final = partitions.offline
         self._to_retry: dict[TopicPartition, int] = {}
-        """Partitions that could not be opened, each with the leader epoch of its opening. At a later
-        epoch another broker may have it open."""
+        """Partitions that could not be opened, each with the leader epoch of its opening. At a
+        later epoch another broker may have it open."""
         self._until_restart: set[TopicPartition] = set()
         """Partitions that could not be opened at a start that compares all logs."""
         self._compares_logs = False
@@ -201,7 +201,6 @@ class MetadataEffects:
 
     def open(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
         """Carries the rest out, when all brokers have released what the batch takes from them."""
-        self._store.refresh()
         self._submit(self._open_steps(effects), effects, self._after(effects, done))
 
     def _after(self, effects: Sequence[Effect], done: Callable[[], None]) -> Callable[[], None]:

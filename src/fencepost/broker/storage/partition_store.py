@@ -246,10 +246,6 @@ class PartitionStore:
             self._close_moved(partition, failed.get(partition))
         yield partial(self._save_closed, partitions)
 
-    def refresh(self) -> None:
-        """Call before a batch of openings: what other brokers have saved is read again."""
-        self._layout.refresh()
-
     def _when_durable(self, partition: Partition, done: Callable[[Exception | None], None]) -> None:
         self._partitions.when_durable(partition, partition.log_end_offset, partial(done, None))
 

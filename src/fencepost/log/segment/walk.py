@@ -47,7 +47,8 @@ def walk_to(file: Readable, position: int, size: int, offset: int, end_offset: i
         while start + _STEP_BYTES <= len(chunk):
             base_offset, length, delta = _step(chunk, start)
             if base_offset + delta >= offset:
-                if chunk[start + _MAGIC_AT] != MAGIC or base_offset >= end_offset:
+                end = position + start + length + LOG_OVERHEAD_BYTES
+                if chunk[start + _MAGIC_AT] != MAGIC or base_offset >= end_offset or end > size:
                     raise NoBatchError(position + start)
                 return position + start
             if length < _MIN_LENGTH:
