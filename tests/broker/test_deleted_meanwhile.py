@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.log_loader import ENTRIES_PER_TURN
+from fencepost.broker import log_loader
+from fencepost.broker.groups.partition import GroupPartition
+from fencepost.records.coordinator_checkpoint import FILE_NAME
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from fencepost.wire.forms.create_topics import CreatableTopic, CreateTopicsRequest
@@ -305,17 +307,24 @@ def test_a_round_of_compaction_does_not_affect_a_recreated_topic(steps_before: i
     again.stop()
 
 
-def test_offsets_of_a_topic_deleted_during_a_load_do_not_pass_to_a_recreated_topic() -> None:
+def test_offsets_of_a_topic_deleted_during_a_load_do_not_pass_to_a_recreated_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_loader, "ENTRIES_PER_TURN", 2)
     stage = Stage(durability="os").start()
     create_topic(stage, "doomed")
     initialised(stage)
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
     topic = OffsetCommitRequestTopic(name="doomed", partitions=[partition])
-    for _ in range(2 * ENTRIES_PER_TURN):
+    for _ in range(20):
         request = OffsetCommitRequest(group_id="g", topics=[topic])
         stage.call(ApiKey.OFFSET_COMMIT, 8, request)
     assert offset_of(stage, "doomed") == 7
+    served = stage.node.groups.find("g")
+    assert isinstance(served, GroupPartition)
+    log = served.partition.log.folder
     stage.stop()
+    stage.disk.remove(f"{log}/{FILE_NAME}")
     again = stage.again()
     assert again.node.groups.find("g") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     again.node.controller.delete(["doomed"], lambda _: None)

@@ -269,7 +269,9 @@ def play_history(seed: int) -> None:
         durability=choose.choice(("os", "fsync")),
     ) as cluster:
         clients = [
-            ClientProducer(cluster, f"id-{number}", choose.choice((TV1, TV2)), choose.random())
+            ClientProducer(
+                cluster, f"id-{number}", choose.choice((TV1, TV2)), choose.randrange(1 << 30)
+            )
             for number in range(5)
         ]
         faults = Faults(cluster, choose.randrange(1 << 30))

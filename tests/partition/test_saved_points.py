@@ -228,7 +228,8 @@ def test_housekeeping_finds_what_is_worth_saving(monkeypatch: pytest.MonkeyPatch
         life.send()
     assert life.partition.is_worth_saving
     life.partition.save_point()
-    assert not life.partition.is_worth_saving
+    is_worth_saving: bool = life.partition.is_worth_saving
+    assert not is_worth_saving
     life.disk.sync_all("/")
     life.disk.crash()
     assert life.open(lost_power=True).is_worth_saving, "the point is gone"

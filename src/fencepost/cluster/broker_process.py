@@ -181,7 +181,8 @@ class BrokerProcess:
         await self._running.listen_on(self._sockets)
         self._running.start_periodic_work()
         freeze_garbage_collector()
-        self._controller.send(Kind.SERVING)
+        offline = self._running.effects.has_offline
+        self._controller.send(Kind.SERVING, messages.encode_json({"offline": offline}))
 
     def _stop(self) -> None:
         if not self._is_stopping:

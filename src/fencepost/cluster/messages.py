@@ -15,7 +15,7 @@ From the controller to a broker:
 From a broker to the controller:
 
     HELLO       the port that is bound for clients, or why there is none (JSON)
-    SERVING     clients are served
+    SERVING     clients are served; whether a partition could not be opened (JSON)
     HEARTBEAT   alive
     RELEASED    what the batches up to an offset take from this broker is closed
     DONE        the batches up to an offset are carried out

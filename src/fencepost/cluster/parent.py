@@ -78,6 +78,8 @@ class BrokerState:
         self.port: int | None = None
         """The port that it had last."""
         self.is_serving = False
+        self.has_offline = False
+        """Whether it could not open a partition at its start."""
         self.is_paused = False
         self.is_rolling = False
 
@@ -306,6 +308,7 @@ class Parent:
             case Kind.HELLO:
                 self._on_hello(broker, messages.decode_json(body))
             case Kind.SERVING:
+                broker.has_offline = messages.decode_json(body)["offline"]
                 self._on_serving(broker)
             case Kind.CONTROLLED:
                 self._on_controlled(messages.decode_json(body))
@@ -412,7 +415,8 @@ class Parent:
             self._loop.call_later(REBALANCE_MS / 1000, self._rebalance_soon)
         if not self._is_announced and all(each.is_serving for each in self.brokers.values()):
             self._is_announced = True
-            self._node.opened()
+            if not any(each.has_offline for each in self.brokers.values()):
+                self._node.opened()
             self._announce(",".join(each.hello["address"] for each in self._with_hello()))
         self._tell_changed()
 

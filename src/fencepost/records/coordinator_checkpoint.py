@@ -47,7 +47,7 @@ class Checkpoint(NamedTuple):
 
     offset: int
     """The first offset that is not covered."""
-    count: int
+    record_count: int
     records: Iterator[SavedRecord]
 
 

@@ -134,7 +134,7 @@ def test_a_load_reads_only_the_log_after_the_checkpoint() -> None:
         commit(node, "g", 0, offset)
     partition = served(node).partition
     saved = read_checkpoint(node.disk, partition)
-    assert (saved.offset, saved.count) == (10, 3)
+    assert (saved.offset, saved.record_count) == (10, 3)
     before = summary(served(node).state)
     again = start_again(node)
     assert summary(served(again).state) == before
@@ -148,7 +148,7 @@ def test_a_checkpoint_that_takes_several_turns_shows_one_moment(
     monkeypatch.setattr("fencepost.broker.turns.TURN_SECONDS", 0.0)
     node = busy(9)
     turns = []
-    node.runtime.call_later = lambda delay_ms, work: turns.append(work)  # type: ignore[assignment, func-returns-value, misc]
+    node.runtime.call_later = lambda delay_ms, work: turns.append(work)  # type: ignore[assignment, return-value]
     commit(node, "g", 0, 100)
     number = 100
     while turns:
@@ -244,7 +244,7 @@ def test_a_save_that_was_begun_before_a_compaction_is_not_written_after_it(
     node = busy(9)
     found = served(node)
     turns = []
-    node.runtime.call_later = lambda delay_ms, work: turns.append(work)  # type: ignore[assignment, func-returns-value, misc]
+    node.runtime.call_later = lambda delay_ms, work: turns.append(work)  # type: ignore[assignment, return-value]
     commit(node, "g", 0, 100)
     turns.pop(0)()
     assert turns, "the save has not ended"

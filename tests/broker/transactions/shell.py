@@ -20,6 +20,7 @@ from fencepost.base.ids import (
 from fencepost.broker.log_loader import LoadQueue
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import MarkerWriter
+from fencepost.coordinator.metadata.state import PartitionState
 from fencepost.coordinator.txn.events import AddPartitions, EndTxn, InitProducerId, Reply
 from fencepost.log.config import LogConfig
 from fencepost.log.opening import open_log
@@ -110,7 +111,7 @@ class ShellNode:
             for index in range(partition_count):
                 self.open(TopicPartition(topic, index))
         stub: Any = self
-        local: Any = SimpleNamespace(get=self.partition)
+        local: Any = SimpleNamespace(get=self.partition, offline=frozenset())
         ids: Any = SimpleNamespace(allocate=self._allocate)
         self.markers = MarkerWriter(stub, local, stub.metadata, stub.groups)
         self.transactions = TransactionCoordinator(
@@ -145,8 +146,10 @@ class ShellNode:
         self.timers.append(timer)
         return timer
 
-    def _known_partition(self, topic: str, index: int) -> object | None:
-        return object() if 0 <= index < self.counts.get(topic, 0) else None
+    def _known_partition(self, topic: str, index: int) -> PartitionState | None:
+        if not 0 <= index < self.counts.get(topic, 0):
+            return None
+        return PartitionState(NODE_ID, 0, 0, (NODE_ID,), (NODE_ID,))
 
     def _leader(self, topic: str, index: int) -> int:
         return NO_NODE if self._known_partition(topic, index) is None else NODE_ID

@@ -164,7 +164,7 @@ class GroupPartition:
         self._stale = []
         self.checkpoint = self._new_keeper()
         saved = read_checkpoint(self._runtime.disk, self.partition)
-        self.checkpoint.unsaved = -saved.count
+        self.checkpoint.unsaved = -saved.record_count
         entries = (
             Entry(offset, producer_id, -1, producer_id >= 0, key, value)
             for key, value, offset, producer_id in saved.records

@@ -106,7 +106,7 @@ class CoordinatorPartition:
         self.state = CoordinatorState()
         self.checkpoint = self._new_keeper()
         saved = read_checkpoint(self._runtime.disk, partition)
-        self.checkpoint.unsaved = -saved.count
+        self.checkpoint.unsaved = -saved.record_count
         entries = (Entry(-1, -1, -1, False, each.key, each.value) for each in saved.records)
         return chain(entries, partition.whole_entries(saved.offset))
 
