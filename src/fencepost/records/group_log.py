@@ -24,13 +24,15 @@ tombstone.
 
 A transactional offset is the same record in a transactional batch; a marker in the same partition
 commits or aborts it. Ours has the topic id, which Kafka omits there: an offset must not pass to a
-later topic of the same name. Commits are frequent, so the value of an offset is written by hand.
-The declared form reads it, and tests compare the two.
+later topic of the same name. Commits are frequent, so the value of an offset is written by hand,
+and read by hand in the version that we write. The declared form reads all versions, and tests
+compare the two.
 """
 
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from fencepost.base.failures import WireError
@@ -168,6 +170,9 @@ _GROUP_VERSION: Final = 3
 _EXPIRING_VERSION: Final = 1
 
 
+_REMEMBERED_KEYS: Final = 50_000
+"""Every commit repeats a key, and a load reads millions of commits."""
+
 # -- writing --------------------------------------------------------------------------------------
 
 
@@ -197,6 +202,9 @@ def encode_group_key(key: GroupKey) -> bytes:
 _OFFSET_HEAD: Final = struct.Struct(">hqi")
 _TIME: Final = struct.Struct(">q")
 _TOPIC_ID_TAG: Final = b"\x01\x00\x10"  # one tag, number 0, 16 bytes
+_READ_HEAD: Final = struct.Struct(">hqiB")
+"""Version, offset, leader epoch, and the length of the metadata if that takes one byte."""
+_LEAST_BYTES: Final = _READ_HEAD.size + _TIME.size + 1
 
 
 def encode_offset(value: OffsetValue) -> bytes:
@@ -267,12 +275,19 @@ def _member_form(member: MemberValue) -> MemberMetadata:
 
 def decode_record(key: bytes, value: bytes | None) -> LogRecord | None:
     """Decodes a record; None for an unknown type or version, WireError for other bytes."""
+    found = _decode_key(key)
+    if isinstance(found, OffsetKey):
+        return _decode_offset_record(found, value)
+    return None if found is None else _decode_group_record(found, value)
+
+
+@lru_cache(maxsize=_REMEMBERED_KEYS)
+def _decode_key(key: bytes) -> OffsetKey | GroupKey | None:
     kind, body = _split(key, "key")
     if kind in (0, _OFFSET_TYPE):
-        return _decode_offset_record(decode(OffsetCommitKey, kind, body), value)
-    if kind == _GROUP_TYPE:
-        return _decode_group_record(decode(GroupMetadataKey, kind, body), value)
-    return None
+        form = decode(OffsetCommitKey, kind, body)
+        return OffsetKey(form.group, TopicPartition(form.topic, form.partition))
+    return GroupKey(decode(GroupMetadataKey, kind, body).group) if kind == _GROUP_TYPE else None
 
 
 def _split(data: bytes, name: str) -> tuple[int, bytes]:
@@ -281,10 +296,35 @@ def _split(data: bytes, name: str) -> tuple[int, bytes]:
     return int.from_bytes(data[:2], "big", signed=True), data[2:]
 
 
-def _decode_offset_record(form: OffsetCommitKey, value: bytes | None) -> OffsetRecord | None:
-    key = OffsetKey(form.group, TopicPartition(form.topic, form.partition))
+def _decode_newest_offset(value: bytes) -> OffsetValue | None:
+    """The value as `encode_offset` writes it; None for any other, which may be right too."""
+    if len(value) < _LEAST_BYTES:
+        return None
+    version, offset, leader_epoch, length = _READ_HEAD.unpack_from(value)
+    end = _READ_HEAD.size + length - 1
+    if version != _NEWEST_VERSION or not 0 < length < 128:
+        return None
+    tail = value[end + _TIME.size :]
+    if tail == b"\0":
+        topic_id = ZERO_TOPIC_ID
+    elif len(tail) == len(_TOPIC_ID_TAG) + 16 and tail.startswith(_TOPIC_ID_TAG):
+        topic_id = tail[len(_TOPIC_ID_TAG) :]
+    else:
+        return None
+    try:
+        metadata = value[_READ_HEAD.size : end].decode() if length > 1 else ""
+    except UnicodeDecodeError:
+        return None
+    time_ms = _TIME.unpack_from(value, end)[0]
+    return OffsetValue(offset, leader_epoch, metadata, time_ms, NO_TIMESTAMP, topic_id)
+
+
+def _decode_offset_record(key: OffsetKey, value: bytes | None) -> OffsetRecord | None:
     if value is None:
         return OffsetRecord(key, None)
+    newest = _decode_newest_offset(value)
+    if newest is not None:
+        return OffsetRecord(key, newest)
     version, body = _split(value, "value")
     if not 0 <= version <= _NEWEST_VERSION:
         return None
@@ -300,8 +340,7 @@ def _decode_offset_record(form: OffsetCommitKey, value: bytes | None) -> OffsetR
     return OffsetRecord(key, offset)
 
 
-def _decode_group_record(form: GroupMetadataKey, value: bytes | None) -> GroupRecord | None:
-    key = GroupKey(form.group)
+def _decode_group_record(key: GroupKey, value: bytes | None) -> GroupRecord | None:
     if value is None:
         return GroupRecord(key, None)
     version, body = _split(value, "value")

@@ -20,12 +20,13 @@ from fencepost.records.group_log import (
     OffsetKey,
     OffsetRecord,
     OffsetValue,
+    _decode_newest_offset,
     decode_record,
     encode_group,
     encode_offset,
     encode_record,
 )
-from fencepost.wire.compile import encode
+from fencepost.wire.compile import decode, encode
 
 KEY = OffsetKey("g", TopicPartition("t", 0))
 TIME_MS = 1_700_000_000_000
@@ -88,6 +89,28 @@ def test_the_hand_written_writer_agrees_with_the_declared_form(value: OffsetValu
         topic_id=value.topic_id,
     )
     assert encode_offset(value) == b"\0\4" + encode(form, 4)
+
+
+@given(offsets, st.data())
+def test_the_hand_written_reader_agrees_with_the_declared_form(
+    value: OffsetValue, data: st.DataObject
+) -> None:
+    """Also on changed bytes: it reads them alike, or leaves them to the declared form."""
+    changed = bytearray(encode_offset(value))
+    for _ in range(data.draw(st.integers(0, 2))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.sampled_from([0, 0, 1, 9, 20]))
+    read = _decode_newest_offset(bytes(changed[: len(changed) - cut]))
+    if read is not None:
+        form = decode(OffsetCommitValue, 4, bytes(changed[2 : len(changed) - cut]))
+        assert read == OffsetValue(
+            form.offset,
+            form.leader_epoch,
+            form.metadata,
+            form.commit_timestamp,
+            form.expire_timestamp,
+            bytes(form.topic_id),
+        )
 
 
 def test_an_offset_has_kafkas_bytes() -> None:
