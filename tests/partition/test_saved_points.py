@@ -223,10 +223,10 @@ def test_a_point_is_saved_as_the_log_grows(monkeypatch: pytest.MonkeyPatch) -> N
 def test_housekeeping_finds_what_is_worth_saving(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_module, "WORTH_SAVING", 100_000)
     life = Life()
-    assert not life.partition.is_worth_saving
+    before = life.partition.is_worth_saving
     for _ in range(20):
         life.send()
-    assert life.partition.is_worth_saving
+    assert (before, life.partition.is_worth_saving) == (False, True)
     life.partition.save_point()
     is_worth_saving: bool = life.partition.is_worth_saving
     assert not is_worth_saving
