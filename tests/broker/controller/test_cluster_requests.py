@@ -43,6 +43,8 @@ ALTER_CLUSTER = ("ALTER", "CLUSTER", "kafka-cluster")
 ELECT, REASSIGN = ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS
 SECONDS_30 = 30_000
 
+pytestmark = pytest.mark.interpreted  # A runtime that the test drives.
+
 
 def three(*, authorizer: Any = None) -> ClusterStage:
     return ClusterStage(1, 2, 3, authorizer=authorizer).start()

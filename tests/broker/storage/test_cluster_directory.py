@@ -28,7 +28,8 @@ from fencepost.records.checkpoint import decode_offsets, decode_properties, enco
 from fencepost.simulation.disk import PowerLost, UnsyncedDisk
 from tests.broker.storage.cluster_stage import CONFIG, FOLDER, ClusterStage, Process
 
-pytestmark = pytest.mark.usefixtures("quiet")
+# Compiled objects cannot be copied.
+pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.interpreted]
 
 EVERY_CALL = bool(os.environ.get("FENCEPOST_EVERY_CALL"))
 KAFKAS = (RECOVERY_POINTS, LOG_STARTS, FIRST_DIRTY)
