@@ -27,7 +27,7 @@ export PIP_NO_INPUT := 1
 TESTS ?= tests
 ARGS  ?=
 # Test processes side by side. Every test takes its own free ports and folders, so any number is safe.
-JOBS  ?= 2
+JOBS  ?= 4
 
 .PHONY: help
 help: ## Show this page

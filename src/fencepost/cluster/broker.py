@@ -36,7 +36,7 @@ from fencepost.broker.handlers import incremental_alter_configs
 from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.peers import PeerRequests
 from fencepost.broker.settings.changes import alters_loggers
-from fencepost.broker.waiting import Parked
+from fencepost.broker.waiting import NoReply, Parked
 from fencepost.cluster import messages
 from fencepost.cluster.following import Following
 from fencepost.cluster.messages import Body, Kind
@@ -109,7 +109,10 @@ class ControllerClient:
         """The controller has replied to a forwarded request."""
         number, frame = messages.decode_reply(body)
         api, version, parked = self._forwarded.pop(number)
-        parked.answer(decode_response(api, version, frame)[1])
+        if frame:
+            parked.answer(decode_response(api, version, frame)[1])
+        else:
+            parked.answer(NoReply("the controller failed"))
 
     def auto_create(self, names: Sequence[str], done: Callable[[Outcomes], None]) -> None:
         """Asks for topics with default settings; see `TopicCreator`."""

@@ -149,7 +149,7 @@ def decode_request(body: memoryview) -> Request:
 
 
 def encode_reply(number: int, frame: Sequence[Buffer]) -> list[Buffer]:
-    """The body of REPLY."""
+    """The body of REPLY; an empty frame if the controller failed."""
     return [_OFFSET.pack(number), *frame]
 
 

@@ -61,6 +61,9 @@ log = logging.getLogger(__name__)
 STOP_PATIENCE_MS: Final = 30_000
 """How long a broker may take to close its partitions before it is killed."""
 
+RETRY_MS: Final = 1_000
+"""Pause before a change that the disk refused is written again."""
+
 REBALANCE_MS: Final = 2_000
 """How long after a broker has come back it gets its share of the leaders: clients have noticed it
 by then."""
@@ -276,13 +279,29 @@ class Parent:
         if not self._is_begun or self._is_stopping:
             return
         self._node.brokers.disconnect(broker.broker_id)
-        if broker.broker_id in self._node.metadata.brokers:
-            self._node.controller.fence_brokers([broker.broker_id], self._logged("a failover"))
+        self._fence(broker)
 
-    def _logged(self, what: str) -> Callable[[ErrorCode], None]:
+    def _fence(self, broker: BrokerState) -> None:
+        known = self._node.metadata.brokers.get(broker.broker_id)
+        if known is None or known.fenced or self._is_stopping:
+            return
+        self._node.controller.fence_brokers(
+            [broker.broker_id],
+            self._or_again(f"the death of broker {broker.broker_id}", partial(self._fence, broker)),
+        )
+
+    def _or_again(self, what: str, again: Callable[[], None]) -> Callable[[ErrorCode], None]:
+        """What follows a change of the metadata: a change that the disk refused is tried again."""
+
         def done(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
-                log.error("%s could not be written: %s", what, error.name)
+                log.error(
+                    "%s could not be written to the metadata log (%s); it is tried again",
+                    what,
+                    error.name,
+                )
+                self._loop.call_later(RETRY_MS / 1000, again)
+            self._tell_changed()
 
         return done
 
@@ -301,8 +320,7 @@ class Parent:
             case Kind.DONE:
                 self._node.brokers.done(broker_id, messages.decode_offset(body))
             case Kind.REQUEST:
-                request = messages.decode_request(body)
-                self._node.serve(request, partial(self._reply, broker, broker.link, request.number))
+                self._serve(broker, messages.decode_request(body))
             case Kind.ASK:
                 self._asked(broker, messages.decode_json(body))
             case Kind.HELLO:
@@ -314,6 +332,17 @@ class Parent:
                 self._on_controlled(messages.decode_json(body))
             case _:
                 raise AssertionError(f"broker {broker_id} sent a message of kind {kind}")
+
+    def _serve(self, broker: BrokerState, request: messages.Request) -> None:
+        answer = partial(self._reply, broker, broker.link, request.number)
+        try:
+            self._node.serve(request, answer)
+        except AssertionError:
+            raise
+        except Exception:
+            # The client's connection is closed, as by a single broker; the cluster goes on.
+            log.exception("a request that broker %d forwarded failed", broker.broker_id)
+            answer([])
 
     def _reply(
         self,
@@ -354,10 +383,22 @@ class Parent:
         broker.hello = hello
         broker.port = hello["port"]
         if self._is_begun:
-            self._register(broker, fenced=True)
-            self._connect(broker)
+            self._admit(broker, broker.link)
         elif all(each.hello is not None for each in self.brokers.values()):
             self._begin()
+
+    def _admit(self, broker: BrokerState, link: Link | None) -> None:
+        """Registers a broker that has come back, and gives it the state."""
+        if link is None or link is not broker.link or self._is_stopping:
+            return  # That process has ended meanwhile.
+        self._fence(broker)  # If its death could not be written yet.
+        again = partial(self._admit, broker, link)
+        what = f"the registration of broker {broker.broker_id}"
+        error = self._register(broker, fenced=True)
+        if error is ErrorCode.NONE:
+            self._connect(broker)
+        else:
+            self._or_again(what, again)(error)
 
     def _cannot_start(self, broker: BrokerState, reason: str) -> None:
         if self._is_announced:
@@ -370,11 +411,15 @@ class Parent:
         """All brokers are there: they are registered, and get the state."""
         self._is_begun = True
         for broker in self.brokers.values():
-            self._register(broker, fenced=False)
+            error = self._register(broker, fenced=False)
+            if error is not ErrorCode.NONE:
+                self._cannot_start(broker, f"it could not be registered ({error.name}).")
+                return
         for broker in self.brokers.values():
             self._connect(broker)
 
-    def _register(self, broker: BrokerState, *, fenced: bool) -> None:
+    def _register(self, broker: BrokerState, *, fenced: bool) -> ErrorCode:
+        """Writes the registration of a broker; an error if the disk refused it."""
         assert broker.hello is not None, "a broker says HELLO before it is registered"
         host, port = broker.hello["advertised"]
         event = RegisterBroker(
@@ -385,7 +430,7 @@ class Parent:
             rack=self._node.config.broker_rack,
             fenced=fenced,
         )
-        self._node.controller.register_broker(event, self._logged("a registration"))
+        return self._node.controller.register_broker(event)
 
     def _connect(self, broker: BrokerState) -> None:
         """Gives a broker its links to the others, and the state."""
@@ -409,10 +454,7 @@ class Parent:
         self.supervision.on_serving(broker.broker_id, self._now_ms())
         broker.is_serving = True
         broker.is_rolling = False
-        known = self._node.metadata.brokers[broker.broker_id]
-        if known.fenced:
-            self._node.controller.unfence_brokers([broker.broker_id], self._logged("an unfencing"))
-            self._loop.call_later(REBALANCE_MS / 1000, self._rebalance_soon)
+        self._unfence(broker, broker.link)
         if not self._is_announced and all(each.is_serving for each in self.brokers.values()):
             self._is_announced = True
             if not any(each.has_offline for each in self.brokers.values()):
@@ -420,12 +462,27 @@ class Parent:
             self._announce(",".join(each.hello["address"] for each in self._with_hello()))
         self._tell_changed()
 
+    def _unfence(self, broker: BrokerState, link: Link | None) -> None:
+        """Lets a broker that has come back lead, and soon gives it its share."""
+        known = self._node.metadata.brokers[broker.broker_id]
+        if link is None or link is not broker.link or not known.fenced:
+            return
+        self._node.controller.unfence_brokers(
+            [broker.broker_id],
+            self._or_again(
+                f"the return of broker {broker.broker_id}", partial(self._unfence, broker, link)
+            ),
+        )
+        self._loop.call_later(REBALANCE_MS / 1000, self._rebalance_soon)
+
     def _with_hello(self) -> list[Any]:
         return [each for each in self.brokers.values() if each.hello is not None]
 
     def _rebalance_soon(self) -> None:
         if not self._is_stopping:
-            self._node.controller.rebalance(None, self._logged("a rebalance"))
+            self._node.controller.rebalance(
+                None, self._or_again("a rebalance", self._rebalance_soon)
+            )
 
     # -- commands ---------------------------------------------------------------------------------
 

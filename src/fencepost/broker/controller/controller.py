@@ -284,10 +284,14 @@ class Controller:
             return refuse(ErrorCode.NOT_CONTROLLER, f"The controller is broker {leader}."), ()
         return self._log.take(decision, values)
 
-    def _commit(self, decision: Decision, done: Callable[[ErrorCode], None]) -> None:
-        """Makes a change of brokers or leaders; calls `done` when brokers have carried it out."""
+    def _commit(self, decision: Decision, done: Callable[[ErrorCode], None] | None) -> ErrorCode:
+        """Makes a change of brokers or leaders; calls `done` when brokers have carried it out.
+
+        Returns whether the change is in the log.
+        """
         taken, effects = self._take(decision)
-        self._log.finish(effects, lambda: done(taken.error))
+        self._log.finish(effects, lambda: None if done is None else done(taken.error))
+        return taken.error
 
     def _set_deadline(
         self, answer: Answer[T], timeout_ms: int | None, late: Callable[[], T]
@@ -570,10 +574,15 @@ class Controller:
 
     # -- brokers of a cluster ---------------------------------------------------------------------
 
-    def register_broker(self, event: RegisterBroker, done: Callable[[ErrorCode], None]) -> None:
-        """Registers a broker that has started; its epoch and the features are the controller's."""
+    def register_broker(
+        self, event: RegisterBroker, done: Callable[[ErrorCode], None] | None = None
+    ) -> ErrorCode:
+        """Registers a broker that has started; its epoch and the features are the controller's.
+
+        Returns whether the registration is in the log; `done` is called when brokers know it.
+        """
         event = event._replace(epoch=self._log.partition.log_end_offset, features=FEATURES)
-        self._commit(decide_register_broker(self._state, event), done)
+        return self._commit(decide_register_broker(self._state, event), done)
 
     def fence_brokers(self, node_ids: Iterable[int], done: Callable[[ErrorCode], None]) -> None:
         """Gives the partitions of brokers that are dead to others."""
