@@ -36,7 +36,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from fencepost.base.failures import WireError
-from fencepost.base.ids import NO_TIMESTAMP, ZERO_TOPIC_ID, TopicPartition
+from fencepost.base.ids import NO_TIMESTAMP, ZERO_TOPIC_ID, TopicId, TopicPartition
 from fencepost.wire.compile import decode, encode
 from fencepost.wire.schema import field, message
 from fencepost.wire.schema import struct as wire_struct
@@ -308,7 +308,7 @@ def _decode_newest_offset(value: bytes) -> OffsetValue | None:
     if tail == b"\0":
         topic_id = ZERO_TOPIC_ID
     elif len(tail) == len(_TOPIC_ID_TAG) + 16 and tail.startswith(_TOPIC_ID_TAG):
-        topic_id = tail[len(_TOPIC_ID_TAG) :]
+        topic_id = TopicId(tail[len(_TOPIC_ID_TAG) :])
     else:
         return None
     try:
