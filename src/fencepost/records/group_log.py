@@ -36,7 +36,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from fencepost.base.failures import WireError
-from fencepost.base.ids import NO_TIMESTAMP, ZERO_TOPIC_ID, TopicId, TopicPartition
+from fencepost.base.ids import NO_TIMESTAMP, ZERO_TOPIC_ID, TopicPartition
 from fencepost.wire.compile import decode, encode
 from fencepost.wire.schema import field, message
 from fencepost.wire.schema import struct as wire_struct
@@ -305,12 +305,11 @@ def _decode_newest_offset(value: bytes) -> OffsetValue | None:
     if version != _NEWEST_VERSION or not 0 < length < 128:
         return None
     tail = value[end + _TIME.size :]
-    if tail == b"\0":
-        topic_id = ZERO_TOPIC_ID
-    elif len(tail) == len(_TOPIC_ID_TAG) + 16 and tail.startswith(_TOPIC_ID_TAG):
-        topic_id = TopicId(tail[len(_TOPIC_ID_TAG) :])
-    else:
-        return None
+    topic_id: bytes = ZERO_TOPIC_ID
+    if tail != b"\0":
+        if len(tail) != len(_TOPIC_ID_TAG) + 16 or not tail.startswith(_TOPIC_ID_TAG):
+            return None
+        topic_id = tail[len(_TOPIC_ID_TAG) :]
     try:
         metadata = value[_READ_HEAD.size : end].decode() if length > 1 else ""
     except UnicodeDecodeError:
