@@ -89,7 +89,7 @@ class Kafka:
             if self.lag < 0:
                 self._shown = self.leader
         self.script.leaders[self.topic] = [self._shown]
-        reply = self.script._metadata(request)
+        reply = self.script.metadata(request)
         for topic in reply.topics:
             for each in topic.partitions:
                 each.replica_nodes = self.replicas
