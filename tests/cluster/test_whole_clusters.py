@@ -1,4 +1,4 @@
-"""What happens to a whole cluster: a full disk, the death of the parent, other numbers of brokers."""
+"""Whole clusters: a full disk, the death of the parent, other numbers of brokers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,9 +139,16 @@ def test_a_broker_that_dies_while_the_disk_is_full_is_replaced_when_there_is_spa
         commit(client, "a", b"3")
         leaders = client.metadata(["copies"]).topics["copies"].partitions
         assert {each.leader for each in leaders} == {1, 3}
-        cluster.do("restart", 2)
-        assert committed(client) == [[b"1", b"2", b"3"]] * len(COPIES)
-        assert committed_offset(client) == 3
+        with full_disk([cluster.process.pid]):
+            assert cluster.broker(2)["state"] == "dead"
+            restarting = threading.Thread(target=cluster.do, args=("restart", 2))
+            restarting.start()
+            refused = "a registration could not be written"
+            cluster.wait_until(lambda: refused in cluster.log, refused)
+        restarting.join()
+        commit(client, "a", b"4")
+        assert committed(client) == [[b"1", b"2", b"3", b"4"]] * len(COPIES)
+        assert committed_offset(client) == 4
         assert audit_log(cluster.log.splitlines()) == []
 
 

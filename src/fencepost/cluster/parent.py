@@ -13,6 +13,8 @@ controller:
                                moment the leaders are balanced
     it is silent too long      it is killed
     it has been reaped         its link is closed; it is fenced: others lead its partitions
+    the disk is full           these records are tried again; a new process waits for the fencing of
+                               the one before it
     the parent gets SIGTERM    every broker closes its partitions and ends; then the parent does
 
 Every pair of brokers that are registered shares a link of its own, which is made when the second of
@@ -60,6 +62,9 @@ log = logging.getLogger(__name__)
 
 STOP_PATIENCE_MS: Final = 30_000
 """How long a broker may take to close its partitions before it is killed."""
+
+RETRY_MS: Final = 500
+"""Pause before a record about a broker that the disk refused is written again."""
 
 REBALANCE_MS: Final = 2_000
 """How long after a broker has come back it gets its share of the leaders: clients have noticed it
@@ -278,6 +283,13 @@ class Parent:
         self._node.brokers.disconnect(broker.broker_id)
         if broker.broker_id in self._node.metadata.brokers:
             self._node.controller.fence_brokers([broker.broker_id], self._logged("a failover"))
+        if not self._is_fenced(broker):
+            self._loop.call_later(RETRY_MS / 1000, self._fail_over_again, broker)
+
+    def _fail_over_again(self, broker: BrokerState) -> None:
+        """The disk refused the record; no process of this broker is admitted before it is there."""
+        if not self._is_fenced(broker):
+            self._fail_over(broker)
 
     def _logged(self, what: str) -> Callable[[ErrorCode], None]:
         def done(error: ErrorCode) -> None:
@@ -351,13 +363,32 @@ class Parent:
         if "error" in hello:
             self._cannot_start(broker, hello["error"])
             return
-        broker.hello = hello
         broker.port = hello["port"]
         if self._is_begun:
-            self._register(broker, fenced=True)
-            self._connect(broker)
-        elif all(each.hello is not None for each in self.brokers.values()):
+            self._admit(broker, broker.child, hello)
+            return
+        broker.hello = hello
+        if all(each.hello is not None for each in self.brokers.values()):
             self._begin()
+
+    def _admit(self, broker: BrokerState, child: BrokerChild | None, hello: dict[str, Any]) -> None:
+        """Registers a process that starts later, and gives it the state.
+
+        The records may have to wait for space on the disk. The one that fences the process before
+        this one comes first: with it the other brokers stop reading what that process has sent.
+        """
+        if broker.child is not child or self._is_stopping:
+            return
+        broker.hello = hello
+        if self._is_fenced(broker) and self._register(broker, fenced=True):
+            self._connect(broker)
+            return
+        broker.hello = None
+        self._loop.call_later(RETRY_MS / 1000, self._admit, broker, child, hello)
+
+    def _is_fenced(self, broker: BrokerState) -> bool:
+        known = self._node.metadata.brokers.get(broker.broker_id)
+        return known is None or known.fenced
 
     def _cannot_start(self, broker: BrokerState, reason: str) -> None:
         if self._is_announced:
@@ -370,11 +401,14 @@ class Parent:
         """All brokers are there: they are registered, and get the state."""
         self._is_begun = True
         for broker in self.brokers.values():
-            self._register(broker, fenced=False)
+            if not self._register(broker, fenced=False):
+                self._cannot_start(broker, "it could not be registered: is the disk full?")
+                return
         for broker in self.brokers.values():
             self._connect(broker)
 
-    def _register(self, broker: BrokerState, *, fenced: bool) -> None:
+    def _register(self, broker: BrokerState, *, fenced: bool) -> bool:
+        """Registers a process; returns whether the record was written."""
         assert broker.hello is not None, "a broker says HELLO before it is registered"
         host, port = broker.hello["advertised"]
         event = RegisterBroker(
@@ -386,6 +420,8 @@ class Parent:
             fenced=fenced,
         )
         self._node.controller.register_broker(event, self._logged("a registration"))
+        known = self._node.metadata.brokers.get(broker.broker_id)
+        return known is not None and known.incarnation_id == event.incarnation_id
 
     def _connect(self, broker: BrokerState) -> None:
         """Gives a broker its links to the others, and the state."""
@@ -411,14 +447,24 @@ class Parent:
         broker.is_rolling = False
         known = self._node.metadata.brokers[broker.broker_id]
         if known.fenced:
-            self._node.controller.unfence_brokers([broker.broker_id], self._logged("an unfencing"))
-            self._loop.call_later(REBALANCE_MS / 1000, self._rebalance_soon)
+            self._unfence(broker, broker.child)
         if not self._is_announced and all(each.is_serving for each in self.brokers.values()):
             self._is_announced = True
             if not any(each.has_offline for each in self.brokers.values()):
                 self._node.opened()
             self._announce(",".join(each.hello["address"] for each in self._with_hello()))
         self._tell_changed()
+
+    def _unfence(self, broker: BrokerState, child: BrokerChild | None) -> None:
+        """Lets a process lead; its record may have to wait for space on the disk."""
+        if broker.child is not child or self._is_stopping:
+            return
+        self._node.controller.unfence_brokers([broker.broker_id], self._logged("an unfencing"))
+        if self._is_fenced(broker):
+            self._loop.call_later(RETRY_MS / 1000, self._unfence, broker, child)
+            return
+        self._tell_changed()
+        self._loop.call_later(REBALANCE_MS / 1000, self._rebalance_soon)
 
     def _with_hello(self) -> list[Any]:
         return [each for each in self.brokers.values() if each.hello is not None]

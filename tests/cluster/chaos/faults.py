@@ -51,6 +51,8 @@ class Faults:
         self._workload = workload
         self._say = say
         self._is_overlapping = False
+        self._hit: set[int] = set()
+        """The brokers that the faults of this round have hit."""
         self.count = 0
 
     def run(self, rounds: list[Round]) -> None:
@@ -64,6 +66,7 @@ class Faults:
     def _run_round(self, round_: Round) -> None:
         began = time.monotonic()
         self._is_overlapping = len(round_) > 1
+        self._hit.clear()
         courses = []
         for fault in round_:
             self.count += 1
@@ -115,15 +118,17 @@ class Faults:
     # -- who is hit -------------------------------------------------------------------------------
 
     def _target(self, fault: Fault) -> int:
-        """The broker that has a role now; another one if that one does not serve."""
+        """The broker that has a role now; another one if that one is dead or was hit already."""
         wanted = fault.number % len(self._cluster.broker_ids) + 1
         if fault.role != "broker":
             with contextlib.suppress(FencepostError, KeyError):
                 wanted = self._leader(fault)
         serving = [each["id"] for each in self._cluster.status() if each["state"] == "serving"]
-        if wanted in serving or not serving:
-            return wanted
-        return int(serving[fault.dice % len(serving)])
+        others = [broker_id for broker_id in serving if broker_id not in self._hit]
+        if wanted not in others and others:
+            wanted = int(others[fault.dice % len(others)])
+        self._hit.add(wanted)
+        return wanted
 
     def _leader(self, fault: Fault) -> int:
         if fault.role == "leader":
