@@ -148,7 +148,9 @@ def outcomes(client: Cluster, partition: TopicPartition) -> list[list[bool]]:
     batches = client.fetch({partition: 0}, isolation="read_uncommitted")[partition].batches
     for batch in batches:
         if batch.is_control:
-            found[-1].append(read_marker(batch).commit)
+            marker = read_marker(batch)
+            assert marker is not None, "transactions write no other control batches"
+            found[-1].append(marker.commit)
         else:
             found.append([])
     return found

@@ -37,6 +37,8 @@ PROGRESS_SECONDS: Final = 60.0
 ORPHAN_SECONDS: Final = 10.0
 MOVED_TOPICS: Final = (SOURCE, COPIES, TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
 PREFERRED: Final = 0
+PATIENT_RESTARTS: Final = 2
+"""So many restarts are left to the parent; later ones are ordered, to save its longer pauses."""
 
 Course = Generator[None, None, None]
 
@@ -169,9 +171,16 @@ class Faults:
         self._await_other_process(broker_id, pid)
 
     def _await_other_process(self, broker_id: int, pid: int | None) -> None:
+        """The parent starts it again, after a pause that grows with every early death."""
+        self._cluster.wait_until(
+            lambda: bool(self._cluster.broker(broker_id)["pid"] != pid), f"broker {broker_id} ends"
+        )
+        if self._cluster.broker(broker_id)["restarts"] > PATIENT_RESTARTS:
+            self._cluster.do("restart", broker_id)
+
         def has_another() -> bool:
             now = self._cluster.broker(broker_id)
-            return now["state"] == "serving" and now["pid"] != pid
+            return bool(now["state"] == "serving" and now["pid"] != pid)
 
         self._cluster.wait_until(has_another, f"broker {broker_id} serves in another process")
 
