@@ -25,7 +25,6 @@ from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness
 from fencepost.broker.core import address_of, cannot_listen
 from fencepost.broker.partition_host import PartitionHost
 from fencepost.broker.process import (
-    CRASH_POINT_VARIABLE,
     freeze_garbage_collector,
     kill_at,
     new_event_loop,
@@ -168,8 +167,6 @@ class BrokerProcess:
             trace=_open_trace(settings["trace"], clock, config.node_id),
         )
         broker.follower.cluster_id = settings["cluster_id"]
-        if CRASH_POINT_VARIABLE in os.environ:
-            broker.runtime.crash_points = kill_at(os.environ[CRASH_POINT_VARIABLE])
         return broker
 
     def _loaded(self) -> None:
@@ -198,13 +195,23 @@ class BrokerProcess:
     async def _control(self, command: dict[str, Any]) -> None:
         number = command.pop("number")
         broker = self._running
-        controls = Controls(broker.faults, down=broker.go_down, up=broker.come_up)
+        controls = Controls(
+            broker.faults, die_at=self._die_at, down=broker.go_down, up=broker.come_up
+        )
         result: dict[str, Any] = {"result": None}
         try:
             await controls.run(command)
         except (FencepostError, OSError) as problem:
             result = {"error": str(problem)}
         self._controller.send(Kind.CONTROLLED, messages.encode_json({"number": number, **result}))
+
+    def _die_at(self, point: str) -> None:
+        """For tests: kills this process at a crash point.
+
+        The environment variable of the single broker would reach every broker, and each of them
+        again after its restart.
+        """
+        self._running.runtime.crash_points = kill_at(point)
 
 
 def _open_trace(path: str | None, clock: SystemClock, broker_id: int) -> Trace | None:

@@ -13,6 +13,7 @@ connection carries one command as a line of JSON, and gets one line back:
     pause, resume           SIGSTOP and SIGCONT; `pause` returns when the process stands still
     down, up                the broker cuts off its clients, and lets them in again
     fail, delay, drop       a fault for the next request of an API at one broker (`controls.py`)
+    die                     the broker kills itself at a crash point of a commit or an abort
     roll                    stops a broker cleanly and starts it again; returns when it serves
     rebalance               every broker gets its share of the leaders; returns when it leads them
 
@@ -48,7 +49,7 @@ _MAX_PATH_BYTES: Final = 100
 
 
 _BROKER_COMMANDS: Final = frozenset(
-    {"kill", "restart", "pause", "resume", "down", "up", "fail", "delay", "drop", "roll"}
+    {"kill", "restart", "pause", "resume", "down", "up", "fail", "delay", "drop", "die", "roll"}
 )
 
 

@@ -3,6 +3,7 @@
 {"do": "fail", "api": "EndTxn", "error": "NOT_COORDINATOR"}   the next EndTxn gets the error
 {"do": "delay", "api": "EndTxn", "ms": 500}                   it takes effect half a second later
 {"do": "drop", "api": "EndTxn", "effect": true}               it takes effect; the reply is lost
+{"do": "die", "at": "commit.marker-appended:2"}               it kills itself at that crash point
 {"do": "down"}                                                clients are cut off and refused
 {"do": "up"}                                                  they are served again
 """
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
 class Controls:
     """The commands of one broker."""
 
-    def __init__(self, faults: Faults, *, down: Reach, up: Reach) -> None:
+    def __init__(
+        self, faults: Faults, *, die_at: Callable[[str], None], down: Reach, up: Reach
+    ) -> None:
         self._faults = faults
+        self._die_at = die_at
         self._down = down
         self._up = up
 
@@ -41,6 +45,8 @@ class Controls:
                 await self._down()
             case {"do": "up"}:
                 await self._up()
+            case {"do": "die", "at": str(point)}:
+                self._die_at(point)
             case {"do": "fail", "api": api, "error": error}:
                 self._fail(_api(api), error)
             case {"do": "delay", "api": api, "ms": int(delay_ms)} if delay_ms >= 0:

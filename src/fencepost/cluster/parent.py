@@ -13,6 +13,8 @@ controller:
                                moment the leaders are balanced
     it is silent too long      it is killed
     it has been reaped         its link is closed; it is fenced: others lead its partitions
+    the disk is full           these records are tried again; a new process waits for the fencing of
+                               the one before it
     the parent gets SIGTERM    every broker closes its partitions and ends; then the parent does
 
 Every pair of brokers that are registered shares a link of its own, which is made when the second of
@@ -61,8 +63,8 @@ log = logging.getLogger(__name__)
 STOP_PATIENCE_MS: Final = 30_000
 """How long a broker may take to close its partitions before it is killed."""
 
-RETRY_MS: Final = 1_000
-"""Pause before a change that the disk refused is written again."""
+RETRY_MS: Final = 500
+"""Pause before a record about a broker that the disk refused is written again."""
 
 REBALANCE_MS: Final = 2_000
 """How long after a broker has come back it gets its share of the leaders: clients have noticed it
@@ -279,29 +281,20 @@ class Parent:
         if not self._is_begun or self._is_stopping:
             return
         self._node.brokers.disconnect(broker.broker_id)
-        self._fence(broker)
+        if broker.broker_id in self._node.metadata.brokers:
+            self._node.controller.fence_brokers([broker.broker_id], self._logged("a failover"))
+        if not self._is_fenced(broker):
+            self._loop.call_later(RETRY_MS / 1000, self._fail_over_again, broker)
 
-    def _fence(self, broker: BrokerState) -> None:
-        known = self._node.metadata.brokers.get(broker.broker_id)
-        if known is None or known.fenced or self._is_stopping:
-            return
-        self._node.controller.fence_brokers(
-            [broker.broker_id],
-            self._or_again(f"the death of broker {broker.broker_id}", partial(self._fence, broker)),
-        )
+    def _fail_over_again(self, broker: BrokerState) -> None:
+        """The disk refused the record; no process of this broker is admitted before it is there."""
+        if not self._is_fenced(broker):
+            self._fail_over(broker)
 
-    def _or_again(self, what: str, again: Callable[[], None]) -> Callable[[ErrorCode], None]:
-        """What follows a change of the metadata: a change that the disk refused is tried again."""
-
+    def _logged(self, what: str) -> Callable[[ErrorCode], None]:
         def done(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
-                log.error(
-                    "%s could not be written to the metadata log (%s); it is tried again",
-                    what,
-                    error.name,
-                )
-                self._loop.call_later(RETRY_MS / 1000, again)
-            self._tell_changed()
+                log.error("%s could not be written: %s", what, error.name)
 
         return done
 
@@ -380,25 +373,32 @@ class Parent:
         if "error" in hello:
             self._cannot_start(broker, hello["error"])
             return
-        broker.hello = hello
         broker.port = hello["port"]
         if self._is_begun:
-            self._admit(broker, broker.link)
-        elif all(each.hello is not None for each in self.brokers.values()):
+            self._admit(broker, broker.child, hello)
+            return
+        broker.hello = hello
+        if all(each.hello is not None for each in self.brokers.values()):
             self._begin()
 
-    def _admit(self, broker: BrokerState, link: Link | None) -> None:
-        """Registers a broker that has come back, and gives it the state."""
-        if link is None or link is not broker.link or self._is_stopping:
-            return  # That process has ended meanwhile.
-        self._fence(broker)  # If its death could not be written yet.
-        again = partial(self._admit, broker, link)
-        what = f"the registration of broker {broker.broker_id}"
-        error = self._register(broker, fenced=True)
-        if error is ErrorCode.NONE:
+    def _admit(self, broker: BrokerState, child: BrokerChild | None, hello: dict[str, Any]) -> None:
+        """Registers a process that starts later, and gives it the state.
+
+        The records may have to wait for space on the disk. The one that fences the process before
+        this one comes first: with it the other brokers stop reading what that process has sent.
+        """
+        if broker.child is not child or self._is_stopping:
+            return
+        broker.hello = hello
+        if self._is_fenced(broker) and self._register(broker, fenced=True):
             self._connect(broker)
-        else:
-            self._or_again(what, again)(error)
+            return
+        broker.hello = None
+        self._loop.call_later(RETRY_MS / 1000, self._admit, broker, child, hello)
+
+    def _is_fenced(self, broker: BrokerState) -> bool:
+        known = self._node.metadata.brokers.get(broker.broker_id)
+        return known is None or known.fenced
 
     def _cannot_start(self, broker: BrokerState, reason: str) -> None:
         if self._is_announced:
@@ -411,15 +411,14 @@ class Parent:
         """All brokers are there: they are registered, and get the state."""
         self._is_begun = True
         for broker in self.brokers.values():
-            error = self._register(broker, fenced=False)
-            if error is not ErrorCode.NONE:
-                self._cannot_start(broker, f"it could not be registered ({error.name}).")
+            if not self._register(broker, fenced=False):
+                self._cannot_start(broker, "it could not be registered: is the disk full?")
                 return
         for broker in self.brokers.values():
             self._connect(broker)
 
-    def _register(self, broker: BrokerState, *, fenced: bool) -> ErrorCode:
-        """Writes the registration of a broker; an error if the disk refused it."""
+    def _register(self, broker: BrokerState, *, fenced: bool) -> bool:
+        """Registers a process; returns whether the record was written."""
         assert broker.hello is not None, "a broker says HELLO before it is registered"
         host, port = broker.hello["advertised"]
         event = RegisterBroker(
@@ -430,7 +429,9 @@ class Parent:
             rack=self._node.config.broker_rack,
             fenced=fenced,
         )
-        return self._node.controller.register_broker(event)
+        self._node.controller.register_broker(event, self._logged("a registration"))
+        known = self._node.metadata.brokers.get(broker.broker_id)
+        return known is not None and known.incarnation_id == event.incarnation_id
 
     def _connect(self, broker: BrokerState) -> None:
         """Gives a broker its links to the others, and the state."""
@@ -454,7 +455,9 @@ class Parent:
         self.supervision.on_serving(broker.broker_id, self._now_ms())
         broker.is_serving = True
         broker.is_rolling = False
-        self._unfence(broker, broker.link)
+        known = self._node.metadata.brokers[broker.broker_id]
+        if known.fenced:
+            self._unfence(broker, broker.child)
         if not self._is_announced and all(each.is_serving for each in self.brokers.values()):
             self._is_announced = True
             if not any(each.has_offline for each in self.brokers.values()):
@@ -462,17 +465,15 @@ class Parent:
             self._announce(",".join(each.hello["address"] for each in self._with_hello()))
         self._tell_changed()
 
-    def _unfence(self, broker: BrokerState, link: Link | None) -> None:
-        """Lets a broker that has come back lead, and soon gives it its share."""
-        known = self._node.metadata.brokers[broker.broker_id]
-        if link is None or link is not broker.link or not known.fenced:
+    def _unfence(self, broker: BrokerState, child: BrokerChild | None) -> None:
+        """Lets a process lead; its record may have to wait for space on the disk."""
+        if broker.child is not child or self._is_stopping:
             return
-        self._node.controller.unfence_brokers(
-            [broker.broker_id],
-            self._or_again(
-                f"the return of broker {broker.broker_id}", partial(self._unfence, broker, link)
-            ),
-        )
+        self._node.controller.unfence_brokers([broker.broker_id], self._logged("an unfencing"))
+        if self._is_fenced(broker):
+            self._loop.call_later(RETRY_MS / 1000, self._unfence, broker, child)
+            return
+        self._tell_changed()
         self._loop.call_later(REBALANCE_MS / 1000, self._rebalance_soon)
 
     def _with_hello(self) -> list[Any]:
@@ -480,9 +481,7 @@ class Parent:
 
     def _rebalance_soon(self) -> None:
         if not self._is_stopping:
-            self._node.controller.rebalance(
-                None, self._or_again("a rebalance", self._rebalance_soon)
-            )
+            self._node.controller.rebalance(None, self._logged("a rebalance"))
 
     # -- commands ---------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -150,17 +150,19 @@ def free_ports(count: int, host: str = "127.0.0.1") -> int:
     """
     first = 10_000 + (os.getpid() * 16) % 20_000
     for start in (*range(first, 32_000, 8), *range(10_000, first, 8)):
-        with contextlib.suppress(OSError), _bound(host, range(start, start + count)):
+        if _are_free(host, range(start, start + count)):
             return start
     raise AssertionError("there are no free ports")
 
 
-@contextlib.contextmanager
-def _bound(host: str, ports: range) -> Iterator[None]:
+def _are_free(host: str, ports: range) -> bool:
     with contextlib.ExitStack() as sockets:
-        for port in ports:
-            sockets.enter_context(socket.socket()).bind((host, port))
-        yield
+        try:
+            for port in ports:
+                sockets.enter_context(socket.socket()).bind((host, port))
+        except OSError:
+            return False
+    return True
 
 
 def is_running(pid: int) -> bool:

@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from fencepost.examples.refunds.processor.ports import (
     AbortableError,
@@ -124,8 +124,8 @@ def retried(call: Callable[[], T]) -> T:
 def adapter(client: str, servers: str, name: str, partitions: Sequence[int]) -> Kafka:
     """Makes the adapter of a client library."""
     source = [(SOURCE, index) for index in partitions]
-    settings = {"transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
-    common = {
+    settings: dict[str, Any] = {
+        "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS,
         "transactional_id": group_of(name),
         "group": group_of(name),
         "source": source,
@@ -136,19 +136,19 @@ def adapter(client: str, servers: str, name: str, partitions: Sequence[int]) -> 
             from fencepost.examples.refunds.processor.with_confluent import ConfluentKafka
 
             settings["reconnect_backoff_max_ms"] = 1_000
-            return ConfluentKafka(servers, **common, **settings)
+            return ConfluentKafka(servers, **settings)
         case "kafka-python":
             from fencepost.examples.refunds.processor.with_kafka_python import KafkaPython
 
-            return KafkaPython(servers.split(","), **common, **settings)
+            return KafkaPython(servers, **settings)
         case "aiokafka":
             from tests.cluster.chaos.checked_aiokafka import CheckedAioKafka
 
-            return CheckedAioKafka(servers, **common, **settings)
+            return CheckedAioKafka(servers, **settings)
         case _:
             from tests.cluster.chaos.own_client import OwnClient
 
-            return OwnClient(servers, **common, **settings)
+            return OwnClient(servers, **settings)
 
 
 def main(arguments: Sequence[str]) -> int:

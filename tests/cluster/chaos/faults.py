@@ -37,6 +37,8 @@ PROGRESS_SECONDS: Final = 60.0
 ORPHAN_SECONDS: Final = 10.0
 MOVED_TOPICS: Final = (SOURCE, COPIES, TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
 PREFERRED: Final = 0
+PATIENT_RESTARTS: Final = 2
+"""So many restarts are left to the parent; later ones are ordered, to save its longer pauses."""
 
 Course = Generator[None, None, None]
 
@@ -51,6 +53,8 @@ class Faults:
         self._workload = workload
         self._say = say
         self._is_overlapping = False
+        self._hit: set[int] = set()
+        """The brokers that the faults of this round have hit."""
         self.count = 0
 
     def run(self, rounds: list[Round]) -> None:
@@ -64,6 +68,7 @@ class Faults:
     def _run_round(self, round_: Round) -> None:
         began = time.monotonic()
         self._is_overlapping = len(round_) > 1
+        self._hit.clear()
         courses = []
         for fault in round_:
             self.count += 1
@@ -115,15 +120,17 @@ class Faults:
     # -- who is hit -------------------------------------------------------------------------------
 
     def _target(self, fault: Fault) -> int:
-        """The broker that has a role now; another one if that one does not serve."""
+        """The broker that has a role now; another one if that one is dead or was hit already."""
         wanted = fault.number % len(self._cluster.broker_ids) + 1
         if fault.role != "broker":
             with contextlib.suppress(FencepostError, KeyError):
                 wanted = self._leader(fault)
         serving = [each["id"] for each in self._cluster.status() if each["state"] == "serving"]
-        if wanted in serving or not serving:
-            return wanted
-        return int(serving[fault.dice % len(serving)])
+        others = [broker_id for broker_id in serving if broker_id not in self._hit]
+        if wanted not in others and others:
+            wanted = int(others[fault.dice % len(others)])
+        self._hit.add(wanted)
+        return wanted
 
     def _leader(self, fault: Fault) -> int:
         if fault.role == "leader":
@@ -164,9 +171,16 @@ class Faults:
         self._await_other_process(broker_id, pid)
 
     def _await_other_process(self, broker_id: int, pid: int | None) -> None:
+        """The parent starts it again, after a pause that grows with every early death."""
+        self._cluster.wait_until(
+            lambda: bool(self._cluster.broker(broker_id)["pid"] != pid), f"broker {broker_id} ends"
+        )
+        if self._cluster.broker(broker_id)["restarts"] > PATIENT_RESTARTS:
+            self._cluster.do("restart", broker_id)
+
         def has_another() -> bool:
             now = self._cluster.broker(broker_id)
-            return now["state"] == "serving" and now["pid"] != pid
+            return bool(now["state"] == "serving" and now["pid"] != pid)
 
         self._cluster.wait_until(has_another, f"broker {broker_id} serves in another process")
 

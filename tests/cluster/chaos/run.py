@@ -178,8 +178,10 @@ def _history(client: Cluster) -> Iterator[tuple[str, int, int]]:
         place = TopicPartition(TRANSACTION_STATE_TOPIC, each.index)
         for record in client.records(place, isolation="read_uncommitted"):
             if record.value is not None and record.key is not None:
-                value = decode_value(record.value)
-                yield decode_key(record.key), value.producer_id, value.producer_epoch
+                name, value = decode_key(record.key), decode_value(record.value)
+                assert name is not None, "the topic has no other records"
+                assert value is not None, "the topic has no other records"
+                yield name, value.producer_id, value.producer_epoch
 
 
 def _writers(client: Cluster, workload: Workload) -> Iterator[tuple[int, str]]:
