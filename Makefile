@@ -26,8 +26,10 @@ export PIP_NO_INPUT := 1
 # Arguments for the tests: make test TESTS=tests/wire ARGS="-x -k fence"
 TESTS ?= tests
 ARGS  ?=
-# Test processes side by side. Every test takes its own free ports and folders, so any number is safe.
-JOBS  ?= 4
+# Test processes side by side. Every test takes its own free ports and folders, so any number is safe; many wait.
+JOBS  ?= 3
+# Files go to the test processes in the order of collection, which puts the long ones first (tests/conftest.py).
+XDIST := --dist loadfile --no-loadscope-reorder
 
 .PHONY: help
 help: ## Show this page
@@ -57,7 +59,7 @@ demo: $(STAMP) ## Kill everything under a Spark pipeline, and audit what came ou
 
 .PHONY: test
 test: $(STAMP) ## Run the tests (needs nothing but PyPI)
-	@$(PY) -m pytest $(TESTS) --ignore=tests/compat -n $(JOBS) --dist loadfile $(ARGS)
+	@$(PY) -m pytest $(TESTS) --ignore=tests/compat -n $(JOBS) $(XDIST) $(ARGS)
 
 # What runs on the broker, as opposed to Spark and the tools around it.
 COMPILED_TESTS ?= $(addprefix tests/,base records log partition coordinator wire broker transactions foreign_clients simulation)
@@ -68,7 +70,7 @@ compile: $(STAMP) ## Compile the hot path of the broker into build/compiled (nee
 
 .PHONY: test-compiled
 test-compiled: compile ## Run the tests of the broker again, with its hot path compiled
-	@$(PY) -m pytest $(COMPILED_TESTS) -o pythonpath='build/compiled .' -m 'not interpreted' -n $(JOBS) --dist loadfile $(ARGS)
+	@$(PY) -m pytest $(COMPILED_TESTS) -o pythonpath='build/compiled .' -m 'not interpreted' -n $(JOBS) $(XDIST) $(ARGS)
 
 .PHONY: check
 check: $(STAMP) ## Lint, format, types, the directions between the rooms, links and examples of the docs
@@ -86,7 +88,7 @@ format: $(STAMP) ## Bring the code into the house format
 .PHONY: compat
 compat: $(STAMP) ## Run fencepost and Apache Kafka beside each other (needs Java and Maven)
 	@command -v javac >/dev/null && command -v mvn >/dev/null || { echo "make compat needs Java 17 and Maven."; exit 1; }
-	@$(PY) -m pytest tests/compat -p no:xdist --timeout=300 $(ARGS)
+	@$(PY) -m pytest tests/compat -n 2 $(XDIST) --timeout=300 $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP) ## Measure fencepost, compiled where it can be, beside Apache Kafka (QUICK=1, ONLY=name, SIDES=fencepost, DOCS=1)
