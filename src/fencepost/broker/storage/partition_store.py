@@ -95,7 +95,7 @@ class PartitionStore:
         self._flusher = flusher
         self._background = background
         self._removal = removal
-        self._leaving: dict[Partition, None] = {}
+        self._leaving: dict[TopicPartition, Partition] = {}
         """Partitions that are withdrawn and not closed yet."""
         self._unclean: set[TopicPartition] = set()
         """Partitions that could not be closed cleanly for another broker, until they are opened."""
@@ -122,6 +122,7 @@ class PartitionStore:
 
         `delete` closes a generator that has not ended.
         """
+        assert name not in self._leaving, f"{name} is opened before it is closed"
         steps = self._opening(name, topic_id, leader_epoch, config)
         self._openings[name] = steps
         return steps
@@ -211,7 +212,7 @@ class PartitionStore:
         """Stops serving a partition that another broker will lead; `closing` closes its log."""
         partition = self._partitions.withdraw(name)
         if partition is not None:
-            self._leaving[partition] = None
+            self._leaving[name] = partition
         return partition
 
     def closing(
@@ -256,7 +257,7 @@ class PartitionStore:
         self._flusher.save_closed(closed, partial(done, None))
 
     def _close_moved(self, partition: Partition, problem: Exception | None) -> None:
-        if partition not in self._leaving:
+        if partition.name not in self._leaving:
             return  # The broker stops, and has closed it.
         try:
             partition.close(clean=problem is None)
@@ -272,7 +273,7 @@ class PartitionStore:
                 problem,
             )
             self._unclean.add(partition.name)
-        del self._leaving[partition]
+        del self._leaving[partition.name]
         self._partitions.forget(partition)
 
     def close_all(self, *, clean: bool, settled: bool) -> None:
@@ -280,7 +281,7 @@ class PartitionStore:
 
         `settled` is whether this start has settled what the last stop left.
         """
-        partitions = [*self._partitions.by_name.values(), *self._leaving]
+        partitions = [*self._partitions.by_name.values(), *self._leaving.values()]
         self._leaving.clear()
         if clean:
             clean = self._sync_at_once(partitions)
