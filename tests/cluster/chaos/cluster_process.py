@@ -149,7 +149,8 @@ def free_ports(count: int, host: str = "127.0.0.1") -> int:
     could take one of them while its broker is dead.
     """
     first = 10_000 + (os.getpid() * 16) % 20_000
-    for start in (*range(first, 32_000, 8), *range(10_000, first, 8)):
+    starts: list[int] = [*range(first, 32_000, 8), *range(10_000, first, 8)]
+    for start in starts:
         if _are_free(host, range(start, start + count)):
             return start
     raise AssertionError("there are no free ports")

@@ -19,7 +19,14 @@ from fencepost.client.blocking import Cluster, connect
 from fencepost.client.groups import CommittedOffset
 from tests.cluster.chaos.audit import Seen
 from tests.cluster.chaos.cluster_process import fencepost_environment
-from tests.cluster.chaos.copier import CLIENTS, COPIES, SOURCE, decode_copy, group_of
+from tests.cluster.chaos.copier import (
+    CLIENTS,
+    COPIES,
+    SOURCE,
+    TRANSACTION_TIMEOUT_MS,
+    decode_copy,
+    group_of,
+)
 from tools.processes import ServerProcess
 
 if TYPE_CHECKING:
@@ -143,15 +150,26 @@ def partitions_of(number: int) -> range:
     return range(number * PARTITIONS_PER_COPIER, (number + 1) * PARTITIONS_PER_COPIER)
 
 
+def copier_command(client: str, servers: str, partitions: range, seed: int) -> list[str]:
+    """The command of a copier; the one in Java is compiled if need be (`make compat`)."""
+    indexes = ",".join(map(str, partitions))
+    if client == "java":
+        from tools.apache_kafka import java_command
+
+        timeout_ms = str(TRANSACTION_TIMEOUT_MS)
+        return java_command("Copier", servers, client, indexes, timeout_ms, str(seed))
+    command = [sys.executable, "-m", "tests.cluster.chaos.copier", "--client", client]
+    command += ["--servers", servers, "--name", client, "--seed", str(seed)]
+    return [*command, "--partitions", indexes]
+
+
 class CopierProcess:
     """One copier, and how far it has come."""
 
     def __init__(self, client: str, number: int, servers: str, seed: int) -> None:
         self.name = client
         self.partitions = partitions_of(number)
-        command = [sys.executable, "-m", "tests.cluster.chaos.copier", "--client", client]
-        command += ["--servers", servers, "--name", client, "--seed", str(seed), "--partitions"]
-        self._command = [*command, ",".join(map(str, self.partitions))]
+        self._command = copier_command(client, servers, self.partitions, seed)
         self._earlier = ""
         self.patience_seconds = FORGETFUL.get(client, STUCK_SECONDS)
         self.moved_at = time.monotonic()
