@@ -15,6 +15,7 @@ from bench.loads import (
     consume,
     exactly_once,
     growth,
+    idle,
     java,
     memory,
     partitions,
@@ -53,6 +54,7 @@ CHAPTERS: Final = (
     ),
     Chapter("stalls", "While the broker does something large", (stalls.LOAD,)),
     Chapter("recovery", "Recovery", recovery.LOADS),
+    Chapter("several", "Several brokers", (idle.LOAD,)),
     Chapter("growth", "Growth", growth.LOADS),
     Chapter("spark", "Spark", (*spark_sink.LOADS, *spark_source.LOADS, *spark_latency.LOADS)),
 )
