@@ -12,6 +12,7 @@ from typing import Final
 
 from bench.load import Load
 from bench.loads import (
+    brokers,
     consume,
     exactly_once,
     growth,
@@ -54,7 +55,7 @@ CHAPTERS: Final = (
     ),
     Chapter("stalls", "While the broker does something large", (stalls.LOAD,)),
     Chapter("recovery", "Recovery", recovery.LOADS),
-    Chapter("several", "Several brokers", (idle.LOAD,)),
+    Chapter("several", "Several brokers", (brokers.LOAD, idle.LOAD)),
     Chapter("growth", "Growth", growth.LOADS),
     Chapter("spark", "Spark", (*spark_sink.LOADS, *spark_source.LOADS, *spark_latency.LOADS)),
 )
