@@ -3,10 +3,9 @@
 A script is a Python generator, one per producer. It sends requests itself and yields to wait: a
 bare `yield` waits for the next reply (and is resumed with its bytes), `yield seconds` waits for a
 time (and is resumed with None). It is also resumed with None when the rest of a request has been
-sent that the socket
-did not accept at once. While there is such a rest nothing may be sent, because its frame is changed
-in place for the next request; so replies are not read until then, and scripts that send ahead check
-`rest` first.
+sent that the socket did not accept at once. While there is such a rest nothing may be sent, because
+its frame is changed in place for the next request; so replies are not read until then, and scripts
+that send ahead check `rest` first.
 
 A run has three parts: the scripts run until the warm-up is over; then the tally starts from zero;
 when the time is up the figures are taken, and every script ends what it has begun, so that no
