@@ -9,7 +9,10 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.clusters import Cluster
 from bench.sides import Broker
+
+Server = Broker | Cluster
 
 RECORD_BYTES: Final = 1024
 PATIENCE_SECONDS: Final = 120.0
@@ -24,14 +27,14 @@ _IMPATIENT: Final = {
 }
 
 
-def producer(broker: Broker, **settings: Any) -> Producer:
+def producer(broker: Server, **settings: Any) -> Producer:
     dotted = {name.replace("_", "."): value for name, value in settings.items()}
     common = {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5}
     roomy = {"queue.buffering.max.messages": 500_000, "queue.buffering.max.kbytes": 1_048_576}
     return Producer({**_IMPATIENT, **common, **roomy, **dotted})
 
 
-def consumer(broker: Broker, **settings: Any) -> Consumer:
+def consumer(broker: Server, **settings: Any) -> Consumer:
     dotted = {name.replace("_", "."): value for name, value in settings.items()}
     common = {
         "bootstrap.servers": broker.bootstrap_servers,
@@ -44,10 +47,10 @@ def consumer(broker: Broker, **settings: Any) -> Consumer:
     return Consumer({**_IMPATIENT, **common, **dotted})
 
 
-def create_topic(broker: Broker, name: str, partitions: int = PARTITIONS, **config: str) -> None:
+def create_topic(broker: Server, name: str, partitions: int = PARTITIONS, **config: str) -> None:
     """Creates a topic whose files are removed as soon as it is deleted."""
     settings = {"file.delete.delay.ms": "0"} | {k.replace("_", "."): v for k, v in config.items()}
-    topic = NewTopic(name, partitions, 1, config=settings)
+    topic = NewTopic(name, partitions, config=settings)
     # The client must live until the reply arrives.
     asker = admin(broker)
     asker.create_topics([topic])[name].result(PATIENCE_SECONDS)
@@ -55,7 +58,7 @@ def create_topic(broker: Broker, name: str, partitions: int = PARTITIONS, **conf
     end_offsets(broker, name, partitions)
 
 
-def delete_topic(broker: Broker, name: str) -> None:
+def delete_topic(broker: Server, name: str) -> None:
     """Deletes a topic and waits until its files, and so their memory, are free."""
     asker = admin(broker)
     asker.delete_topics([name])[name].result(PATIENCE_SECONDS)
@@ -65,7 +68,7 @@ def delete_topic(broker: Broker, name: str) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def admin(broker: Broker) -> AdminClient:
+def admin(broker: Server) -> AdminClient:
     return AdminClient({**_IMPATIENT, "bootstrap.servers": broker.bootstrap_servers})
 
 
@@ -120,7 +123,7 @@ def read(client: Consumer, topic: str, count: int, partitions: int = PARTITIONS)
     client.unassign()
 
 
-def end_offsets(broker: Broker, topic: str, partitions: int = PARTITIONS) -> int:
+def end_offsets(broker: Server, topic: str, partitions: int = PARTITIONS) -> int:
     """The records of a topic, retried until the broker answers."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     asker = consumer(broker)

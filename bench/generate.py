@@ -31,11 +31,11 @@ Figures = Mapping[str, float]
 """The fields of `bench.generator.tally.Figures` by name."""
 
 
-def generate(broker: Broker, mode: str, **wishes: Any) -> Figures:
+def generate(broker: client.Server, mode: str, **wishes: Any) -> Figures:
     """Runs the generator once; AssertionError with its message if it failed."""
     command = [sys.executable, "-m", "bench.generator", "--json", "--mode", mode]
     command += ["--bootstrap", broker.bootstrap_servers]
-    command += ["--broker-pid", str(broker.process.pid)]
+    command += ["--broker-pids", ",".join(map(str, _pids(broker)))]
     for name, value in wishes.items():
         command += [f"--{name.replace('_', '-')}", str(value)]
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
@@ -54,7 +54,13 @@ def generate(broker: Broker, mode: str, **wishes: Any) -> Figures:
     return figures
 
 
-def generate_once(broker: Broker, mode: str, **wishes: Any) -> Figures:
+def _pids(broker: client.Server) -> list[int]:
+    # The parent of a cluster takes no part in a transaction, but its cost is a cost of the cluster.
+    brokers = broker.pids().values() if hasattr(broker, "pids") else ()
+    return [broker.process.pid, *brokers]
+
+
+def generate_once(broker: client.Server, mode: str, **wishes: Any) -> Figures:
     """Runs the generator from an even start, and deletes its topic afterwards."""
     if wanted := wishes.get("max_bytes"):
         wishes["max_bytes"] = most_bytes(wanted)

@@ -13,8 +13,9 @@ With many producers, a client library would be the bottleneck. With this generat
 
 It reports its own share of a processor (`tally.py`), to show when it was the bottleneck after all.
 
-Every producer has its own connection and, in transactions, its own transactional id. There is one
-broker: partition leaders and coordinators are not looked up.
+Every producer has its own connection and, in transactions, its own transactional id. With several
+bootstrap addresses, the coordinators and the leaders are looked up once (`routes.py`), and a
+producer has a connection for each broker that it needs; leaders must not move during a run.
 
     python -m bench.generator --bootstrap 127.0.0.1:9092 --mode tv2 --producers 64 --records 1
     --size 1024 --seconds 5

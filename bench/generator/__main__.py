@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.generator", description=__doc__)
     add = parser.add_argument
-    add("--bootstrap", required=True, metavar="HOST:PORT")
+    add("--bootstrap", required=True, metavar="HOST:PORT,..")
     add("--mode", choices=MODES, default="tv2", help=_modes())
     add("--producers", type=int, default=1, help="connections, each with its own producer")
     add("--records", type=int, default=1, help="records per request and partition")
@@ -45,11 +45,27 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--warmup-seconds", type=float, default=0.0, help="not counted")
     add("--max-bytes", type=int, help="of values; the run ends early when they are written")
     add("--room-bytes", type=int, default=0, help="memory to have at hand, see bench/even.py")
-    add("--broker-pid", type=int, default=0, help="to report the processor time of the broker too")
+    add(
+        "--broker-pids",
+        type=_pids,
+        default=(),
+        metavar="PID,..",
+        help="to report the processor time of the brokers too",
+    )
+    add(
+        "--placement",
+        default="any",
+        choices=("any", "local", "remote"),
+        help="in a cluster: partitions led by the producer's coordinator, or by other brokers",
+    )
     add("--count", type=int, default=0, help="of ids or open transactions")
     add("--isolation", default="read_uncommitted", choices=("read_uncommitted", "read_committed"))
     add("--json", action="store_true", help="one line of JSON instead of text")
     return parser.parse_args(arguments)
+
+
+def _pids(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
 
 
 def _modes() -> str:

@@ -1,11 +1,11 @@
 """All connections of a run on one epoll.
 
-A script is a Python generator. It sends requests itself and yields to wait: a bare `yield` waits
-for the next reply (and is resumed with its bytes), `yield seconds` waits for a time (and is resumed
-with None). It is also resumed with None when the rest of a request has been sent that the socket
-did not accept at once. While there is such a rest nothing may be sent, because its frame is changed
-in place for the next request; so replies are not read until then, and scripts that send ahead check
-`rest` first.
+A script is a Python generator, one per producer. It sends requests itself and yields to wait: a
+bare `yield` waits for the next reply (and is resumed with its bytes), `yield seconds` waits for a
+time (and is resumed with None). It is also resumed with None when the rest of a request has been
+sent that the socket did not accept at once. While there is such a rest nothing may be sent, because
+its frame is changed in place for the next request; so replies are not read until then, and scripts
+that send ahead check `rest` first.
 
 A run has three parts: the scripts run until the warm-up is over; then the tally starts from zero;
 when the time is up the figures are taken, and every script ends what it has begun, so that no
@@ -19,7 +19,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final
 
 from bench.generator.answers import RefusedError
@@ -145,6 +145,11 @@ class Connection:
         self._socket.close()
 
 
+Address = tuple[str, int]
+Connections = Mapping[Address, Connection]
+"""The connections of one producer: one for each broker that it needs."""
+
+
 class Engine:
     """Runs scripts on connections until all have ended."""
 
@@ -162,23 +167,25 @@ class Engine:
 
     def run(
         self,
-        connections: Sequence[Connection],
-        script: Callable[[Connection, int], Script],
+        producers: Sequence[Connections],
+        script: Callable[[Connections, int], Script],
         job: Job,
     ) -> Figures:
-        """Runs a script per connection for that time; scripts that end earlier end the run."""
+        """Runs a script per producer for that time; scripts that end earlier end the run."""
         stages = _Stages(self, job)
-        self._running = len(connections)
-        for number, connection in enumerate(connections):
-            self._connections[connection.join(self._epoll)] = connection
-            connection.resume = script(connection, number).send
-        for connection in connections:
-            self._resume(connection, None)
+        self._running = len(producers)
+        for number, connections in enumerate(producers):
+            resume = script(connections, number).send
+            for connection in connections.values():
+                self._connections[connection.join(self._epoll)] = connection
+                connection.resume = resume
+        for connections in producers:
+            self._resume(next(iter(connections.values())), None)
         try:
             self._serve(stages)
         finally:
             self._epoll.close()
-            for connection in connections:
+            for connection in self._connections.values():
                 connection.close()
         return stages.figures()
 
@@ -227,8 +234,8 @@ class _Stages:
         self._seconds = job.seconds
         self._max_bytes = job.max_bytes
         self._figures: Figures | None = None
-        self._broker_pid = job.broker_pid
-        self._watch = Stopwatch(job.broker_pid)
+        self._broker_pids = job.broker_pids
+        self._watch = Stopwatch(job.broker_pids)
         self._counting_from = time.perf_counter() + job.warmup_seconds
         self._is_warm = job.warmup_seconds == 0
 
@@ -242,7 +249,7 @@ class _Stages:
             if now >= self._counting_from or self._is_full(WARMUP_SHARE):
                 self._is_warm = True
                 engine.tally = Tally()
-                self._watch = Stopwatch(self._broker_pid)
+                self._watch = Stopwatch(self._broker_pids)
                 self._counting_from = now
         elif now - self._counting_from >= self._seconds or self._is_full():
             self._figures = figures(engine.tally, self._watch.elapsed())

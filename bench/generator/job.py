@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
+Placement = Literal["any", "local", "remote"]
 Mode = Literal["acks1", "idempotent", "tv1", "tv2", "ids", "open", "fetch"]
 MODES: Final[Mapping[Mode, str]] = MappingProxyType(
     {
@@ -53,8 +54,11 @@ class Job:
     max_bytes: int | None = None
     room_bytes: int = 0
     """Memory to touch and release right before the load, so that the machine has it available."""
-    broker_pid: int = 0
-    """The broker's process id, to measure its cost; 0 if unknown."""
+    placement: Placement = "any"
+    """In a cluster: the partitions that a producer writes to. `local` ones are led by the broker
+    that coordinates its transactions, `remote` ones by others."""
+    broker_pids: tuple[int, ...] = ()
+    """The processes of the brokers, to measure their cost; empty if unknown."""
     count: int = 0
     """The number of ids or open transactions to create."""
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
@@ -68,6 +72,12 @@ class Job:
         return f"{self.prefix}-{number}"
 
     @property
-    def address(self) -> tuple[str, int]:
-        host, _, port = self.bootstrap.rpartition(":")
-        return host, int(port)
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """The brokers to begin with."""
+        parts = (one.rpartition(":") for one in self.bootstrap.split(","))
+        return tuple((host, int(port)) for host, _, port in parts)
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether leaders and coordinators must be looked up."""
+        return len(self.addresses) > 1

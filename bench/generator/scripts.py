@@ -21,6 +21,7 @@ from bench.generator.answers import CONCURRENT_TRANSACTIONS, NO_ERROR, Answer, I
 from bench.generator.engine import Connection, Engine, Script
 from bench.generator.frames import AddPartitionsFrame, EndFrame, ProduceFrame
 from bench.generator.job import Job
+from bench.generator.routes import Route
 from fencepost.base.ids import MAX_SEQUENCE
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
@@ -62,11 +63,17 @@ class Asker:
         self._connection = connection
 
     def _ask(
-        self, frame: bytearray, answer: Answer, retried: Container[bytes] = RETRIED
+        self,
+        frame: bytearray,
+        answer: Answer,
+        retried: Container[bytes] = RETRIED,
+        *,
+        to: Connection | None = None,
     ) -> Generator[float | None, bytes | None, bytes]:
         """The reply to a request, which is retried while the broker asks for it."""
+        connection = to or self._connection
         while True:
-            self._connection.send(frame)
+            connection.send(frame)
             reply = yield None
             while reply is None:  # The last of the request went out only now.
                 reply = yield None
@@ -87,13 +94,16 @@ class Sender(Asker):
     _transactional_id: str | None = None
 
     def __init__(
-        self, job: Job, engine: Engine, connection: Connection, number: int, identity: Identity
+        self, job: Job, engine: Engine, route: Route, number: int, identity: Identity
     ) -> None:
-        super().__init__(job, engine, connection)
+        super().__init__(job, engine, route.coordinator)
         self._identity = identity
+        self._leaders = route.leaders
+        self._places = route.partitions
         # Spread out: neighbours would all write to the same partition within milliseconds, and find
         # it in the cache.
-        self._partition = number * job.partitions // job.producers
+        self._place = number * len(self._places) // job.producers
+        self._partition = self._places[self._place]
         self._sequences = [0] * job.partitions
         self._records_at_once = job.records * job.spread
         self._bytes_at_once = self._records_at_once * job.size
@@ -116,7 +126,8 @@ class Sender(Asker):
         self._sequences[self._partition] = (sequence + self._job.records) & MAX_SEQUENCE
 
     def _next_partition(self) -> None:
-        self._partition = (self._partition + self._job.spread) % self._job.partitions
+        self._place = (self._place + self._job.spread) % len(self._places)
+        self._partition = self._places[self._place]
 
     def _count_records(self, sent_at: float) -> None:
         tally = self._engine.tally
@@ -126,7 +137,7 @@ class Sender(Asker):
 
     def _send_ahead(self, frame: ProduceFrame, count: int | None) -> Script:
         """Sends `count` Produce requests, or until the run ends, some in flight."""
-        connection, engine, window = self._connection, self._engine, self._job.window
+        connection, engine, window = self._leaders[self._partition], self._engine, self._job.window
         sent_at: deque[float] = deque()
         left = count
         while True:
@@ -174,9 +185,9 @@ class Transactional(Sender):
     _end_version = END_TV2
 
     def __init__(
-        self, job: Job, engine: Engine, connection: Connection, number: int, identity: Identity
+        self, job: Job, engine: Engine, route: Route, number: int, identity: Identity
     ) -> None:
-        super().__init__(job, engine, connection, number, identity)
+        super().__init__(job, engine, route, number, identity)
         self._transactional_id = transactional_id = job.transactional_id(number)
         self._end = EndFrame(transactional_id, self._end_version)
         self._ended = answers.ended(self._end_version)
@@ -190,7 +201,7 @@ class Transactional(Sender):
             frame.address(self._partition, self._job.partitions)
             self._seal(frame)
             sent_at = _now()
-            yield from self._ask(frame.data, self._produced)
+            yield from self._ask(frame.data, self._produced, to=self._leaders[self._partition])
             self._count_records(sent_at)
             if more:
                 yield from self._send_ahead(frame, more)
@@ -226,9 +237,9 @@ class TransactionalV1(Transactional):
     _end_version = END_TV1
 
     def __init__(
-        self, job: Job, engine: Engine, connection: Connection, number: int, identity: Identity
+        self, job: Job, engine: Engine, route: Route, number: int, identity: Identity
     ) -> None:
-        super().__init__(job, engine, connection, number, identity)
+        super().__init__(job, engine, route, number, identity)
         name = job.transactional_id(number)
         version = AddPartitionsFrame.VERSION
         self._add = AddPartitionsFrame(job.topic, name, job.spread)

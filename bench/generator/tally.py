@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from array import array
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -52,7 +53,7 @@ class Figures:
     """The share of one processor that the generator used: near 1 it was the bottleneck."""
     generator_us_per_request: float
     broker_cpu: float
-    """The processors that the broker used; 0 if unknown."""
+    """The processors that all brokers together used; 0 if unknown."""
     broker_us: float
     """Processor microseconds of the broker per transaction, or per request without transactions.
     Other work on the machine changes it far less than the elapsed time."""
@@ -62,7 +63,7 @@ class Figures:
 
 
 class Elapsed(NamedTuple):
-    """Wall-clock seconds, and processor seconds of the generator and of the broker."""
+    """Wall-clock seconds, and processor seconds of the generator and of the brokers."""
 
     wall: float
     cpu: float
@@ -72,19 +73,18 @@ class Elapsed(NamedTuple):
 class Stopwatch:
     """The difference to an earlier reading."""
 
-    __slots__ = ("_broker_pid", "_start")
+    __slots__ = ("_broker_pids", "_start")
 
-    def __init__(self, broker_pid: int = 0) -> None:
-        self._broker_pid = broker_pid
+    def __init__(self, broker_pids: Collection[int] = ()) -> None:
+        self._broker_pids = broker_pids
         self._start = self._read()
 
     def elapsed(self) -> Elapsed:
         return Elapsed(*(now - then for now, then in zip(self._read(), self._start, strict=True)))
 
     def _read(self) -> Elapsed:
-        return Elapsed(
-            time.perf_counter(), time.process_time(), processor_seconds(self._broker_pid)
-        )
+        brokers = sum(map(processor_seconds, self._broker_pids))
+        return Elapsed(time.perf_counter(), time.process_time(), brokers)
 
 
 def processor_seconds(pid: int) -> float:

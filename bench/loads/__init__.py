@@ -12,9 +12,11 @@ from typing import Final
 
 from bench.load import Load
 from bench.loads import (
+    brokers,
     consume,
     exactly_once,
     growth,
+    idle,
     java,
     memory,
     partitions,
@@ -53,6 +55,7 @@ CHAPTERS: Final = (
     ),
     Chapter("stalls", "While the broker does something large", (stalls.LOAD,)),
     Chapter("recovery", "Recovery", recovery.LOADS),
+    Chapter("several", "Several brokers", (brokers.LOAD, idle.LOAD)),
     Chapter("growth", "Growth", growth.LOADS),
     Chapter("spark", "Spark", (*spark_sink.LOADS, *spark_source.LOADS, *spark_latency.LOADS)),
 )

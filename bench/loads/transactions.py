@@ -51,7 +51,7 @@ def _session(shape: Shape) -> Session:
                     list(pool.map(lambda one: one.init_transactions(), producers))
                     started = time.perf_counter()
                     timed = pool.map(
-                        lambda one: _commit_many(one, f"{TOPIC}-{number}", transactions, shape),
+                        lambda one: commit_many(one, f"{TOPIC}-{number}", transactions, shape),
                         producers,
                     )
                     commits = [ms for many in timed for ms in many]
@@ -64,8 +64,8 @@ def _session(shape: Shape) -> Session:
     return session
 
 
-def _commit_many(producer: Producer, topic: str, count: int, shape: Shape) -> list[float]:
-    """The milliseconds of each commit."""
+def commit_many(producer: Producer, topic: str, count: int, shape: Shape) -> list[float]:
+    """Commits that many transactions; returns the milliseconds of each commit."""
     value = os.urandom(client.RECORD_BYTES)
     commits = []
     for _ in range(count):

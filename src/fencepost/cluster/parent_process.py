@@ -74,6 +74,8 @@ async def serve(
     try:
         node.attach(loop)
         node.load()
+        # Brokers remove no folders: only the parent knows when the last one has closed a log.
+        host.removal.start(loop, host.layout.deleted_folders())
         await control.start(own.data)
         await parent.run(started)
     finally:
