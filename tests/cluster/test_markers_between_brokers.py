@@ -407,6 +407,7 @@ def test_markers_of_a_coordinator_that_moved_before_they_were_sent_are_not_sent(
         assert [epoch for _, _, epoch in cluster.markers("t")] == [1]
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("checks_epoch", [True, False])
 @pytest.mark.parametrize("has_offset_rule", [True, False])
 def test_a_late_marker_of_a_dead_coordinator_does_not_end_the_next_transaction(

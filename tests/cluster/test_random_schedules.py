@@ -312,6 +312,7 @@ def is_caught() -> bool:
     return False
 
 
+@pytest.mark.interpreted
 def test_histories_catch_a_coordinator_that_takes_a_dead_leader_for_a_marker_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -326,6 +327,7 @@ def test_histories_catch_a_coordinator_that_takes_a_dead_leader_for_a_marker_wri
     assert is_caught()
 
 
+@pytest.mark.interpreted
 def test_histories_catch_a_marker_that_is_settled_by_a_broker_that_does_not_lead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
