@@ -133,7 +133,7 @@ class ClusterStage(StubNode):
         )
         return self.done(lambda answer: self.controller.register_broker(event, answer))
 
-    def done(self, request: Callable[[Callable[[ErrorCode], None]], None]) -> ErrorCode:
+    def done(self, request: Callable[[Callable[[ErrorCode], None]], object]) -> ErrorCode:
         """The result of a request that is done in this turn."""
         heard: list[ErrorCode] = []
         request(heard.append)
