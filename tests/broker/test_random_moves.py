@@ -175,6 +175,6 @@ class MovesWithoutSync(Moves):
 @pytest.mark.usefixtures("one_step_per_turn", "quiet")
 @pytest.mark.parametrize("machine", [Moves, MovesWithoutSync])
 def test_logs_and_metadata_agree_after_any_moves_writes_and_deletions(machine: type[Moves]) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         machine, settings=settings(max_examples=60, stateful_step_count=12, deadline=None)
     )
