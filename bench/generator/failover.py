@@ -47,6 +47,7 @@ from bench.generator.frames import (
 )
 from bench.generator.job import Job
 from bench.generator.scripts import END_TV2, PRODUCE_TV2, make_batch
+from bench.generator.tally import Stopwatch
 from fencepost.base.errors import ErrorCode
 from fencepost.client.blocking import Cluster, connect
 from fencepost.wire.apis import ApiKey
@@ -275,10 +276,12 @@ async def measure(plan: Plan, places: Places) -> dict[str, float]:
             await asyncio.gather(*map(begin, committers))
         gc.collect()
         gc.freeze()
+        watch = Stopwatch()
         killed_at = time.perf_counter()
         os.kill(plan.victim_pid, signal.SIGKILL)
         async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.gather(*(one.commit() for one in committers))
+        elapsed = watch.elapsed()
     finally:
         for one in committers:
             one.close()
@@ -289,6 +292,7 @@ async def measure(plan: Plan, places: Places) -> dict[str, float]:
         "p99": at_share(seconds, 0.99),
         "worst": seconds[-1],
         "retries": sum(one.retries for one in committers) / len(committers),
+        "generator": elapsed.cpu / elapsed.wall,
         "led by the victim": places.leaders.count(plan.victim) / len(places.leaders),
     }
 

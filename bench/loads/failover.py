@@ -91,6 +91,7 @@ LOAD: Final = Load(
         Measure("first", "s to the first commit", "less"),
         Measure("worst", "s to the last commit", "less"),
         Measure("retries", "retries per transaction", "less"),
+        Measure("generator", "processors of the generator", "less"),
     ),
     _session,
     rounds=3,
