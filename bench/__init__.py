@@ -9,6 +9,8 @@ prints medians and spread, the ratio between the sides first; `document.py` writ
 docs/performance.md from the JSON of a run, with plots from `svg.py`; `redraw.py` draws the plots
 again from the tables of the page.
 
+A **cluster** (`clusters.py`) is several brokers of one side, for the loads about them.
+
 Clients are librdkafka (`client.py`), Kafka's Java client (`loads/java.py`) and our own load
 generator (`generator/`, started by `generate.py`), which costs so little per request that the
 broker is the bottleneck.

@@ -33,9 +33,13 @@ Figures = Mapping[str, float]
 
 def generate(broker: client.Server, mode: str, **wishes: Any) -> Figures:
     """Runs the generator once; AssertionError with its message if it failed."""
-    command = [sys.executable, "-m", "bench.generator", "--json", "--mode", mode]
-    command += ["--bootstrap", broker.bootstrap_servers]
-    command += ["--broker-pids", ",".join(map(str, _pids(broker)))]
+    who = {"bootstrap": broker.bootstrap_servers, "broker-pids": ",".join(map(str, _pids(broker)))}
+    return run_generator("bench.generator", {"mode": mode, **who, **wishes}, "--json")
+
+
+def run_generator(module: str, wishes: Mapping[str, Any], *flags: str) -> Figures:
+    """Runs one of the generators as a process; AssertionError with its message if it failed."""
+    command = [sys.executable, "-m", module, *flags]
     for name, value in wishes.items():
         command += [f"--{name.replace('_', '-')}", str(value)]
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]

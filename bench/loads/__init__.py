@@ -15,6 +15,7 @@ from bench.loads import (
     brokers,
     consume,
     exactly_once,
+    failover,
     growth,
     idle,
     java,
@@ -55,7 +56,7 @@ CHAPTERS: Final = (
     ),
     Chapter("stalls", "While the broker does something large", (stalls.LOAD,)),
     Chapter("recovery", "Recovery", recovery.LOADS),
-    Chapter("several", "Several brokers", (brokers.LOAD, idle.LOAD)),
+    Chapter("several", "Several brokers", (failover.LOAD, brokers.LOAD, idle.LOAD)),
     Chapter("growth", "Growth", growth.LOADS),
     Chapter("spark", "Spark", (*spark_sink.LOADS, *spark_source.LOADS, *spark_latency.LOADS)),
 )

@@ -176,12 +176,12 @@ def test_a_signal_during_the_start_stops_the_broker_immediately(tmp_path: Path) 
     """A start after a crash may take long, so the user can interrupt it."""
     script = (
         "import os, signal, sys\n"
-        "from fencepost.broker import process\n"
-        "class Slow(process.Node):\n"
+        "from fencepost.broker import node, process\n"
+        "class Slow(node.Node):\n"
         "    async def start(self):\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "        while True: pass\n"
-        "process.Node = Slow\n"
+        "node.Node = Slow\n"
         "process.run(listen='127.0.0.1:0', data=sys.argv[1], announce=print)\n"
     )
     ended = subprocess.run(

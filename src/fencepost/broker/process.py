@@ -14,19 +14,21 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingOf
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.mapping import Mapping
 from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness
 from fencepost.broker.core import cannot_listen
-from fencepost.broker.node import Node
 from fencepost.broker.settings.config import BrokerConfig, load_config
-from fencepost.broker.settings.listener import is_loopback
+from fencepost.broker.settings.refusals import refuse_optimised_python, refuse_remote
 from fencepost.broker.storage.descriptors import open_file_limit, raise_open_file_limit, share_out
 from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.broker.trace import Trace
 from fencepost.broker.transactions.ending import CRASH_POINTS, REMOTE_CRASH_POINTS
+
+if TYPE_CHECKING:
+    from fencepost.broker.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -173,6 +175,9 @@ def make_node(
     on_fatal: Callable[[str], None],
 ) -> Node:
     """Builds a node on the system clock, disk and randomness."""
+    # Here, because a broker of a cluster imports this module and has no controller.
+    from fencepost.broker.node import Node
+
     clock = SystemClock()
     trace = None
     if trace_file is not None:
@@ -230,25 +235,6 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
         return uvloop.new_event_loop()
     return asyncio.new_event_loop()
-
-
-def refuse_optimised_python() -> None:
-    """Raises ConfigError under python -O."""
-    if not __debug__:
-        raise ConfigError(
-            "The broker does not run under python -O: its assertions protect the data."
-        )
-
-
-def refuse_remote(host: str, allow_remote: bool) -> None:
-    """Raises ConfigError for an address beyond loopback, unless `allow_remote` is set."""
-    if allow_remote or is_loopback(host):
-        return
-    raise ConfigError(
-        f"{host or 'Every address of this machine'} can be reached from other machines, "
-        "and this broker has no authentication. "
-        "Listen on 127.0.0.1 or [::1], or add --allow-remote if the network is yours."
-    )
 
 
 def freeze_garbage_collector() -> None:

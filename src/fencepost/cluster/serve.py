@@ -1,12 +1,12 @@
 """`fencepost serve --brokers N`: the parent process, from its arguments to its exit code.
 
 The brokers are started first. They need a third of a second to import what they are made of, and
-the parent loads the directory meanwhile.
+the parent imports its own parts and loads the directory meanwhile. So this module imports only what
+reads the settings; everything else is imported after the brokers have been started.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.base.failures import ConfigError
 from fencepost.broker.settings.config import BrokerConfig, given_settings
+from fencepost.broker.settings.refusals import refuse_optimised_python, refuse_remote
 from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.cluster.addresses import MAX_BROKERS, settings_of_brokers
 from fencepost.cluster.processes import BrokerChild
@@ -74,6 +75,8 @@ def run(
         states = _states(configs, each, unknown_ok, trace_file)
         for state, port in zip(states, last_ports, strict=False):
             state.port = port
+        import asyncio
+
         from fencepost.cluster.parent_process import serve
 
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
@@ -88,8 +91,6 @@ def run(
 
 
 def _check(config: BrokerConfig, *, allow_remote: bool, may_narrow: bool) -> None:
-    from fencepost.broker.process import refuse_optimised_python, refuse_remote
-
     refuse_optimised_python()
     narrowed = config.keep_to_loopback() if may_narrow and not allow_remote else None
     refuse_remote(config.listen_host, allow_remote)

@@ -36,10 +36,11 @@ from fencepost.broker.settings.tables import (
     BrokerSettings,
     TopicSettings,
 )
-from fencepost.log.config import LogConfig
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from fencepost.log.config import LogConfig
 
 BROKER_SETTINGS: Final = {setting.name: setting for setting in settings_of(BrokerSettings)}
 TOPIC_SETTINGS: Final = {setting.name: setting for setting in settings_of(TopicSettings)}
@@ -427,6 +428,9 @@ _INTERNAL_SEGMENT_SIZE.name = INTERNAL_SEGMENT_BYTES
 
 def topic_log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
     """The settings of a topic that its logs use."""
+    # Here, because it imports all of `log`, and the parent of a cluster reads settings first.
+    from fencepost.log.config import LogConfig
+
     topic = TopicConfig(broker, overrides)
     return LogConfig(
         segment_bytes=topic.rolled_at_bytes,

@@ -1,0 +1,29 @@
+"""What a broker refuses before it starts.
+
+A module of its own that imports little: the parent of a cluster checks this before it starts the
+brokers, and they wait for it.
+"""
+
+from __future__ import annotations
+
+from fencepost.base.failures import ConfigError
+from fencepost.broker.settings.listener import is_loopback
+
+
+def refuse_optimised_python() -> None:
+    """Raises ConfigError under python -O."""
+    if not __debug__:
+        raise ConfigError(
+            "The broker does not run under python -O: its assertions protect the data."
+        )
+
+
+def refuse_remote(host: str, allow_remote: bool) -> None:
+    """Raises ConfigError for an address beyond loopback, unless `allow_remote` is set."""
+    if allow_remote or is_loopback(host):
+        return
+    raise ConfigError(
+        f"{host or 'Every address of this machine'} can be reached from other machines, "
+        "and this broker has no authentication. "
+        "Listen on 127.0.0.1 or [::1], or add --allow-remote if the network is yours."
+    )
