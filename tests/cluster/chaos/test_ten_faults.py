@@ -10,7 +10,7 @@ SEED = 13
 
 
 @pytest.mark.timeout(300)
-def test_case_87_every_record_is_copied_once_while_brokers_are_killed_paused_moved_and_rolled() -> None:
+def test_case_87_every_record_is_copied_once_while_brokers_die_pause_move_and_roll() -> None:
     lines: list[str] = []
     report = run_chaos(SEED, 10, say=lines.append)
     assert report.problems == [], "\n".join([*lines, str(report)])
