@@ -85,7 +85,7 @@ def test_a_round_of_two_brokers_has_every_measure(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(brokers, "_librdkafka", lambda *_: 1.0)
     server: Any = SimpleNamespace()
 
-    values = brokers._round(server, server, Scale(quick=True), 0)  # noqa: SLF001
+    values = brokers._round(server, server, Scale(quick=True), 0)
 
     assert {measure.name for measure in brokers.LOAD.measures} <= set(values)
     assert values["marker"] == pytest.approx(100)

@@ -30,7 +30,6 @@ from fencepost.base.ids import (
     NO_NODE,
     TRANSACTION_STATE_TOPIC,
 )
-from fencepost.broker.controller.controller import Outcome
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.handlers import incremental_alter_configs
 from fencepost.broker.metadata.follower import MetadataFollower
@@ -116,6 +115,8 @@ class ControllerClient:
 
     def auto_create(self, names: Sequence[str], done: Callable[[Outcomes], None]) -> None:
         """Asks for topics with default settings; see `TopicCreator`."""
+        # Here, because the controller is imported with it, which a broker does not need to start.
+        from fencepost.broker.controller.controller import Outcome
 
         def answered(answer: list[tuple[str, int, str | None]]) -> None:
             done([Outcome(name, ErrorCode(error), why) for name, error, why in answer])
