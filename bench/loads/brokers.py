@@ -66,7 +66,7 @@ def _round(one: Broker, two: Cluster, scale: Scale, number: int) -> Values:
     names = [f"{mode} {producers}" for mode in PROTOCOLS for producers in PRODUCERS]
     for name in (*names, "large", "librdkafka"):
         values[f"{name} ratio"] = values[f"{name} two"] / values[f"{name} one"]
-    return values | _markers(two, scale)
+    return {**values, **_markers(two, scale)}
 
 
 def _small(server: Server, mode: str, producers: int, scale: Scale, **more: str) -> Figures:

@@ -18,7 +18,8 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
-from fencepost.broker.process import new_event_loop, refuse_remote, stop_on_failed_callback
+from fencepost.broker.process import new_event_loop, stop_on_failed_callback
+from fencepost.broker.settings.refusals import refuse_remote
 from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -168,11 +168,8 @@ class Cluster:
         self._last_ports = [each.rpartition(":")[2] for each in self._address.split(",")]
 
     def _arguments(self, data: str) -> list[str]:
-        from fencepost.broker.process import (
-            parse_overrides,
-            refuse_optimised_python,
-            refuse_remote,
-        )
+        from fencepost.broker.process import parse_overrides
+        from fencepost.broker.settings.refusals import refuse_optimised_python, refuse_remote
 
         refuse_optimised_python()
         refuse_remote(self._host, allow_remote=False)

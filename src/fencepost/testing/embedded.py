@@ -35,12 +35,11 @@ from fencepost.broker.process import (
     make_node,
     new_event_loop,
     parse_overrides,
-    refuse_optimised_python,
-    refuse_remote,
     refuse_taken_address,
     stop_on_failed_callback,
 )
 from fencepost.broker.settings.config import load_config
+from fencepost.broker.settings.refusals import refuse_optimised_python, refuse_remote
 from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.testing.arguments import bracketed, in_words_of_arguments
 
