@@ -49,7 +49,9 @@ def decode_offset_index(data: bytes) -> tuple[array[int], array[int]]:
     """The two columns of an `.index`; ValueError for a wrong size."""
     if len(data) % OFFSET_ENTRY_BYTES:
         raise ValueError(f"{len(data)} bytes are no offset index")
-    both = _swapped(array("i", data))
+    both: array[int] = array("i", data)
+    if _SWAP:
+        both.byteswap()
     return both[0::2], both[1::2]
 
 
@@ -71,12 +73,22 @@ def decode_time_index(data: bytes) -> tuple[array[int], array[int]]:
     """
     if len(data) % TIME_ENTRY_BYTES:
         raise ValueError(f"{len(data)} bytes are no time index")
-    words = array("I", data)
-    halves = array("I", bytes(8 * (len(words) // 3)))
-    halves[0::2] = words[0::3]
-    halves[1::2] = words[1::3]
-    offsets = array("i", words[2::3].tobytes())
-    return _swapped(array("q", halves.tobytes())), _swapped(offsets)
+    count = len(data) // TIME_ENTRY_BYTES
+    words = memoryview(data).cast("I")
+    halves, offsets = bytearray(8 * count), bytearray(4 * count)
+    target = memoryview(halves).cast("I")
+    target[0::2] = words[0::3]
+    target[1::2] = words[1::3]
+    memoryview(offsets).cast("I")[:] = words[2::3]
+    return _from_file("q", halves), _from_file("i", offsets)
+
+
+def _from_file(kind: str, data: bytearray) -> array[int]:
+    """A column in the machine's byte order."""
+    column: array[int] = array(kind, data)
+    if _SWAP:
+        column.byteswap()
+    return column
 
 
 def _swapped(column: array[int]) -> array[int]:
