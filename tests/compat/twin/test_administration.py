@@ -24,7 +24,12 @@ from fencepost.wire.forms.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from fencepost.wire.forms.elect_leaders import ElectLeadersRequest, TopicPartitions
+from fencepost.wire.forms.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ReplicaElectionResult,
+    TopicPartitions,
+)
 from fencepost.wire.forms.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
@@ -524,6 +529,10 @@ def test_leader_elections_and_reassignments(twins: Twins) -> None:
 
 
 def test_all_leaders_are_elected(twins: Twins) -> None:
+    def of_f_a(reply: ElectLeadersResponse) -> list[ReplicaElectionResult]:
+        """The other topics are those of the tests before."""
+        return [each for each in reply.replica_election_results if each.topic == "f-a"]
+
     def script(talk: Talk) -> None:
         talk.topic("f-a", 2)
         for version in versions(ApiKey.ELECT_LEADERS):
@@ -532,7 +541,10 @@ def test_all_leaders_are_elected(twins: Twins) -> None:
                     election_type=election_type, topic_partitions=None, timeout_ms=3_000
                 )
                 talk.ask(
-                    f"{election_type}, v{version}", Ask(ApiKey.ELECT_LEADERS, request), version
+                    f"{election_type}, v{version}",
+                    Ask(ApiKey.ELECT_LEADERS, request),
+                    version,
+                    see=of_f_a,
                 )
 
     twins.compare(script)
@@ -540,19 +552,19 @@ def test_all_leaders_are_elected(twins: Twins) -> None:
 
 def test_partitions_of_one_broker_are_reassigned(twins: Twins) -> None:
     def script(talk: Talk) -> None:
-        talk.topic("g-a", 2)
+        talk.topic("reassigned", 2)
         cases: list[tuple[str, int, list[int] | None]] = [
-            ("g-a", 0, [1]),
-            ("g-a", 0, None),
-            ("g-a", 0, []),
-            ("g-a", 0, [2]),
-            ("g-a", 0, [-1]),
-            ("g-a", 1, [1, 1]),
-            ("g-a", 1, [1, 2]),
-            ("g-a", 9, [1]),
-            ("g-a", -1, [1]),
-            ("g-none", 0, [1]),
-            ("g-none", 0, None),
+            ("reassigned", 0, [1]),
+            ("reassigned", 0, None),
+            ("reassigned", 0, []),
+            ("reassigned", 0, [2]),
+            ("reassigned", 0, [-1]),
+            ("reassigned", 1, [1, 1]),
+            ("reassigned", 1, [1, 2]),
+            ("reassigned", 9, [1]),
+            ("reassigned", -1, [1]),
+            ("reassigned-none", 0, [1]),
+            ("reassigned-none", 0, None),
             ("", 0, [1]),
         ]
         for version in versions(ApiKey.ALTER_PARTITION_REASSIGNMENTS):
@@ -570,8 +582,8 @@ def test_partitions_of_one_broker_are_reassigned(twins: Twins) -> None:
             request = AlterPartitionReassignmentsRequest(
                 timeout_ms=3_000,
                 topics=[
-                    ReassignableTopic(name="g-a", partitions=twice),
-                    ReassignableTopic(name="g-a", partitions=[]),
+                    ReassignableTopic(name="reassigned", partitions=twice),
+                    ReassignableTopic(name="reassigned", partitions=[]),
                 ],
             )
             talk.ask(
