@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from bench.sides import KAFKA, KAFKA_DELETES_SOON, Side, fencepost_python
-from fencepost.cluster.control import send_command
+from fencepost.cluster.parent.control import send_command
 from tools.apache_kafka import ApacheKafka
 from tools.fencepost_process import FencepostProcess
 from tools.processes import ServerProcess, free_port

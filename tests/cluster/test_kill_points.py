@@ -33,7 +33,7 @@ from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.client.groups import CommittedOffset
 from fencepost.client.transactions import ProducerIdentity
-from fencepost.cluster.control import send_command
+from fencepost.cluster.parent.control import send_command
 from fencepost.records.control import read_marker
 from fencepost.records.opened import Record
 

@@ -18,9 +18,9 @@ import pytest
 
 from fencepost.base.ids import TopicPartition
 from fencepost.broker.metadata.follower import MetadataFollower
-from fencepost.cluster.following import Following
+from fencepost.cluster.broker.following import Following
 from fencepost.cluster.messages import Batch
-from fencepost.cluster.remote_followers import RemoteFollowers
+from fencepost.cluster.parent.remote_followers import RemoteFollowers
 from fencepost.coordinator.metadata.decide import decide_create_topic, decide_delete_topic
 from fencepost.coordinator.metadata.effects import (
     Effect,

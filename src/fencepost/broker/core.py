@@ -1,7 +1,7 @@
 """A broker without its controller: the services behind the requests, and the server in front.
 
 The single broker (`node.py`) has its controller in the same process. A broker of a cluster
-(`cluster/broker.py`) reaches it over a link. Both are built on this class, which knows the
+(`cluster/broker/broker.py`) reaches it over a link. Both are built on this class, which knows the
 controller by two small interfaces: it creates topics, and it reserves producer ids.
 """
 

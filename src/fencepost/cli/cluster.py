@@ -209,7 +209,7 @@ def parse_partition(text: str) -> TopicPartition:
 
 
 def _send(folder: str, command: dict[str, Any], **more: Any) -> Any:
-    from fencepost.cluster.control import send_command
+    from fencepost.cluster.parent.control import send_command
 
     return send_command(folder, command, **more)
 
@@ -255,7 +255,7 @@ def _addresses(data: str) -> str:
 def _status_over_control(client: Cluster) -> dict[str, Any] | None:
     """The status from the control socket; None if the cluster has none that can be used here."""
     from fencepost.client.failures import Refused
-    from fencepost.cluster.control import SOCKET
+    from fencepost.cluster.parent.control import SOCKET
 
     cluster_id = client.describe_cluster().cluster_id
     try:

@@ -127,7 +127,7 @@ def serve(arguments: list[str]) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     if options.brokers is not None:
-        from fencepost.cluster.serve import run as run_cluster
+        from fencepost.cluster.parent.serve import run as run_cluster
 
         return run_cluster(
             brokers=options.brokers,

@@ -21,7 +21,7 @@ from fencepost.base.failures import FencepostError
 from fencepost.base.ids import NO_NODE
 from fencepost.client.blocking import Cluster
 from fencepost.client.routes import CoordinatorKind
-from fencepost.cluster.control import send_command
+from fencepost.cluster.parent.control import send_command
 from fencepost.demo.cluster import READY
 from fencepost.demo.plan import Aim
 from fencepost.demo.processes import Supervisor, await_line

@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from fencepost.base.failures import ConfigError, FencepostError
-from fencepost.cluster.control import send_command
+from fencepost.cluster.parent.control import send_command
 from fencepost.testing.arguments import bracketed, in_words_of_arguments
 from fencepost.testing.cluster_process import ClusterProcess
 

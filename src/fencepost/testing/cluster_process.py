@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fencepost.base.failures import ConfigError, FencepostError
-from fencepost.cluster.processes import child_environment
+from fencepost.cluster.parent.broker_child import child_environment
 
 READY: Final = b"fencepost is ready at "
 REASON: Final = "fencepost: "

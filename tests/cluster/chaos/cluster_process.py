@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 import fencepost
 from fencepost.base.failures import FencepostError
-from fencepost.cluster.control import send_command
+from fencepost.cluster.parent.control import send_command
 from tools.processes import ServerProcess
 
 READY: Final = re.compile(r"^fencepost is ready at (\S+:\d+)\s*$")

@@ -137,7 +137,7 @@ def test_a_group_that_does_not_stand_where_the_copies_end_is_reported() -> None:
         "Traceback (most recent call last):",
         "AssertionError: batches come in their order",
         "CRITICAL [broker 2] fencepost.cluster: an internal assertion failed",
-        "WARNING fencepost.cluster.parent: broker 2 (process 7) ended: exit code 70",
+        "WARNING fencepost.cluster.parent.parent: broker 2 (process 7) ended: exit code 70",
         "ERROR asyncio: Task exception was never retrieved",
     ],
 )

@@ -33,7 +33,7 @@ undo, and no folder is removed for a deletion that is not certain.
 The controller opens no partition and knows no coordinator. It knows brokers by one interface,
 `Followers`: they apply its records and carry out the effects. For a single broker that is the
 broker of the same process (`broker/metadata`), joined by direct calls; for several it is
-`cluster/remote_followers.py`. It also owns the state: the controller reads
+`cluster/parent/remote_followers.py`. It also owns the state: the controller reads
 it, folds the log into it at a start, and changes it through `Followers.apply` from then on. The
 controller itself owns the log, its checkpoints, and the names of topics that are being removed: the
 creation of a topic of the same name waits until their folders and committed offsets are gone.

@@ -37,10 +37,10 @@ from fencepost.broker.peers import PeerRequests
 from fencepost.broker.settings.changes import alters_loggers
 from fencepost.broker.waiting import NoReply, Parked
 from fencepost.cluster import messages
-from fencepost.cluster.following import Following
+from fencepost.cluster.broker.following import Following
+from fencepost.cluster.broker.standstill import Standstill
 from fencepost.cluster.messages import Body, Kind
 from fencepost.cluster.peers import Peers
-from fencepost.cluster.standstill import Standstill
 from fencepost.coordinator.metadata.effects import (
     LeadersChanged,
     PartitionChange,
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.broker_layout import BrokerLayout
     from fencepost.broker.trace import Trace
+    from fencepost.cluster.broker.owners import Owners
     from fencepost.cluster.link import Link
-    from fencepost.cluster.owners import Owners
     from fencepost.coordinator.metadata.effects import Effect
 
 log = logging.getLogger(__name__)

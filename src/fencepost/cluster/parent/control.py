@@ -12,7 +12,7 @@ connection carries one command as a line of JSON, and gets one line back:
     restart                 starts a dead broker; returns when it serves and may lead
     pause, resume           SIGSTOP and SIGCONT; `pause` returns when the process stands still
     down, up                the broker cuts off its clients, and lets them in again
-    fail, delay, drop       a fault for the next request of an API at one broker (`controls.py`)
+    fail, delay, drop       a fault for the next request of an API at one broker
     die                     the broker kills itself at a crash point of a commit or an abort
     roll                    stops a broker cleanly and starts it again; returns when it serves
     rebalance               every broker gets its share of the leaders; returns when it leads them
@@ -37,8 +37,8 @@ from fencepost.base.failures import FencepostError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
-    from fencepost.cluster.controller_node import ControllerNode
-    from fencepost.cluster.parent import BrokerState, Parent
+    from fencepost.cluster.parent.controller_node import ControllerNode
+    from fencepost.cluster.parent.parent import BrokerState, Parent
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fencepost.cluster.supervision import (
+from fencepost.cluster.parent.supervision import (
     FIRST_PAUSE_MS,
     FIRST_REPORT_MS,
     HEARTBEAT_MS,

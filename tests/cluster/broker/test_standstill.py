@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.cluster.standstill import BACKLOG_SECONDS, LOOK_SECONDS, Standstill
+from fencepost.cluster.broker.standstill import BACKLOG_SECONDS, LOOK_SECONDS, Standstill
 from tests.broker.virtual_loop import VirtualLoop
 
 

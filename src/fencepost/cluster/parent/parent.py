@@ -39,7 +39,7 @@ from fencepost.broker.storage.identity import draw_id
 from fencepost.cluster import messages
 from fencepost.cluster.link import Link, make_pair
 from fencepost.cluster.messages import Body, Kind
-from fencepost.cluster.supervision import (
+from fencepost.cluster.parent.supervision import (
     HEARTBEAT_MS,
     Failover,
     Kill,
@@ -54,9 +54,9 @@ from fencepost.coordinator.metadata.state import Endpoint
 
 if TYPE_CHECKING:
     from fencepost.base.seams import Randomness
-    from fencepost.cluster.controller_node import ControllerNode
-    from fencepost.cluster.processes import BrokerChild
-    from fencepost.cluster.supervision import Action
+    from fencepost.cluster.parent.broker_child import BrokerChild
+    from fencepost.cluster.parent.controller_node import ControllerNode
+    from fencepost.cluster.parent.supervision import Action
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import FencepostError
 from fencepost.broker.faults import Faults
-from fencepost.cluster.controls import Controls
+from fencepost.cluster.broker.controls import Controls
 from fencepost.wire.apis import ApiKey
 
 

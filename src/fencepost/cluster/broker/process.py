@@ -1,6 +1,6 @@
-"""The process of one broker of a cluster; the parent starts it (`processes.py`).
+"""The process of one broker of a cluster; the parent starts it (`parent/broker_child.py`).
 
-    python -m fencepost.cluster.broker_process FILE ID
+    python -m fencepost.cluster.broker.process FILE ID
 
 FILE is this end of the link to the parent. The first message on it has the settings. The process
 ends when the link ends, when the parent dies, and when the parent says so; it ignores Ctrl-C, which
@@ -35,17 +35,20 @@ from fencepost.broker.storage.broker_layout import BrokerLayout
 from fencepost.broker.storage.descriptors import open_file_limit, raise_open_file_limit, share_out
 from fencepost.broker.trace import Trace
 from fencepost.cluster import messages
-from fencepost.cluster.broker import ClusterBroker, ControllerClient, bind
-from fencepost.cluster.controls import Controls
+from fencepost.cluster.broker.broker import ClusterBroker, ControllerClient, bind
+from fencepost.cluster.broker.controls import Controls
+from fencepost.cluster.broker.owners import Owners
 from fencepost.cluster.link import Link
 from fencepost.cluster.messages import Kind
-from fencepost.cluster.owners import Owners
-from fencepost.cluster.supervision import HEARTBEAT_MS
+from fencepost.cluster.parent.supervision import HEARTBEAT_MS
 
 log = logging.getLogger(__name__)
 
 ORPHANED: Final = 71
 """The exit code of a broker whose parent is gone. Nobody waits for it."""
+
+TRACE_BUFFER_BYTES: Final = 1024 * 1024
+"""More than any line of a trace, which leaves out most of long arrays."""
 
 NOT_STARTED: Final = 1
 
@@ -218,7 +221,9 @@ def _open_trace(path: str | None, clock: SystemClock, broker_id: int) -> Trace |
     if path is None:
         return None
     try:
-        return Trace(clock, open(path, "a", encoding="utf-8"), broker_id)
+        # All brokers write to it: each line in one write, so that lines do not mix.
+        file = open(path, "a", buffering=TRACE_BUFFER_BYTES, encoding="utf-8")
+        return Trace(clock, file, broker_id)
     except OSError as problem:
         raise ConfigError(f"Cannot write the trace to {path}: {problem.strerror}.") from problem
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from fencepost.base.failures import StorageError
-from fencepost.cluster.owners import Owners
+from fencepost.cluster.broker.owners import Owners
 
 CLAIM = """
 import sys
-from fencepost.cluster.owners import Owners
+from fencepost.cluster.broker.owners import Owners
 owners = Owners(sys.argv[1])
 owners.claim(int(sys.argv[2]))
 print("claimed", flush=True)

@@ -16,11 +16,11 @@ from fencepost.base.failures import ConfigError
 from fencepost.broker.settings.config import BrokerConfig, given_settings
 from fencepost.broker.settings.refusals import refuse_optimised_python, refuse_remote
 from fencepost.broker.storage.directory_lock import DirectoryLock
-from fencepost.cluster.addresses import MAX_BROKERS, settings_of_brokers
-from fencepost.cluster.processes import BrokerChild
+from fencepost.cluster.parent.addresses import MAX_BROKERS, settings_of_brokers
+from fencepost.cluster.parent.broker_child import BrokerChild
 
 if TYPE_CHECKING:
-    from fencepost.cluster.parent import BrokerState
+    from fencepost.cluster.parent.parent import BrokerState
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def run(
             state.port = port
         import asyncio
 
-        from fencepost.cluster.parent_process import serve
+        from fencepost.cluster.parent.process import serve
 
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             return runner.run(
@@ -105,7 +105,7 @@ def _states(
     unknown_ok: frozenset[str],
     trace_file: str | None,
 ) -> list[BrokerState]:
-    from fencepost.cluster.parent import BrokerState
+    from fencepost.cluster.parent.parent import BrokerState
 
     level = logging.getLevelName(logging.getLogger().getEffectiveLevel())
     states = []

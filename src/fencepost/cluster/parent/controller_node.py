@@ -23,7 +23,7 @@ from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.storage.cluster_checkpoints import known_partitions, partitions_to_open
 from fencepost.broker.storage.identity import load_identity
 from fencepost.broker.waiting import Parked
-from fencepost.cluster.remote_followers import RemoteFollowers
+from fencepost.cluster.parent.remote_followers import RemoteFollowers
 from fencepost.wire.codec import decode_request, encode_response, read_request_header
 
 if TYPE_CHECKING:

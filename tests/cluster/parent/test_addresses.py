@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.base.failures import ConfigError
-from fencepost.cluster.addresses import settings_of_brokers
+from fencepost.cluster.parent.addresses import settings_of_brokers
 
 IDS = [1, 2, 3]
 

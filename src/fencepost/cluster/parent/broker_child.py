@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-ENTRY_POINT: Final = "fencepost.cluster.broker_process"
+ENTRY_POINT: Final = "fencepost.cluster.broker.process"
 
 
 class BrokerChild:
@@ -70,7 +70,7 @@ class BrokerChild:
 
 def child_environment() -> dict[str, str]:
     """The environment of a child: this process's own fencepost comes first, however found."""
-    package = str(Path(__file__).resolve().parents[2])
+    package = str(Path(__file__).resolve().parents[3])
     known = os.environ.get("PYTHONPATH", "")
     paths = [package, *(path for path in known.split(os.pathsep) if path and path != package)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

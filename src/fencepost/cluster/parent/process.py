@@ -15,12 +15,12 @@ from fencepost.broker.process import make_node, stop_on_failed_callback
 from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.storage.layout import Layout
 from fencepost.broker.storage.parent_layout import ParentLayout
-from fencepost.cluster.control import ControlServer
-from fencepost.cluster.controller_node import CONTROLLER_ID, ControllerNode
-from fencepost.cluster.parent import BrokerState, Parent
+from fencepost.cluster.parent.control import ControlServer
+from fencepost.cluster.parent.controller_node import CONTROLLER_ID, ControllerNode
+from fencepost.cluster.parent.parent import BrokerState, Parent
 
 if TYPE_CHECKING:
-    from fencepost.cluster.processes import BrokerChild
+    from fencepost.cluster.parent.broker_child import BrokerChild
 
 log = logging.getLogger(__name__)
 

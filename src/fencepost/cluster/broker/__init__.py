@@ -1,0 +1,9 @@
+"""A broker process of a cluster.
+
+process.py     the process: from its link to its end
+broker.py      a broker whose controller is another process
+following.py   batches of the metadata log: apply, release, open
+standstill.py  notices that the process stood still
+controls.py    faults for tests
+owners.py      which broker processes are alive, by the kernel's word
+"""
