@@ -222,7 +222,7 @@ def _open_trace(path: str | None, clock: SystemClock, broker_id: int) -> Trace |
         return None
     try:
         # All brokers write to it: each line in one write, so that lines do not mix.
-        file = open(path, "a", buffering=TRACE_BUFFER_BYTES, encoding="utf-8")
+        file = open(path, "a", buffering=TRACE_BUFFER_BYTES, encoding="utf-8")  # noqa: SIM115
         return Trace(clock, file, broker_id)
     except OSError as problem:
         raise ConfigError(f"Cannot write the trace to {path}: {problem.strerror}.") from problem
