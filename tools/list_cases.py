@@ -137,7 +137,6 @@ WAITING: Final[Mapping[int, str]] = MappingProxyType(
         66: "not applicable: there is one copy of every partition, so there are no followers",
     }
 )
-IN_PART: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 MORE_CASES: Final[Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]] = MappingProxyType(
@@ -610,7 +609,7 @@ def _shown(number: int, tests: Sequence[Shown]) -> str:
     if number in WAITING:
         return f"*waits: {WAITING[number]}*"
     shown = _sentences(showing_case(number, tests))
-    return f"{shown}<br>*{IN_PART[number]}*" if number in IN_PART else shown
+    return shown
 
 
 def _shown_bug(bug: Bug, tests: Sequence[Shown]) -> str:
