@@ -608,8 +608,7 @@ def page(tests: Sequence[Shown]) -> Iterator[str]:
 def _shown(number: int, tests: Sequence[Shown]) -> str:
     if number in WAITING:
         return f"*waits: {WAITING[number]}*"
-    shown = _sentences(showing_case(number, tests))
-    return shown
+    return _sentences(showing_case(number, tests))
 
 
 def _shown_bug(bug: Bug, tests: Sequence[Shown]) -> str:
