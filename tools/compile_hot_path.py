@@ -71,6 +71,7 @@ HOT_PATH: Final = (
     "broker/context.py",
     "broker/dispatch.py",
     "broker/faults.py",
+    "broker/leadership.py",
     "broker/transactions/markers.py",
     "broker/memory.py",
     "broker/server.py",
@@ -79,12 +80,18 @@ HOT_PATH: Final = (
     "broker/checkpoint.py",
     "broker/transactions/timeouts.py",
     "broker/transactions/ending.py",
+    "broker/transactions/first_writes.py",
+    "broker/transactions/remote_markers.py",
     "broker/transactions/partition.py",
     "broker/transactions/coordinator.py",
     "broker/waiting.py",
     "broker/handlers/add_partitions_to_txn.py",
     "broker/handlers/end_txn.py",
     "broker/handlers/produce.py",
+    "broker/handlers/write_txn_markers.py",
+    "broker/peers.py",
+    "cluster/link.py",
+    "cluster/peers.py",
 )
 
 
