@@ -44,14 +44,14 @@ def owner(folder: Path, broker_id: int) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_broker_is_alive_while_its_process_lives(tmp_path: Path) -> None:
     owners = Owners(str(tmp_path))
-    assert not owners.is_alive(2)
+    assert owners.holder_of(2) is None
     with owner(tmp_path, 2) as process:
         assert owners.holder_of(2) == process.pid
-        assert not owners.is_alive(1)
-        assert not owners.is_alive(3)
+        assert owners.holder_of(1) is None
+        assert owners.holder_of(3) is None
         process.kill()
         process.wait()
-        assert not owners.is_alive(2)
+        assert owners.holder_of(2) is None
     owners.close()
 
 
@@ -59,7 +59,7 @@ def test_a_stopped_process_still_holds_its_byte(tmp_path: Path) -> None:
     owners = Owners(str(tmp_path))
     with owner(tmp_path, 1) as process:
         process.send_signal(signal.SIGSTOP)
-        assert owners.is_alive(1)
+        assert owners.holder_of(1) is not None
     owners.close()
 
 
@@ -88,9 +88,9 @@ def test_a_child_of_a_broker_does_not_keep_its_byte(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "claimed\n"
         owners = Owners(str(tmp_path))
-        assert owners.is_alive(1)
+        assert owners.holder_of(1) is not None
         process.kill()
         process.wait()
-        assert not owners.is_alive(1)
+        assert owners.holder_of(1) is None
         owners.close()
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,11 +1,10 @@
 """Which broker processes are alive, by one locked byte each in the file `owners`.
 
 A broker locks the byte at its id for as long as it lives; the kernel unlocks it when the process is
-gone, however it ended. Before a broker opens a log that another broker has written, it makes sure
-that the other's byte is free. The controller reaps a process before it moves its partitions, so the
-byte is always free then: `is_alive` catches a controller that is wrong, before two processes write
-one log. It says nothing about a broker that has been restarted since: the byte is then held by the
-new process. So ask only about a broker that is fenced.
+gone, however it ended. The controller reaps a process before it fences the broker and moves its
+partitions. So a broker that applies the fence of another one asks who holds the byte. If it is the
+process that it knew, the controller is wrong, and two processes would write one log. Another
+process may hold the byte by then: the broker has been restarted.
 
 These are POSIX record locks. A process loses all of its locks on a file when it closes any of its
 descriptors of that file, so the file is opened once per process and stays open. The locks are not
@@ -45,10 +44,6 @@ class Owners:
             raise StorageError(
                 f"broker {broker_id} runs already, as process {self.holder_of(broker_id)}"
             ) from problem
-
-    def is_alive(self, broker_id: int) -> bool:
-        """Whether another process holds the byte of a broker."""
-        return self.holder_of(broker_id) is not None
 
     def holder_of(self, broker_id: int) -> int | None:
         """The process that holds the byte of a broker; None if it is free, or held by this one."""

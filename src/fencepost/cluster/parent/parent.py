@@ -217,7 +217,7 @@ class Parent:
                 case Suspend():
                     log.error(
                         "broker %d (process %d) was killed, but the kernel does not let it end. "
-                        "Its partitions have no leader until it does",
+                        "Its partitions cannot be used until it does",
                         broker.broker_id,
                         broker.child.pid if broker.child else -1,
                     )
