@@ -22,6 +22,8 @@ EXTRAS := dev,docs,spark$(shell command -v java >/dev/null || echo ,java)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
+# Tests start hundreds of Pythons, and pytest rewrites 800 modules: compile them once, not in every process.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Arguments for the tests: make test TESTS=tests/wire ARGS="-x -k fence"
 TESTS ?= tests
@@ -57,8 +59,14 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## Kill everything under a Spark pipeline, and audit what came out (ARGS="--seed 7")
 	@$(BIN)/fencepost demo --picture build/demo.svg $(ARGS)
 
+# Spark's classes, loaded and verified once for the JVMs of all tests. A JVM that it does not fit ignores it.
+ARCHIVE := build/spark.jsa
+$(ARCHIVE): $(STAMP)
+	@echo "Making $@ (once)"
+	@$(PY) -m tools.spark_archive
+
 .PHONY: test
-test: $(STAMP) ## Run the tests (needs nothing but PyPI)
+test: $(STAMP) $(ARCHIVE) ## Run the tests (needs nothing but PyPI)
 	@$(PY) -m pytest $(TESTS) --ignore=tests/compat -n $(JOBS) $(XDIST) $(ARGS)
 
 # What runs on the broker, as opposed to Spark and the tools around it.
@@ -86,7 +94,7 @@ format: $(STAMP) ## Bring the code into the house format
 	@$(BIN)/ruff format .
 
 .PHONY: compat
-compat: $(STAMP) ## Run fencepost and Apache Kafka beside each other (needs Java and Maven)
+compat: $(STAMP) $(ARCHIVE) ## Run fencepost and Apache Kafka beside each other (needs Java and Maven)
 	@command -v javac >/dev/null && command -v mvn >/dev/null || { echo "make compat needs Java 17 and Maven."; exit 1; }
 	@$(PY) -m pytest tests/compat -n 2 $(XDIST) --timeout=300 $(ARGS)
 

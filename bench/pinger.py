@@ -111,7 +111,7 @@ def ping(address: str, pid: int, is_over: TextIO) -> tuple[list[float], list[flo
             ready = select.select([connection.fileno(), is_over.fileno()], [], [], left)[0]
             if connection.fileno() in ready:
                 received += len(connection.recv(1 << 16))
-                now, used = time.perf_counter(), _processor_seconds(pid)
+                now, used = time.perf_counter(), processor_seconds(pid)
                 while received >= reply_bytes:
                     received -= reply_bytes
                     was_due, used_before = unanswered.popleft()
@@ -121,12 +121,12 @@ def ping(address: str, pid: int, is_over: TextIO) -> tuple[list[float], list[flo
                 if not unanswered:
                     return waits, busy
             elif time.perf_counter() >= due:
-                unanswered.append((due, _processor_seconds(pid)))
+                unanswered.append((due, processor_seconds(pid)))
                 connection.sendall(request)
                 due += INTERVAL_SECONDS
 
 
-def _processor_seconds(pid: int) -> float:
+def processor_seconds(pid: int) -> float:
     """Processor time of the broker's first thread, which runs its loop; 0 if unknown."""
     try:
         with open(f"/proc/{pid}/task/{pid}/schedstat", "rb") as file:

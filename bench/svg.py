@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from fencepost.demo.svg import MARGIN, document, rule, text, text_width
+from fencepost.base.svg import MARGIN, document, rule, text, text_width
 
 WIDTH: Final = 780
 HEIGHT: Final = 360

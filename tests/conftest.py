@@ -4,12 +4,17 @@ Machines differ and may be busy, so no example has a deadline. In continuous int
 examples are the same on every run, so a failure comes from the change and not from chance.
 
 A test's query ends before the optimising compiler of the JVM has paid for itself: without it, and
-with the simplest garbage collector, Spark needs two thirds of the processor time.
+with the simplest garbage collector, Spark needs two thirds of the processor time. The archive of
+`tools/spark_archive.py`, if there is one, saves another third. A JVM that it does not fit would say
+so on its output, hence -Xlog:disable.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -22,19 +27,42 @@ settings.register_profile(
 )
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+_JAVA_OPTIONS: Final = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+_ARCHIVE: Final = Path(__file__).parents[1] / "build" / "spark.jsa"
+if _ARCHIVE.exists() and _ARCHIVE.stat().st_size:
+    _JAVA_OPTIONS.extend(["-Xlog:disable", f'"-XX:SharedArchiveFile={_ARCHIVE}"'])
+
 # Every JVM reads it, also those of the programs that tests start.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(_JAVA_OPTIONS))
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """Undoes what a command that a test runs in this process, `serve` above all, sets up for its log."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    for handler in set(root.handlers) - set(handlers):
+        root.removeHandler(handler)
 
 
 _LONG: Final = (
     "cli/test_demo.py",
-    "spark/test_driver_deaths.py",
     "spark/test_executors.py",
+    "spark/test_driver_deaths.py",
     "cluster/chaos",
-    "refunds",
+    "spark/sink/test_sink.py",
+    "spark/source/test_source.py",
     "test_start.py",
+    "refunds",
     "spark",
     "cluster",
+    "broker/storage/test_crash_matrix",
+    "transactions/test_kill.py",
+    "transactions/test_refunds_clients.py",
+    "broker/test_process.py",
+    "broker/test_odd_directories.py",
     "bench",
 )
 """Files and folders whose tests take long, the longest first. They begin before all others, so that
@@ -42,9 +70,10 @@ no test process is left with them alone at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=_place)
+    items.sort(key=lambda item: _place(item.path))
 
 
-def _place(item: pytest.Item) -> int:
-    path = item.path.relative_to(Path(__file__).parent).as_posix()
+@cache
+def _place(file: Path) -> int:
+    path = file.relative_to(Path(__file__).parent).as_posix()
     return next((place for place, long in enumerate(_LONG) if path.startswith(long)), len(_LONG))

@@ -25,6 +25,8 @@ from typing import Any, Final
 from kio.schema.index import schema_name_map
 from kio.static.constants import EntityType
 
+from fencepost.wire.schema import FIRST_TAG_OF_OURS
+
 FORMS: Final = Path(__file__).parent.parent / "src/fencepost/wire/forms"
 
 APIS: Final[dict[str, int]] = {
@@ -74,10 +76,13 @@ APIS: Final[dict[str, int]] = {
     "describe_producers": 61,
     "describe_transactions": 65,
     "list_transactions": 66,
+    "consumer_group_describe": 69,
     "list_config_resources": 74,
     "describe_topic_partitions": 75,
+    "share_fetch": 78,
+    "share_acknowledge": 79,
 }
-"""The APIs that we support, by kio's names."""
+"""The APIs that we support, by kio's names; those of share groups only for `fencepost tap`."""
 
 OTHERS: Final = (
     "request_header",
@@ -114,6 +119,19 @@ RENAMED: Final = {
     ("describe_quorum", "response", "TopicData"): "DescribedTopic",
 }
 """Structs of a response whose name its request uses for a struct with other fields."""
+
+
+OURS: Final = {
+    "DescribeTransactionsResponse": (
+        "TransactionState",
+        (
+            ("client_id", FIRST_TAG_OF_OURS),
+            ("client_host", FIRST_TAG_OF_OURS + 1),
+        ),
+    ),
+}
+"""Tagged fields that fencepost adds to Kafka's messages, nullable strings. Clients that do not know
+a tag skip it (KIP-482)."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +200,16 @@ def fold_message(name: str, entity: EntityType) -> list[FoldedStruct]:
         by_version[version] = getattr(importlib.import_module(module), class_name)
     found: dict[str, FoldedStruct] = {}
     fold_struct(by_version, found, is_message=True)
+    message = next(reversed(found))
+    if message in OURS:
+        struct, ours = OURS[message]
+        found[struct].fields.extend(our_field(*each, found[struct].versions) for each in ours)
     return list(found.values())
+
+
+def our_field(name: str, tag: int, versions: tuple[int, ...]) -> FoldedField:
+    facet = Facet("string", nullable=True, tag=tag, default=None)
+    return FoldedField(name, dict.fromkeys(versions, facet), versions)
 
 
 def fold_struct(

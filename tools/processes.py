@@ -83,6 +83,11 @@ class ServerProcess:
         return self._process.poll() is None
 
     @property
+    def status(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self._process.poll()
+
+    @property
     def output(self) -> str:
         """The last lines of its output."""
         with self._arrived:

@@ -20,6 +20,7 @@ from bench.loads import (
     idle,
     java,
     memory,
+    metrics,
     partitions,
     pipeline,
     produce,
@@ -29,8 +30,10 @@ from bench.loads import (
     spark_latency,
     spark_sink,
     spark_source,
+    spark_views,
     stalls,
     start,
+    tap,
     transactions,
     visible,
 )
@@ -48,16 +51,25 @@ class Chapter:
 CHAPTERS: Final = (
     Chapter("commits", "Small transactions", (small.LOAD,)),
     Chapter("cost", "What exactly-once costs", exactly_once.LOADS),
-    Chapter("clients", "With client libraries", (*produce.LOADS, *transactions.LOADS, *java.LOADS)),
+    Chapter(
+        "clients",
+        "With client libraries",
+        (*produce.LOADS, *transactions.LOADS, *java.LOADS, tap.LOAD),
+    ),
     Chapter("reading", "Reading", (consume.LOAD, visible.LOAD)),
     Chapter("pipeline", "Consume, transform, produce", (pipeline.LOAD,)),
     Chapter(
         "life", "Start, memory, restart", (start.LOAD, memory.LOAD, restart.LOAD, partitions.LOAD)
     ),
     Chapter("stalls", "While the broker does something large", (stalls.LOAD,)),
+    Chapter("metrics", "Metrics", (metrics.LOAD,)),
     Chapter("recovery", "Recovery", recovery.LOADS),
     Chapter("several", "Several brokers", (failover.LOAD, brokers.LOAD, idle.LOAD)),
     Chapter("growth", "Growth", growth.LOADS),
-    Chapter("spark", "Spark", (*spark_sink.LOADS, *spark_source.LOADS, *spark_latency.LOADS)),
+    Chapter(
+        "spark",
+        "Spark",
+        (*spark_sink.LOADS, *spark_source.LOADS, *spark_latency.LOADS, spark_views.LOAD),
+    ),
 )
 LOADS: Final[tuple[Load, ...]] = tuple(load for chapter in CHAPTERS for load in chapter.loads)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fencepost.spark.source.data_source import FencepostSource as DefaultSource
+from fencepost.spark.data_source import FencepostSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.generator.tally import processor_seconds
-from fencepost.cli.bench import NoBenchError, bench, checkout
+from fencepost.cli.commands.bench import NoBenchError, bench, checkout
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench.redraw import redraw
 from bench.svg import BOTTOM, HEIGHT, WIDTH, Line, Point, line_plot, nice_ticks
-from fencepost.demo.svg import text_width
+from fencepost.base.svg import text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
 

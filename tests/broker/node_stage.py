@@ -236,6 +236,7 @@ class Stage:
         now_ms: int = NOW_MS,
         randomness: CountingRandomness | None = None,
         trace: Any = None,
+        counts_requests: bool = False,
     ) -> None:
         self._given = {**SETTINGS, **(settings or {}), "durability": durability}
         self.disk = disk or UnsyncedDisk()
@@ -254,7 +255,8 @@ class Stage:
             disk=cast("Disk", self._disk_of_life),
             randomness=self.randomness,
             on_fatal=self._on_fatal,
-            trace=None if trace is None else Trace(self.clock, trace),
+            trace=None if trace is None else Trace(lambda: self.clock.now_ms() * 1000, trace),
+            counts_requests=counts_requests,
         )
         self._server: Server | None = None
         self._is_dead = False

@@ -22,7 +22,7 @@ from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
 from fencepost.wire.forms.metadata import MetadataRequest
 from tests.broker.conftest import Complaints, NewTopic
-from tests.broker.node_stage import Stage
+from tests.broker.node_stage import Line, Stage
 from tests.broker.raw import RawClient
 from tests.broker.requests import (
     batch_of,
@@ -248,6 +248,29 @@ def test_requests_after_a_delayed_first_write_of_a_transaction_stay_in_order() -
         ]
 
 
+def test_a_connection_stops_reading_with_the_first_request_behind_one_that_holds_it_back() -> None:
+    with Stage() as stage:
+        create_topic(stage, "t")
+        held: list[Callable[[], None]] = []
+        stage.node.faults.delay(ApiKey.PRODUCE, held.append)
+        line = stage.connect()
+        request = produce_request("t", batch_of(b"x"))
+        first = line.send(ApiKey.PRODUCE, FIRST_OF_TV2, request)
+        assert is_reading(line)
+        later = [line.send(ApiKey.PRODUCE, FIRST_OF_TV2, request) for _ in range(100)]
+        assert not is_reading(line)
+        assert not line.replies
+        held.pop()()
+        for number in (first, *later):
+            reply = line.reply(ApiKey.PRODUCE, FIRST_OF_TV2, number)
+            assert reply.responses[0].partition_responses[0].error_code == 0
+        assert is_reading(line)
+
+
+def is_reading(line: Line) -> bool:
+    return not line.wire.is_reading_paused
+
+
 def init_producer(stage: Stage, transactional_id: str) -> Any:
     request = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=60_000
@@ -272,7 +295,12 @@ def traced(tmp_path: Path) -> Iterator[tuple[fencepost.Broker, Path]]:
 
 def lines_of(path: Path, api: str) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return [line for line in lines if line["api"] == api]
+    assert (lines[0]["format"], lines[0]["version"], lines[0]["source"]) == (
+        "fencepost-tap",
+        1,
+        "broker",
+    )
+    return [line for line in lines[1:] if line["api"] == api]
 
 
 def test_a_transaction_can_be_followed_in_the_trace(
@@ -288,15 +316,22 @@ def test_a_transaction_can_be_followed_in_the_trace(
         "transactional_id": "transfer-1",
     }
     (request, reply) = lines_of(path, "EndTxn")
-    assert request.items() >= {**identity, "kind": "request", "committed": True}.items()
+    assert request["kind"] == "request"
+    assert request["body"].items() >= {**identity, "committed": True}.items()
     assert (reply["kind"], reply["correlation_id"]) == ("reply", request["correlation_id"])
-    assert reply["error"] == "NONE"
+    assert reply["errors"] == []
+    assert reply["duration_us"] == reply["time_us"] - request["time_us"]
+    assert reply["connection"] == request["connection"]
     (asked, answered) = lines_of(path, "InitProducerId")
-    assert asked["transactional_id"] == "transfer-1"
-    assert answered["producer_id"] == transaction.producer_id
+    assert asked["body"]["transactional_id"] == "transfer-1"
+    assert answered["body"]["producer_id"] == transaction.producer_id
     (written, acknowledged) = lines_of(path, "Produce")
-    assert written["transactional_id"] == "transfer-1"
-    assert written["topic_data"][0]["partition_data"][0]["records"].endswith(" bytes")
+    assert written["body"]["transactional_id"] == "transfer-1"
+    records = written["body"]["topic_data"][0]["partition_data"][0]["records"]
+    assert 0 < records["size_bytes"] < written["size_bytes"]
+    (batch,) = records["batches"]
+    assert (batch["producer_id"], batch["base_sequence"]) == (transaction.producer_id, 0)
+    assert batch["transactional"]
     assert acknowledged["kind"] == "reply"
 
 
@@ -311,4 +346,5 @@ def test_the_trace_has_errors_by_name_and_requests_that_a_fault_made_fail(
         client.call(ApiKey.END_TXN, OLDER, transaction.commit_request())
     (request, reply) = lines_of(path, "EndTxn")
     assert (request["kind"], reply["kind"]) == ("request", "reply")
-    assert (reply["error_code"], reply["error"]) == (16, "NOT_COORDINATOR")
+    assert reply["errors"] == ["NOT_COORDINATOR"]
+    assert (reply["body"]["error_code"], reply["body"]["error"]) == (16, "NOT_COORDINATOR")

@@ -1,6 +1,7 @@
 """Random histories of a whole broker: races, kills, failing and full disks, clock jumps.
 
-`make test` runs a few. FENCEPOST_HISTORIES=500 runs that many, FENCEPOST_HISTORY_SEED=7 runs one.
+`make test` runs a few, and `make test-compiled` a few others. FENCEPOST_HISTORIES=500 runs that
+many, FENCEPOST_HISTORY_SEED=7 runs one.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from fencepost.partition.partition import Partition
 from fencepost.partition.producers import Producers, ProducerState
 from tests.broker.histories.model import ViolationError
 from tests.broker.histories.world import History
+from tests.halves import half_of
 
 pytestmark = pytest.mark.usefixtures("quiet", "small")
 
 SEED: Final = os.environ.get("FENCEPOST_HISTORY_SEED")
-COUNT: Final = int(os.environ.get("FENCEPOST_HISTORIES", "12"))
-SEEDS: Final = [int(SEED)] if SEED else list(range(COUNT))
+COUNT: Final = os.environ.get("FENCEPOST_HISTORIES")
+SEEDS: Final = [int(SEED)] if SEED else range(int(COUNT)) if COUNT else half_of(range(12))
 
 
 @pytest.fixture

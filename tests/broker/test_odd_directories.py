@@ -31,7 +31,7 @@ SERVE: Final = ("serve", "--listen", "127.0.0.1:0", "--data")
 
 AS_ORDINARY_USER: Final = f"""
 import contextlib, encodings.idna, io, os, sys, uvloop
-import fencepost.broker.process, fencepost.broker.storage.repair, fencepost.cli.serve
+import fencepost.broker.process, fencepost.broker.storage.repair, fencepost.cli.commands.serve
 from fencepost.cli.main import run
 if os.geteuid() == 0:  # Root may write anywhere.
     with contextlib.redirect_stdout(io.StringIO()):

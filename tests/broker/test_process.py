@@ -391,7 +391,8 @@ def test_the_trace_has_every_request_and_reply_as_a_line_of_json(tmp_path: Path)
             create_topic(client, "traced")
             produce(client, "traced", batch_of(b"a secret"))
         lines = [json.loads(line) for line in trace.read_text().splitlines()]
-    shape = [(line["kind"], line["api"], line["version"], line["client_id"]) for line in lines]
+    assert lines.pop(0)["format"] == "fencepost-tap"
+    shape = [(line["kind"], line["api"], line["api_version"], line["client_id"]) for line in lines]
     assert shape == [
         ("request", "CreateTopics", 7, "raw"),
         ("reply", "CreateTopics", 7, "raw"),
@@ -399,8 +400,8 @@ def test_the_trace_has_every_request_and_reply_as_a_line_of_json(tmp_path: Path)
         ("reply", "Produce", 11, "raw"),
     ]
     for line in lines:
-        assert line.keys() >= {"time_ms", "client", "correlation_id"}
-    (sent,) = lines[2]["topic_data"]
+        assert line.keys() >= {"time_us", "connection", "client", "correlation_id", "size_bytes"}
+    (sent,) = lines[2]["body"]["topic_data"]
     assert sent["name"] == "traced"
     assert "secret" not in trace.read_text()
 

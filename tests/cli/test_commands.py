@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import fencepost
-from fencepost.cli import bench, main
+from fencepost.cli import main
+from fencepost.cli.commands import bench
 from tools.fencepost_process import ROOT
 
 COMMANDS = [
@@ -21,6 +22,16 @@ COMMANDS = [
     ("txn",),
     ("txn", "list"),
     ("txn", "describe"),
+    ("txn", "producers"),
+    ("txn", "find-hanging"),
+    ("txn", "fence"),
+    ("txn", "abort"),
+    ("txn", "commit"),
+    ("pins",),
+    ("txn", "why"),
+    ("txn", "timeline"),
+    ("records",),
+    ("dump",),
     ("cluster",),
     ("cluster", "status"),
     ("cluster", "move"),
@@ -29,6 +40,33 @@ COMMANDS = [
     ("cluster", "restart"),
     ("cluster", "pause"),
     ("cluster", "resume"),
+    ("topic",),
+    ("topic", "list"),
+    ("topic", "create"),
+    ("topic", "describe"),
+    ("topic", "alter"),
+    ("topic", "delete"),
+    ("topic", "produce"),
+    ("topic", "consume"),
+    ("group",),
+    ("group", "list"),
+    ("group", "describe"),
+    ("group", "reset"),
+    ("group", "delete"),
+    ("config",),
+    ("config", "get"),
+    ("config", "set"),
+    ("lag",),
+    ("top",),
+    ("completion",),
+    ("tap",),
+    ("tap", "show"),
+    ("ledger",),
+    ("ledger", "create"),
+    ("ledger", "list"),
+    ("ledger", "show"),
+    ("ledger", "adopt"),
+    ("ledger", "forget"),
     ("demo",),
     ("check",),
     ("repair",),
@@ -60,6 +98,8 @@ def test_all_help_pages_have_the_same_layout(
     assert shown.out.startswith(f"Usage: {' '.join(['fencepost', *command])} [OPTIONS]")
     assert "..." not in shown.out.partition("\nCommands:")[2], "a help text is cut off"
     assert re.search(r"^Options:$", shown.out, re.MULTILINE)
+    is_group = "\nCommands:" in shown.out
+    assert is_group or "\n  Example: " in shown.out or command == ("serve",)
     assert re.search(r"^  -h, --help +Show this message and exit\.$", shown.out, re.MULTILINE)
     assert shown.err == ""
 
@@ -73,12 +113,18 @@ def test_all_help_pages_have_the_same_layout(
             ["txn", "list", "--nonsense"],
             "No such option: --nonsense. See `fencepost txn list --help`",
         ),
-        (["txn", "list", "--older-than-ms", "soon"], "Invalid value for '--older-than-ms'"),
+        (["txn", "list", "--older-than", "soon"], "Invalid value for '--older-than'"),
+        (["pins", "--older-than", "10"], "Invalid value for '--older-than'"),
+        (["txn", "fence"], "See `fencepost txn fence --help`"),
+        (["txn", "abort", "a:0", "--producer-id", "x"], "Invalid value for '--producer-id'"),
         (["txn", "list", "--producer-id", str(2**63)], "Invalid value for '--producer-id'"),
         (["txn", "describe"], "See `fencepost txn describe --help`"),
         (["cluster", "move", "refunds:0"], "See `fencepost cluster move --help`"),
         (["cluster", "kill"], "See `fencepost cluster kill --help`"),
         (["cluster", "kill", "two"], "Invalid value for 'ID'"),
+        (["topic", "consume", "t", "--isolation", "none"], "Invalid value for '--isolation'"),
+        (["topic", "produce", "t", "--acks", "0"], "Invalid value for '--acks'"),
+        (["lag"], "See `fencepost lag --help`"),
         (["serve", "--nonsense"], "--nonsense. See `fencepost serve --help`."),
         (["serve", "--durability", "maybe"], "See `fencepost serve --help`."),
         (["serve", "--dura", "fsync"], "See `fencepost serve --help`."),
@@ -114,7 +160,26 @@ def test_without_a_command_help_is_printed(
         ["txn", "list", "--bootstrap-servers", "127.0.0.1:1"],
         ["txn", "list", "--bootstrap-servers", "127.0.0.1:1", "--json"],
         ["txn", "list", "--bootstrap-servers", "nonsense"],
+        ["txn", "why", "refunds", "--bootstrap-servers", "127.0.0.1:1"],
+        ["txn", "timeline", "refunds", "--bootstrap-servers", "127.0.0.1:1"],
+        ["records", "refunds:0", "--bootstrap-servers", "127.0.0.1:1"],
+        ["dump", "/no/such/folder"],
         ["txn", "list", "--client-config", "nonsense"],
+        ["topic", "list", "--bootstrap-servers", "127.0.0.1:1"],
+        ["topic", "produce", "t", "/dev/null", "--bootstrap-servers", "127.0.0.1:1"],
+        ["topic", "produce", "t", "/no/such/file"],
+        ["topic", "produce", "t", "/"],
+        ["topic", "consume", "t", "--bootstrap-servers", "127.0.0.1:1"],
+        ["topic", "create", "t", "--config", "retention.ms=1"],
+        ["topic", "describe", "\udcff"],
+        ["group", "list", "--bootstrap-servers", "127.0.0.1:1"],
+        ["lag", "g", "--bootstrap-servers", "127.0.0.1:1"],
+        ["config", "get", "--broker", "1", "--bootstrap-servers", "127.0.0.1:1"],
+        ["pins", "--bootstrap-servers", "127.0.0.1:1"],
+        ["txn", "fence", "a", "--bootstrap-servers", "127.0.0.1:1"],
+        ["txn", "abort", "no-partition", "--producer-id", "1"],
+        ["txn", "abort", "a", "--force"],
+        ["txn", "find-hanging", "topic", "--broker", "1"],
         ["cluster", "status", "--bootstrap-servers", "127.0.0.1:1"],
         ["cluster", "status", "--data", "/no/such/directory"],
         ["cluster", "roll", "--data", "/no/such/directory"],
@@ -138,7 +203,7 @@ def test_an_interrupted_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    for place in ("fencepost.cli.txn.connect", "fencepost.broker.process.run"):
+    for place in ("fencepost.cli.connection.read_connection", "fencepost.broker.process.run"):
         monkeypatch.setattr(place, interrupt)
     assert main.run(["txn", "list"]) == 130
     assert main.run(["serve"]) == 130
@@ -174,3 +239,31 @@ def test_bench_is_available_only_with_a_checkout(
 def test_python_m_fencepost_runs_the_command(tmp_path: Path) -> None:
     shown = fencepost_command("--version", cwd=tmp_path)
     assert (shown.returncode, shown.stdout) == (0, f"fencepost {fencepost.__version__}\n")
+
+
+def test_a_config_file_gives_brokers_and_client_settings(
+    tmp_path: Path, fencepost_broker: fencepost.Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers={fencepost_broker.bootstrap_servers}\nclient.id = night\n")
+    assert main.run(["txn", "list", "--config", str(file)]) == 0
+    assert capsys.readouterr().out == "No transactional id matches.\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot be read: No such file or directory."),
+        (b"\xff\xfe", "cannot be read: it is not UTF-8 text."),
+        (b"sasl.mechanisme=PLAIN", "sasl.mechanism"),
+    ],
+)
+def test_a_bad_config_file_is_reported_in_one_line(
+    tmp_path: Path, content: bytes | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    if content is not None:
+        file.write_bytes(content)
+    assert main.run(["txn", "list", "--config", str(file)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line

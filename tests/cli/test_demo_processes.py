@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from fencepost.base.failures import FencepostError
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import connect
+from fencepost.demo.cluster import OwnBroker
 from fencepost.demo.interrupt import Interruption
 from fencepost.demo.processes import START_ON_LINE, Supervisor, await_line, last_error_line
 from fencepost.demo.sessions import list_processes
@@ -74,6 +77,9 @@ def test_a_paused_process_in_a_session_of_its_own_is_killed_too(tmp_path: Path, 
 
 SUPERVISOR = """
 import os, pathlib, sys, time
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import connect
+from fencepost.demo.cluster import OwnBroker
 from fencepost.demo.interrupt import Interruption
 from fencepost.demo.processes import Supervisor
 
@@ -135,3 +141,21 @@ def test_a_program_that_fails_to_start_is_reported_with_its_last_error_line(tmp_
     ):
         await_line(supervisor.start("broken", ["sh", "-c", words]), "ready", 0)
     assert last_error_line(supervisor.log_of("broken")) == "SomeError: no room"
+
+
+def test_a_killed_broker_of_the_demo_is_restarted_with_its_data_at_its_address(
+    tmp_path: Path,
+) -> None:
+    with (
+        Interruption() as interruption,
+        Supervisor(interruption, tmp_path, environment()) as supervisor,
+    ):
+        broker = OwnBroker(supervisor, tmp_path / "data")
+        broker.start()
+        address = broker.address
+        with connect(address) as cluster:
+            cluster.create_topics([NewTopic("kept", 1)])
+            broker.kill()
+            broker.start()
+            assert broker.address == address
+            assert cluster.find_topic("kept") is not None

@@ -235,6 +235,6 @@ def test_the_ledger_command_needs_no_spark() -> None:
 import sys
 for name in ("pyspark", "pyarrow", "py4j", "numpy", "pandas", "numba"):
     sys.modules[name] = None
-import fencepost.cli.ledger, fencepost.spark.sink.ledger.admin
+import fencepost.cli.commands.ledger, fencepost.spark.sink.ledger.admin
 """
     subprocess.run([sys.executable, "-c", code], check=True)

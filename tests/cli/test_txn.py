@@ -16,7 +16,7 @@ import fencepost
 from fencepost.base.failures import FencepostError
 from fencepost.cli import connection, main
 from fencepost.cli.app import app
-from fencepost.cli.duration import for_people, moment_for_people
+from fencepost.cli.units import for_people, moment_for_people, parse_duration
 from tools.processes import free_port
 
 
@@ -60,7 +60,8 @@ def test_list_shows_state_and_age_of_every_id(servers: str) -> None:
         "committed": "CompleteCommit",
         "fresh": "Empty",
     }
-    assert rows["open"]["age_ms"] >= 0
+    assert rows["open"]["age_ms"]["value"] >= 0
+    assert rows["open"]["age_ms"]["certainty"] == "estimated"
     assert rows["committed"]["age_ms"] is None
     assert rows["open"]["partitions"] == 1
 
@@ -72,6 +73,8 @@ def test_list_shows_state_and_age_of_every_id(servers: str) -> None:
         (["--state", "completecommit"], {"committed"}),
         (["--state", "Ongoing", "--state", "Empty"], {"open", "fresh"}),
         (["--pattern", "com.*"], {"committed"}),
+        (["--older-than", "1h"], set()),
+        (["--older-than", "0ms"], {"open"}),
         (["--older-than-ms", "3600000"], set()),
     ],
 )
@@ -96,7 +99,11 @@ def test_describe_combines_the_coordinators_state_and_its_log_record(servers: st
     shown = json.loads(run("describe", "open", "--json", "--bootstrap-servers", servers))
     assert shown["state"] == "Ongoing"
     assert shown["partitions"] == ["refunds-0"]
-    assert 0 < shown["times_out_in_ms"] <= shown["timeout_ms"]
+    assert 0 < shown["times_out_in_ms"]["value"] <= shown["timeout_ms"]
+    latest = shown["times_out_in_at_most_ms"]["value"]
+    assert latest == shown["times_out_in_ms"]["value"] + 10_000
+    assert (shown["coordinator"], shown["client_id"]) == (1, "rdkafka")
+    assert shown["client_host"] == "127.0.0.1"
     assert shown["log_partition"].startswith("__transaction_state-")
     assert shown["log_offset"] >= 1
     assert shown["last_producer_id"] == shown["producer_id"]
@@ -107,7 +114,7 @@ def test_describe_prints_times_in_readable_form(servers: str) -> None:
     lines = run("describe", "open", "--bootstrap-servers", servers).splitlines()
     shown = dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in lines)
     assert shown["timeout"] == "1 min 0 s"
-    assert re.fullmatch(r"[0-9.]+ m?s", shown["age"])
+    assert re.fullmatch(r"~[0-9.]+ m?s", shown["age"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", shown["start"])
     assert shown["last update"] >= shown["start"]
     assert shown["next producer id"] == "-"
@@ -142,6 +149,15 @@ def test_a_live_broker_among_dead_ones_is_found(servers: str) -> None:
     assert "open" in listed(f"{closed},{servers}")
 
 
+def test_a_broker_that_accepts_but_does_not_answer_is_given_up_for_a_live_one(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LOOK_MS", 200)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        assert "open" in listed(f"{address},{servers}")
+
+
 def test_a_broker_that_accepts_but_does_not_answer_is_named_while_waiting(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,6 +186,30 @@ def test_a_broker_that_accepts_but_does_not_answer_is_named_while_waiting(
 )
 def test_durations_are_printed_in_short_form(duration_ms: int, words: str) -> None:
     assert for_people(duration_ms) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [
+        ("500ms", 500),
+        ("10s", 10_000),
+        ("5m", 300_000),
+        ("2h", 7_200_000),
+        ("1.5 s", 1_500),
+        ("1d", 86_400_000),
+        ("0s", 0),
+    ],
+)
+def test_durations_are_read_with_their_unit(text: str, duration_ms: int) -> None:
+    assert parse_duration(text) == duration_ms
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10", "s", "-1s", "10 minutes", "1e3s", "9" * 30 + "h", "nan s"]
+)
+def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="500ms"):
+        parse_duration(text)
 
 
 def test_timestamps_are_printed_to_the_millisecond() -> None:

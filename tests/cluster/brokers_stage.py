@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self, TextIO, cast
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import (
@@ -39,14 +39,16 @@ from fencepost.broker.handlers import HANDLERS
 from fencepost.broker.local_partitions import LocalPartitions
 from fencepost.broker.memory import MemoryBudget
 from fencepost.broker.metadata.follower import MetadataFollower
-from fencepost.broker.peers import PeerRequests
+from fencepost.broker.peer_requests import PeerRequests
+from fencepost.broker.peers import FirstWrite
 from fencepost.broker.runtime import Runtime
 from fencepost.broker.settings.config import BrokerConfig
+from fencepost.broker.trace import Trace
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
-from fencepost.broker.transactions.markers import MarkerWriter
+from fencepost.broker.transactions.markers import EndMarker, MarkerWriter
 from fencepost.broker.transactions.producer_ids import ProducerIds
 from fencepost.broker.waiting import Parked
-from fencepost.cluster.peers import Peers
+from fencepost.cluster.peers import Answer, Peers
 from fencepost.log.config import LogConfig
 from fencepost.log.opening import open_log
 from fencepost.partition.partition import Partition
@@ -148,9 +150,9 @@ class LinkEnd:
         self.release()
         return self
 
-    def send(self, kind: int, body: Sequence[Any]) -> None:
+    def post(self, kind: int, body: bytes) -> None:
         if not (self._is_closed or self.broker.is_dead):
-            self.peer.arrive((kind, b"".join(body)))
+            self.peer.arrive((kind, body))
 
     def arrive(self, message: tuple[int, bytes] | None) -> None:
         self.unread.append(message)
@@ -179,6 +181,35 @@ class LinkEnd:
             self._is_closed = True
             self.unread.clear()
             self.peer.arrive(None)
+
+
+Served = FirstWrite | tuple[EndMarker, list[TopicPartition]]
+"""A request between brokers: a verification, or a marker and its partitions."""
+
+
+class NotedRequests:
+    """Serves the requests of peers, and notes them."""
+
+    def __init__(
+        self,
+        services: Services,
+        broker_id: int,
+        served: list[tuple[int, Served]],
+        trace: Trace | None,
+    ) -> None:
+        self._requests = PeerRequests(services, trace)
+        self._broker_id = broker_id
+        self._served = served
+
+    def verify(self, number: int, write: FirstWrite, answer: Answer) -> None:
+        self._served.append((self._broker_id, write))
+        self._requests.verify(number, write, answer)
+
+    def write_marker(
+        self, number: int, marker: EndMarker, names: Sequence[TopicPartition], answer: Answer
+    ) -> Callable[[], None] | None:
+        self._served.append((self._broker_id, (marker, list(names))))
+        return self._requests.write_marker(number, marker, names, answer)
 
 
 class StageBroker:
@@ -216,7 +247,7 @@ class StageBroker:
         self.partitions.attach(loop)
         self.follower = MetadataFollower()
         self.metadata = self.follower.state
-        self.peers = Peers(loop, self._serve, self._applied_offset)
+        self.peers = Peers(loop, lambda: self._requests, self._applied_offset)
         self.groups = GroupCoordinator(self.runtime, config, cluster.randomness, self.metadata)
         markers = MarkerWriter(
             self.runtime, self.partitions, self.metadata, self.groups, self.peers, broker_id
@@ -250,7 +281,7 @@ class StageBroker:
             housekeeping=nothing,
             in_cluster=True,
         )
-        self._requests = PeerRequests(self.services)
+        self._requests = NotedRequests(self.services, broker_id, cluster.served, cluster.trace)
 
     # -- life and death ----------------------------------------------------------------------------
 
@@ -279,12 +310,6 @@ class StageBroker:
             end.peer.arrive(None)
         for call in self._calls:
             call.lost()
-
-    def _serve(
-        self, api: ApiKey, version: int, form: Any, done: Callable[[Any], None]
-    ) -> Callable[[], None]:
-        self.cluster.served.append((self.broker_id, api, form))
-        return self._requests.serve(api, version, form, done)
 
     def connect(self, broker_id: int, end: LinkEnd) -> None:
         self.links[broker_id] = end
@@ -423,6 +448,7 @@ class BrokersStage:
         durability: str = "os",
         settings: Mapping[str, str] | None = None,
         has_offset_rule: bool = True,
+        trace: TextIO | None = None,
     ) -> None:
         """`topics`, `transactions` and `offsets` name the leader of each partition."""
         self.loop = VirtualLoop()
@@ -433,9 +459,10 @@ class BrokersStage:
         self.durability = durability
         self.settings = settings or {}
         self.has_offset_rule = has_offset_rule
+        self.trace = None if trace is None else Trace(lambda: self.clock.now_ms() * 1000, trace)
         self.fatal: list[str] = []
         self.problems: list[BaseException] = []
-        self.served: list[tuple[int, ApiKey, Any]] = []
+        self.served: list[tuple[int, Served]] = []
         """What brokers have served for each other, with the id of the one that served."""
         self.log: list[list[MetadataRecord]] = []
         self.delay_ms: Callable[[], float] = lambda: DELAY_MS

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.ids import TRANSACTION_STATE_TOPIC
+from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.base.limits import FIRST_WRITE_WAIT_MS
+from fencepost.broker.peers import FirstWrite
 from fencepost.wire.apis import ApiKey
 from tests.cluster.brokers_stage import BrokersStage, Call
 from tests.transactions.protocol import PROTOCOLS, TV1, TV2, Protocol
@@ -31,7 +32,7 @@ def error_of(reply: Any) -> ErrorCode:
 
 def asked(cluster: BrokersStage) -> list[int]:
     """The brokers that have served questions of others."""
-    return [broker for broker, api, _ in cluster.served if api is ASKED]
+    return [broker for broker, request in cluster.served if isinstance(request, FirstWrite)]
 
 
 @both
@@ -42,8 +43,8 @@ def test_a_first_write_is_verified_once_by_the_coordinator_on_another_broker(
         producer = cluster.producer("a", protocol)
         for number in range(3):
             producer.send("t", b"%d" % number)
-        (form,) = [form for _, api, form in cluster.served if api is ASKED]
-        assert form.transactions[0].verify_only is (protocol is TV1)
+        (write,) = [each for _, each in cluster.served if isinstance(each, FirstWrite)]
+        assert write.add is (protocol is TV2)
         producer.commit()
         assert values(cluster, "t") == [b"0", b"1", b"2"]
 
@@ -186,13 +187,13 @@ def test_a_first_write_without_any_coordinator_is_refused_after_a_while() -> Non
 def test_a_broker_that_does_not_coordinate_an_id_asks_no_other_for_its_peer() -> None:
     with BrokersStage(brokers=3) as cluster:
         producer = cluster.producer("a", TV1)
-        request = add_request(transaction_of(producer, {"t": [0]}))
-        request.transactions[0].verify_only = True
+        write = FirstWrite(
+            [TopicPartition("t", 0)], "a", producer.producer_id, producer.epoch, add=False
+        )
         replies: list[Any] = []
-        cluster.brokers[2].peers.request(3, ASKED, 5, request, replies.append)
+        cluster.brokers[2].peers.verify(3, write, replies.append)
         cluster.wait_until(lambda: bool(replies))
-        result = replies[0].results_by_transaction[0].topic_results[0].results_by_partition[0]
-        assert result.partition_error_code == ErrorCode.NOT_COORDINATOR
+        assert replies == [[ErrorCode.NOT_COORDINATOR]]
         assert asked(cluster) == [3]
 
 

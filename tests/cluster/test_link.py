@@ -8,11 +8,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from fencepost.base.failures import WireError
 from fencepost.broker.process import new_event_loop
+from fencepost.cluster import link as link_module
 from fencepost.cluster.link import Link, make_pair
 
 
@@ -74,6 +76,112 @@ def test_messages_arrive_in_order_with_their_kinds() -> None:
         assert await receiver.messages(3) == [(3, b"one"), (4, b""), (3, b"two")]
         sender.link.close()
         receiver.link.close()
+
+    run(scenario)
+
+
+class CountedSocket(socket.socket):
+    """A socket that counts its writes."""
+
+    writes = 0
+
+    def send(self, *given: Any) -> int:
+        self.writes += 1
+        return super().send(*given)
+
+
+def test_posted_messages_of_one_turn_share_a_write_and_keep_their_order_with_others() -> None:
+    async def scenario(here: socket.socket, there: socket.socket) -> None:
+        counted = CountedSocket(fileno=here.detach())
+        sender, receiver = End(counted), End(there)
+        for number in range(100):
+            sender.link.post(1, b"%d" % number)
+        assert sender.link.unsent_bytes() > 100
+        assert await receiver.messages(100) == [(1, b"%d" % number) for number in range(100)]
+        assert counted.writes == 1
+        sender.link.post(1, b"posted")
+        sender.send(2, b"sent")
+        sender.link.post(1, b"last")
+        assert (await receiver.messages(103))[100:] == [(1, b"posted"), (2, b"sent"), (1, b"last")]
+        sender.link.close()
+        receiver.link.close()
+
+    run(scenario)
+
+
+def test_what_messages_of_one_read_post_goes_out_in_one_write() -> None:
+    async def scenario(here: socket.socket, there: socket.socket) -> None:
+        counted = CountedSocket(fileno=there.detach())
+        sender, receiver = End(here), End(counted, lambda end: end.link.post(2, b"reply"))
+        for _ in range(10):
+            sender.link.post(1, b"request")
+        assert await sender.messages(10) == [(2, b"reply")] * 10
+        assert counted.writes == 1
+        sender.link.close()
+        receiver.link.close()
+
+    run(scenario)
+
+
+def test_what_was_posted_in_the_turn_in_which_a_link_is_closed_is_not_sent() -> None:
+    async def scenario(here: socket.socket, there: socket.socket) -> None:
+        sender, receiver = End(here), End(there)
+        sender.link.post(1, b"nobody reads this")
+        sender.link.close()
+        sender.link.post(1, b"nor this")
+        await asyncio.wait_for(receiver.ended.wait(), 30)
+        assert receiver.received == []
+        receiver.link.close()
+
+    run(scenario)
+
+
+@pytest.mark.interpreted
+def test_many_messages_are_delivered_over_several_turns_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link_module, "_DELIVERING_SECONDS", 0.0)
+
+    async def scenario(here: socket.socket, there: socket.socket) -> None:
+        sender, receiver = End(here), End(there)
+        loop, turns = asyncio.get_running_loop(), 0
+
+        def count() -> None:
+            nonlocal turns
+            if 0 < len(receiver.received) < 1_000:
+                turns += 1
+            loop.call_soon(count)
+
+        count()
+        for number in range(1_000):
+            sender.link.post(1, b"%d" % number)
+        sender.link.post(2, bytes(200_000))
+        received = await receiver.messages(1_001)
+        assert received[:1_000] == [(1, b"%d" % number) for number in range(1_000)]
+        assert received[1_000] == (2, bytes(200_000))
+        assert turns > 10
+        sender.link.close()
+        receiver.link.close()
+
+    run(scenario)
+
+
+@pytest.mark.interpreted
+def test_messages_that_wait_for_the_next_turn_are_dropped_when_the_link_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link_module, "_DELIVERING_SECONDS", 0.0)
+
+    async def scenario(here: socket.socket, there: socket.socket) -> None:
+        sender, receiver = End(here), End(there)
+        for _ in range(1_000):
+            sender.link.post(1, b"x")
+        await receiver.messages(1)
+        receiver.link.close()
+        delivered = len(receiver.received)
+        assert delivered < 1_000
+        await asyncio.wait_for(sender.ended.wait(), 30)
+        assert len(receiver.received) == delivered
 
     run(scenario)
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from functools import partial
+from io import StringIO
+
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.ids import TRANSACTION_STATE_TOPIC
+from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.base.limits import END_TXN_WAIT_MS
+from fencepost.broker.peers import FirstWrite
 from fencepost.broker.transactions.ending import (
     ABORT_POINTS,
     ABORT_REMOTE_POINTS,
     COMMIT_POINTS,
     COMMIT_REMOTE_POINTS,
 )
-from fencepost.broker.transactions.markers import ABORT_LEADER_POINTS, COMMIT_LEADER_POINTS
+from fencepost.broker.transactions.markers import (
+    ABORT_LEADER_POINTS,
+    COMMIT_LEADER_POINTS,
+    EndMarker,
+)
 from fencepost.broker.turns import Turn
+from fencepost.partition.partition import Partition
 from fencepost.partition.producers import Producers
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.write_txn_markers import (
@@ -28,12 +39,14 @@ from tests.transactions.protocol import PROTOCOLS, TV1, TV2, Protocol
 from tests.transactions.wire import RETRIABLE, WireProducer, committed_offset, state_of, values
 
 
-def markers_served(cluster: BrokersStage, broker_id: int) -> list[WriteTxnMarkersRequest]:
-    """The marker requests of other brokers that a broker has served."""
+def markers_served(
+    cluster: BrokersStage, broker_id: int
+) -> list[tuple[EndMarker, list[TopicPartition]]]:
+    """The markers of other brokers that a broker has served, with their partitions."""
     return [
-        form
-        for served_by, api, form in cluster.served
-        if served_by == broker_id and api is ApiKey.WRITE_TXN_MARKERS
+        request
+        for served_by, request in cluster.served
+        if served_by == broker_id and not isinstance(request, FirstWrite)
     ]
 
 
@@ -117,16 +130,14 @@ def test_one_request_has_all_markers_of_a_transaction_for_one_leader() -> None:
         for index in range(4):
             producer.send("t", b"x", index=index)
         producer.commit()
-        (request,) = markers_served(cluster, 2)
-        (marker,) = request.markers
-        assert [(topic.name, topic.partition_indexes) for topic in marker.topics] == [
-            ("t", [0, 2, 3])
-        ]
+        ((_, names),) = markers_served(cluster, 2)
+        assert names == [("t", 0), ("t", 2), ("t", 3)]
 
 
-def test_transactions_that_end_in_the_same_turn_share_a_request_per_leader() -> None:
-    with BrokersStage(brokers=3, topics={"t": (2, 3)}) as cluster:
-        producers = [cluster.producer(f"id-{number}", TV2) for number in range(5)]
+@durabilities
+def test_a_hundred_transactions_that_end_in_the_same_turn_all_end(durability: str) -> None:
+    with BrokersStage(brokers=3, topics={"t": (2, 3)}, durability=durability) as cluster:
+        producers = [cluster.producer(f"id-{number}", TV2) for number in range(100)]
         for producer in producers:
             producer.send("t", b"x", index=0)
             producer.send("t", b"x", index=1)
@@ -134,9 +145,60 @@ def test_transactions_that_end_in_the_same_turn_share_a_request_per_leader() -> 
         for call in calls:
             assert cluster.wait_for(call).error_code == ErrorCode.NONE
         for broker_id in (2, 3):
-            (request,) = markers_served(cluster, broker_id)
-            assert len(request.markers) == 5
+            assert len(markers_served(cluster, broker_id)) == 100
+        assert len(values(cluster, "t", index=0)) == 100
         assert cluster.open_transactions() == []
+
+
+def test_a_marker_that_is_not_durable_does_not_delay_those_behind_it() -> None:
+    with BrokersStage(topics={"t": (2,), "u": (2,)}, durability="fsync") as cluster:
+        slow, quick = cluster.producer("slow", TV2), cluster.producer("quick", TV2)
+        slow.send("t", b"x")
+        quick.send("u", b"y")
+        leader = cluster.brokers[2]
+        when_durable = leader.partitions.when_durable
+        held: list[Callable[[], None]] = []
+
+        def hold(partition: Partition, end_offset: int, callback: Callable[[], None]) -> None:
+            if partition.name.topic == "t":
+                held.append(partial(when_durable, partition, end_offset, callback))
+            else:
+                when_durable(partition, end_offset, callback)
+
+        leader.runtime.when_durable = hold  # type: ignore[method-assign]
+        calls = [end_in_background(cluster, each, commit=True) for each in (slow, quick)]
+        assert cluster.wait_for(calls[1]).error_code == ErrorCode.NONE
+        assert not calls[0].is_done
+        (release,) = held
+        release()
+        assert cluster.wait_for(calls[0]).error_code == ErrorCode.NONE
+        assert cluster.open_transactions() == []
+
+
+def test_a_trace_shows_what_brokers_send_each_other_as_kafka_would() -> None:
+    file = StringIO()
+    with BrokersStage(topics={"t": (2,)}, trace=file) as cluster:
+        producer = cluster.producer("a", TV1)
+        producer.send("t", b"x")
+        producer.commit()
+    _, *lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [(line["api"], line["kind"], line["client"]) for line in lines] == [
+        ("AddPartitionsToTxn", "request", "peer"),
+        ("AddPartitionsToTxn", "reply", "peer"),
+        ("WriteTxnMarkers", "request", "peer"),
+        ("WriteTxnMarkers", "reply", "peer"),
+    ]
+    (asked,) = lines[0]["body"]["transactions"]
+    assert asked["transactional_id"] == "a"
+    assert asked["verify_only"] is True
+    assert asked["topics"] == [{"name": "t", "partitions": [0]}]
+    (answered,) = lines[1]["body"]["results_by_transaction"]
+    assert answered["topic_results"][0]["name"] == "t"
+    (marker,) = lines[2]["body"]["markers"]
+    assert (marker["producer_id"], marker["transaction_result"]) == (producer.producer_id, True)
+    (marked,) = lines[3]["body"]["markers"]
+    assert marked["producer_id"] == producer.producer_id
+    assert lines[0]["correlation_id"] == lines[1]["correlation_id"] == 1
 
 
 # -- slow and dead leaders -------------------------------------------------------------------------
@@ -396,15 +458,25 @@ def markers_request(producer: WireProducer, *topics: str) -> WriteTxnMarkersRequ
     return WriteTxnMarkersRequest(markers=[marker])
 
 
-def test_markers_of_a_coordinator_that_moved_before_they_were_sent_are_not_sent() -> None:
+def test_a_late_marker_of_a_coordinator_that_moved_does_not_end_the_next_transaction() -> None:
     with BrokersStage(brokers=3) as cluster:
         producer = cluster.producer("a", TV1)
         producer.send("t", b"x")
+        late = cluster.link(1, 2)
+        late.is_held = True
         call = end_in_background(cluster, producer, commit=True)
-        cluster.move(TRANSACTION_STATE_TOPIC, 0, 3)
+        cluster.move(TRANSACTION_STATE_TOPIC, 0, 3)  # In the turn in which the marker was sent.
         cluster.advance(1_000)
         assert call.is_done
+        end(cluster, producer, commit=True)
+        producer.send("t", b"next")
+        late.release()
+        cluster.advance(1_000)
         assert [epoch for _, _, epoch in cluster.markers("t")] == [1]
+        assert values(cluster, "t") == [b"x"]
+        producer.abort()
+        assert values(cluster, "t") == [b"x"]
+        assert cluster.open_transactions() == []
 
 
 @pytest.mark.interpreted

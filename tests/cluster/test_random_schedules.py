@@ -316,14 +316,14 @@ def is_caught() -> bool:
 def test_histories_catch_a_coordinator_that_takes_a_dead_leader_for_a_marker_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answered = Ending.answered
+    answered = Ending._answered
 
     def planted(
         ending: Ending, names: Sequence[TopicPartition], errors: list[ErrorCode] | None
     ) -> None:
         answered(ending, names, [ErrorCode.NONE] * len(names) if errors is None else errors)
 
-    monkeypatch.setattr(Ending, "answered", planted)
+    monkeypatch.setattr(Ending, "_answered", planted)
     assert is_caught()
 
 

@@ -44,6 +44,7 @@ from fencepost.coordinator.metadata.registry import (
     decide_controlled_shutdown,
     decide_fence_brokers,
     decide_register_broker,
+    decide_suspend_broker,
     decide_unfence_brokers,
 )
 from fencepost.coordinator.metadata.state import Endpoint
@@ -63,7 +64,8 @@ class OwnEffects:
             if isinstance(effect, TopicRemoved):
                 for index in range(effect.partition_count):
                     name = TopicPartition(effect.topic, index)
-                    holders = self._cluster.holders(name)
+                    # A killed process may have the folder open: it runs no code any more.
+                    holders = self._cluster.holders(name) & self._cluster.live.keys()
                     assert not holders, f"{name} is removed while {holders} have it open"
                     self._cluster.removed.add(effect.topic)
         self._cluster.later(done)
@@ -170,6 +172,7 @@ class Cluster:
         self.answered = 0
         self.asked = 0
         self.live: dict[int, Broker] = {}
+        self.suspended: dict[int, Broker] = {}
         follower = MetadataFollower()
         own: Any = OwnEffects(self)
         follower.attach(own)
@@ -185,7 +188,7 @@ class Cluster:
     def holders(self, name: TopicPartition) -> set[int]:
         return {
             broker.broker_id
-            for broker in self.live.values()
+            for broker in (*self.live.values(), *self.suspended.values())
             if name in broker.partitions.open_names
         }
 
@@ -221,12 +224,29 @@ class Cluster:
         if len(self.live) > 1:
             broker = self.live.pop(self.random.choice(list(self.live)))
             broker.is_alive = False
-            self.brokers.disconnect(broker.broker_id)
-            self.take(decide_fence_brokers(self.state, frozenset({broker.broker_id})))
+            self.reap(broker.broker_id)
+
+    def reap(self, broker_id: int) -> None:
+        self.brokers.disconnect(broker_id)
+        self.take(decide_fence_brokers(self.state, frozenset({broker_id})))
+
+    def suspend(self) -> None:
+        """A broker was killed, and its process does not end: what it has open stays open."""
+        if len(self.live) > 1:
+            broker_id = self.random.choice(list(self.live))
+            self.suspended[broker_id] = broker = self.live.pop(broker_id)
+            broker.is_alive = False
+            self.brokers.suspend(broker_id)
+            if self.random.random() < 0.8:  # Otherwise the disk refuses the record.
+                self.take(decide_suspend_broker(self.state, broker_id))
+
+    def die_at_last(self) -> None:
+        if self.suspended:
+            self.reap(self.suspended.popitem()[0])
 
     def come_back(self) -> None:
         for broker_id in BROKERS:
-            if broker_id not in self.live:
+            if broker_id not in self.live and broker_id not in self.suspended:
                 self.start(broker_id, fenced=True)
                 return
 
@@ -284,7 +304,8 @@ class Cluster:
         acts = (
             [self.create] * 3
             + [self.delete, self.die, self.come_back, self.balance, self.shut_down, self.reserve]
-            + [self.unfence, self.move] * 2
+            + [self.unfence, self.move, self.die_at_last] * 2
+            + [self.suspend]
         )
         if self.random.random() < 0.2:
             self.random.choice(acts)()
@@ -320,6 +341,7 @@ def test_a_partition_is_open_at_one_broker_at_most_and_at_its_leader_in_the_end(
     for _ in range(STEPS):
         cluster.step()
     for _ in BROKERS:
+        cluster.die_at_last()
         cluster.come_back()
         cluster.unfence()
     cluster.take(Decision())

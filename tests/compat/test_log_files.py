@@ -51,11 +51,11 @@ def folder(
     broker: ApacheKafka | FencepostProcess
     broker = ApacheKafka(data) if request.param == "apache-kafka" else FencepostProcess(data)
     with broker:
-        _write(Side(request.param, broker.bootstrap_servers, data, tools))
+        write_logs(Side(request.param, broker.bootstrap_servers, data, tools))
     return Folder(data, tools)
 
 
-def _write(side: Side) -> None:
+def write_logs(side: Side) -> None:
     load = ["--record-size", "1000", "--throughput", "-1", "--num-records"]
     for codec in CODECS:
         side.create_topic(f"codec-{codec}", 1, *SEGMENTS)

@@ -42,9 +42,9 @@ SELECTIONS = {
         ),
     ],
     "executors that die, and one that resumes": [
-        f"{EXECUTORS}a_batch_is_written_once_if_an_executor_is_killed_in_mid_write[direct-1]",
-        f"{EXECUTORS}a_batch_is_written_once_if_an_executor_is_killed_in_mid_write[shuffled-2]",
-        f"{EXECUTORS}an_executor_that_resumes_during_the_next_batch_cannot_write[direct-2]",
+        f"{EXECUTORS}a_batch_is_written_once_if_an_executor_is_killed_in_mid_write[direct-2]",
+        f"{EXECUTORS}a_batch_is_written_once_if_an_executor_is_killed_in_mid_write[shuffled-1]",
+        f"{EXECUTORS}an_executor_that_resumes_during_the_next_batch_cannot_write[direct-1]",
         f"{EXECUTORS}deleted_shuffle_files_are_recomputed",
     ],
     "several DataFrames, skipped and incomplete batches": [

@@ -9,6 +9,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
 import fencepost
+from fencepost.client.blocking import connect
 
 NewName = Callable[[str], str]
 
@@ -78,3 +79,20 @@ def test_offsets_are_found_by_time(broker: fencepost.Broker, new_name: NewName) 
         assert consumer.offsets_for_times({place: 1_500})[place].offset == 1
     finally:
         consumer.close()
+
+
+def test_a_transaction_is_described_although_fencepost_adds_fields(
+    broker: fencepost.Broker, new_name: NewName
+) -> None:
+    name = new_name("described")
+    with connect(broker.bootstrap_servers) as cluster:
+        cluster.init_producer_id(name)
+        view = cluster.describe_transactions([name])[name]
+        assert view is not None
+        assert view.client_host == "127.0.0.1"
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    try:
+        found = admin.describe_transactions([name])[name]
+        assert (found.producer_id, found.state.value) == (view.producer_id, "Empty")
+    finally:
+        admin.close()

@@ -186,7 +186,7 @@ def fall_asleep(marker: str, delivery: Any, place: TopicPartition) -> None:
     # The kernel wakes up stopped processes of a group that loses its parents, and Spark's daemon
     # kills its workers. On a machine that is cut off neither happens.
     os.setsid()
-    Path(f"{marker}.pids").write_text(f"{os.getpid()} {parent_of(os.getppid())}")
+    _write_whole(f"{marker}.pids", f"{os.getpid()} {parent_of(os.getppid())}")
     # To this thread: another thread may handle a signal to the process while this one continues to
     # write.
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
@@ -196,8 +196,13 @@ def fall_asleep(marker: str, delivery: Any, place: TopicPartition) -> None:
         words = "it could write"
     except FencepostError as problem:
         words = f"{type(problem).__name__}: {problem}"
-    Path(f"{marker}.part").write_text(words)
-    os.rename(f"{marker}.part", f"{marker}.words")
+    _write_whole(f"{marker}.words", words)
+
+
+def _write_whole(path: str, text: str) -> None:
+    """Writes a file that a test waits for: it appears with its content."""
+    Path(f"{path}.part").write_text(text)
+    os.rename(f"{path}.part", path)
 
 
 def wait_to_be_released(marker: str, *_: Any) -> None:

@@ -6,12 +6,17 @@ wire protocol only, so all of them run against Apache Kafka as well.
 
 from __future__ import annotations
 
+import atexit
+import importlib.util
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +25,7 @@ import pytest
 from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
+from fencepost.demo.folder import spark_home_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +39,17 @@ def environment() -> dict[str, str]:
     """The environment in which a child process finds fencepost and the tests."""
     path = [str(ROOT / "src"), str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     unique = os.pathsep.join(dict.fromkeys(filter(None, path)))
-    return os.environ | {"PYTHONPATH": unique, "PYSPARK_PYTHON": sys.executable}
+    return os.environ | {"PYTHONPATH": unique, "PYSPARK_PYTHON": sys.executable} | _spark_home()
+
+
+@cache
+def _spark_home() -> dict[str, str]:
+    """A SPARK_HOME for this process, if Spark is installed."""
+    if "SPARK_HOME" in os.environ or importlib.util.find_spec("pyspark") is None:
+        return {}
+    folder = tempfile.mkdtemp(prefix="fencepost-spark-home-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return {"SPARK_HOME": str(spark_home_in(Path(folder)))}
 
 
 class BrokerProcess:

@@ -62,7 +62,7 @@ class Crowd:
         orders.write_text(json.dumps(plan))
         self.process = ServerProcess(
             [*_PLAIN_USER, sys.executable, "-m", "tests.spark.driver_process", str(orders)],
-            environment={"PYTHONPATH": environment()["PYTHONPATH"], "PATH": _other_paths()},
+            environment=environment() | {"PATH": _other_paths()},
         )
 
     def __enter__(self) -> Self:

@@ -2,7 +2,8 @@
 
 Method: Spark with executors as processes. They are killed in mid-write, their shuffle files are
 deleted between the two stages, and one is cut off and wakes up when the next batch is being
-written.
+written. Every fault meets both routes and both protocols, and every pair of them one fault: each
+lost executor costs a JVM.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def prepare(
     return marker
 
 
-@pytest.mark.parametrize(("way", "version"), [("direct", 2), ("direct", 1), ("shuffled", 2)])
+@pytest.mark.parametrize(("way", "version"), [("direct", 2), ("shuffled", 1)])
 def test_a_batch_is_written_once_if_an_executor_is_killed_in_mid_write(
     pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, way: str, version: int
 ) -> None:
@@ -68,7 +69,7 @@ def test_a_batch_is_written_once_if_an_executor_is_killed_in_mid_write(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
-@pytest.mark.parametrize(("way", "version"), [("direct", 2), ("direct", 1), ("shuffled", 2)])
+@pytest.mark.parametrize(("way", "version"), [("direct", 1), ("shuffled", 2)])
 def test_an_executor_that_resumes_during_the_next_batch_cannot_write(
     pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, way: str, version: int
 ) -> None:

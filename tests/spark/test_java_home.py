@@ -34,8 +34,9 @@ def echoing_java(tmp_path: Path) -> Path:
 
 
 def test_only_the_module_that_the_runtime_lacks_is_dropped(
-    echoing_java: Path, tmp_path: Path
+    echoing_java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)
     write_java_home(tmp_path / "home", echoing_java)
     arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "--add-modules=other", "", "x"]
     said = subprocess.run(
@@ -52,6 +53,24 @@ def test_only_the_module_that_the_runtime_lacks_is_dropped(
         "",
         "x",
     ]
+
+
+@pytest.mark.parametrize(
+    ("environment", "argument"),
+    [("-Xss4m -XX:+UseSerialGC -Xint", "-Xmx1g"), ("-XX:+UseStringDeduplication", "-XX:+UseZGC")],
+)
+def test_a_selected_collector_is_the_only_one(
+    echoing_java: Path, tmp_path: Path, environment: str, argument: str
+) -> None:
+    write_java_home(tmp_path / "home", echoing_java)
+    said = subprocess.run(
+        [str(tmp_path / "home" / "bin" / "java"), argument],
+        env=os.environ | {"JDK_JAVA_OPTIONS": environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.split() == [argument]
 
 
 @pytest.mark.usefixtures("no_java")

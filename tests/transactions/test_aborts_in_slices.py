@@ -6,6 +6,7 @@ import pytest
 
 from fencepost.broker import turns
 from fencepost.broker.transactions import timeouts as transaction_clock
+from fencepost.broker.transactions.journal import BY_TIMEOUT
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
 from tests.transactions.protocol import TV1
@@ -50,6 +51,6 @@ def test_a_transaction_that_began_after_the_scan_is_not_aborted() -> None:
         one.commit()
         stage.advance(5)
         one.send("t", b"next")
-        stage.node.transactions.clock._abort([late], "its timeout")
+        stage.node.transactions.clock._abort([late], BY_TIMEOUT)
         one.commit()
         assert values(stage, "t")[-1] == b"next"

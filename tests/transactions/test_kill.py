@@ -4,7 +4,8 @@ Method: the broker calls a hook with a name between any two writes. The calls of
 abort are recorded in this process. Then, for each call, a broker process kills itself there, and
 another one is started on the same directory. The Prepare record decides: with it in the log the
 outcome is the one that the producer sent, on every partition and in the offsets; without it nothing
-is decided, and the producer decides again.
+is decided, and the producer decides again. Each run takes one protocol and durability per point,
+and the run on the compiled broker the other (`tests/halves.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fencepost.broker.transactions.ending import ABORT_POINTS, COMMIT_POINTS, CR
 from tests.broker.node_stage import Stage
 from tests.broker.raw import ClosedError, RawClient
 from tests.broker.requests import Client, create_topic
+from tests.halves import half_of
 from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.wire import (
     NONE,
@@ -98,8 +100,14 @@ def broker(data: Path, *options: str) -> Iterator[tuple[FencepostProcess, RawCli
         process.kill()
 
 
-@pytest.mark.parametrize("mode", ["TV1-os", "TV2-fsync"])
-@pytest.mark.parametrize("point", [*POINTS[True], *POINTS[False]])
+@pytest.mark.parametrize(
+    ("point", "mode"),
+    [
+        (point, mode)
+        for point in (*POINTS[True], *POINTS[False])
+        for mode in half_of(("TV1-os", "TV2-fsync"), point)
+    ],
+)
 def test_after_a_kill_at_any_point_of_an_end_the_prepare_record_decides_the_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, mode: str
 ) -> None:

@@ -22,6 +22,7 @@ from fencepost.examples.refunds.processor.processor import RefundsProcessor, nex
 from fencepost.examples.refunds.processor.rows import REFUND_AUDIT, REFUNDS_EMITTED, SETTLEMENTS
 from fencepost.wire.apis import ApiKey
 from tests.broker.raw import RawClient
+from tests.halves import half_of
 from tests.transactions.refunds_stage import (
     GROUP_NAME,
     Ahead,
@@ -181,13 +182,22 @@ REQUESTS: Final = (
 )
 
 
-@pytest.mark.parametrize("effect", [False, True], ids=["before it", "after it"])
-@pytest.mark.parametrize("api", REQUESTS, ids=lambda api: api.name)
+@pytest.mark.parametrize(
+    ("world", "api", "when"),
+    [
+        (client, api, when)
+        for client in CLIENTS
+        for api in REQUESTS
+        for when in half_of(("before it", "after it"), client, api.name)
+    ],
+    indirect=["world"],
+    ids=lambda value: value.name if isinstance(value, ApiKey) else value,
+)
 def test_a_connection_that_breaks_at_any_request_loses_and_duplicates_nothing(
-    world: RefundsBroker, api: ApiKey, effect: bool
+    world: RefundsBroker, api: ApiKey, when: str
 ) -> None:
     world.settle(3)
-    world.broker.call(lambda node: node.faults.drop(api, effect=effect))
+    world.broker.call(lambda node: node.faults.drop(api, effect=when == "after it"))
     world.work()
     assert world.broker.call(lambda node: not node.faults), "the fault was used"
     world.assert_exactly_once()

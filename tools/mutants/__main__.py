@@ -53,10 +53,11 @@ class Tree:
         self._touched += 1
         os.utime(file, (self._touched, self._touched))
 
-    def run(self, tests: tuple[str, ...]) -> tuple[int, str]:
+    def run(self, tests: tuple[str, ...], jobs: int = 1) -> tuple[int, str]:
         """The exit code of pytest and its output."""
         paths = f"{self.source} {ROOT}"
         command = [sys.executable, "-m", "pytest", *tests, "-x", "-q", "--no-header"]
+        command += ["-n", str(jobs), "--dist", "loadfile"] if jobs > 1 else ["-p", "no:xdist"]
         command += ["-p", "no:cacheprovider", "-o", f"pythonpath={paths}", "--tb=no"]
         with subprocess.Popen(
             command,
@@ -96,11 +97,11 @@ def try_mutant(mutant: Mutant, tree: Tree) -> Result:
     return Result(mutant, found[1] if found else "a failure", seconds)
 
 
-def check_tests(mutants: list[Mutant], tree: Tree) -> None:
+def check_tests(mutants: list[Mutant], tree: Tree, jobs: int) -> None:
     """Checks that all tests pass without a bug; SystemExit if not."""
     tests = tuple(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
     print(f"without a bug: {len(tests)} test files", flush=True)
-    code, output = tree.run(tests)
+    code, output = tree.run(tests, jobs)
     if code != 0:
         print(output[-4000:])
         sys.exit("The tests fail without a bug. Nothing can be said about the list.")
@@ -134,7 +135,7 @@ def main() -> int:
                 trees.put(tree)
 
         first = trees.get()
-        check_tests(mutants, first)
+        check_tests(mutants, first, options.jobs)
         trees.put(first)
         with ThreadPoolExecutor(options.jobs) as pool:
             for number, result in enumerate(pool.map(attempt, mutants), start=1):

@@ -31,6 +31,11 @@ class SystemClock:
         return time_ns() // 1_000_000
 
 
+def now_us() -> int:
+    """The wall clock in microseconds, for traces."""
+    return time_ns() // 1_000
+
+
 class SystemRandomness:
     """The random source of the operating system."""
 

@@ -21,6 +21,9 @@ At the top of the room is what every request passes:
     coordinators.py      the two coordinators, by the internal topics that are their logs
     log_loader.py        the log of a coordinator, read over several turns
     checkpoint.py        the state of a coordinator beside its log, so that a load reads less
+    deadlines.py         many deadlines of the same length with one timer
+    peers.py             the other brokers of a cluster, as services reach them
+    peer_requests.py     serves what other brokers send
     housekeeping.py      retention, compaction, expiry and checkpoints, by the clock
 
 The services that the handlers call have a folder each:

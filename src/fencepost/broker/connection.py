@@ -6,7 +6,7 @@ once or come later; a slot per unanswered request keeps the order.
 Three things stop a connection from reading, and so limit the memory that it can take:
 
 - too many requests are unanswered (`MAX_REQUESTS_IN_FLIGHT`), or one of them holds back its
-  followers because it has not taken effect yet;
+  followers because it has not taken effect yet, and there are followers;
 - the replies that wait for their turn are large, or may become large: requests behind one long poll
   are served, requests behind several large ones are not;
 - the client has left too many bytes of its replies unread (`MAX_UNSENT_BYTES`).
@@ -225,9 +225,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _stopped(self) -> bool:
+        return self._held > 0 or self._full
+
+    @property
+    def _full(self) -> bool:
+        """Whether more requests would take too much memory."""
         return (
-            self._held > 0
-            or self._unread
+            self._unread
             or len(self._slots) >= MAX_REQUESTS_IN_FLIGHT
             or self._owed_bytes > FETCH_RESPONSE_MAX_BYTES
         )
@@ -272,7 +276,9 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        wanted = not self._stopped and not self._queue and not self.is_short
+        # Behind a request that holds back its followers, reading stops with the first of them. Most
+        # clients send none, and to stop and to read on are two calls of the system.
+        wanted = not self._full and not self._queue and not self.is_short
         if wanted is not self._reading:
             self._reading = wanted
             transport.resume_reading() if wanted else transport.pause_reading()

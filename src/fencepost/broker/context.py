@@ -95,11 +95,12 @@ class Context:
 
     __slots__ = (
         "api_version",
+        "client_address",
         "client_host",
         "client_id",
         "correlation_id",
-        "from_peer",
         "principal",
+        "received_at",
         "services",
     )
 
@@ -111,16 +112,18 @@ class Context:
         client_host: str,
         correlation_id: int = 0,
         principal: str = "User:ANONYMOUS",
-        from_peer: bool = False,
+        client_address: str | None = None,
     ) -> None:
-        """`from_peer`: another broker sent the request, over a link that only brokers have."""
         self.services = services
         self.api_version = api_version
         self.client_id = client_id
         self.client_host = client_host
         self.correlation_id = correlation_id
         self.principal = principal
-        self.from_peer = from_peer
+        self.client_address = client_address or client_host
+        """Host and port, if the client is connected to this process."""
+        self.received_at = 0.0
+        """When the request was dispatched, if requests are timed."""
 
     def authorize(self, operation: str, resource_type: str, resource_name: str) -> bool:
         """Whether the broker's authorizer permits the operation."""

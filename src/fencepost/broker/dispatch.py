@@ -14,16 +14,19 @@ from __future__ import annotations
 import importlib
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import WireError
+from fencepost.base.seams import Buffer
 from fencepost.broker.context import Context, Services
 from fencepost.broker.faults import Fault, Faults
 from fencepost.broker.handlers import CONTROLLER_APIS, HANDLERS, max_served_version
 from fencepost.broker.handlers.api_versions import unsupported_version_reply
+from fencepost.broker.metrics.requests import ApiCounters, RequestCounters
 from fencepost.broker.waiting import NoReply, Parked
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.codec import decode_request, encode_response, read_request_header
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
+FRAME_SIZE_BYTES: Final = 4
+"""The size before a frame, which the frame does not have."""
 _SMALLEST_HEADER_BYTES: Final = 8
 """The key, version and correlation id, with which every request begins."""
 
@@ -47,12 +52,15 @@ Forward = Callable[[ApiKey, Any, Context], Parked]
 class Route:
     """The handler of one version of one API."""
 
-    __slots__ = ("api", "handle", "version")
+    __slots__ = ("api", "counters", "handle", "version")
 
-    def __init__(self, api: ApiKey, version: int, handle: Handler) -> None:
+    def __init__(
+        self, api: ApiKey, version: int, handle: Handler, counters: ApiCounters | None
+    ) -> None:
         self.api = api
         self.version = version
         self.handle = handle
+        self.counters = counters
 
 
 class Dispatcher:
@@ -65,12 +73,15 @@ class Dispatcher:
         trace: Trace | None,
         on_fatal: Callable[[str], None],
         forward: Forward | None = None,
+        counters: RequestCounters | None = None,
     ) -> None:
+        """Requests are counted and timed if there are `counters`."""
         self._services = services
         self._faults = faults
         self._trace = trace
         self._on_fatal = on_fatal
         self._forward = forward
+        self._counters = counters
         self._routes: dict[tuple[int, int], Route] = {}
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
@@ -104,9 +115,14 @@ class Dispatcher:
             header.client_id,
             connection.client_host,
             header.correlation_id,
+            client_address=connection.client_name,
         )
+        if route.counters is not None:
+            context.received_at = perf_counter()
+            route.counters.received_bytes += len(frame)
         if self._trace is not None:
-            self._trace.request(route.api, request, context, connection.client_name)
+            size = len(frame) + FRAME_SIZE_BYTES
+            self._trace.request(route.api, request, context, connection.client_name, size)
         fault = self._faults.take(route.api, request) if self._faults else None
         if fault is not None:
             self._serve_faulty(connection, route, request, context, fault)
@@ -130,7 +146,8 @@ class Dispatcher:
             handle: Handler = partial(self._forward, api.key)
         else:
             handle = importlib.import_module(f"fencepost.broker.handlers.{module_name}").handle
-        route = Route(api.key, version, handle)
+        counters = None if self._counters is None else self._counters.of(api.key)
+        route = Route(api.key, version, handle, counters)
         self._routes[key, version] = route
         return route
 
@@ -148,13 +165,33 @@ class Dispatcher:
             reply = reply.reply
         if not isinstance(reply, NoReply):
             self._send(connection, route, context, reply)
-        elif reply.problem is not None:
+            return
+        if route.counters is not None:
+            self._count(route, context, None, ())
+        if reply.problem is not None:
             connection.close(reply.problem)
 
     def _send(self, connection: Connection, route: Route, context: Context, reply: object) -> None:
+        chunks = encode_response(route.api, route.version, context.correlation_id, reply)
         if self._trace is not None:
-            self._trace.reply(route.api, reply, context, connection.client_name)
-        connection.send(encode_response(route.api, route.version, context.correlation_id, reply))
+            self._trace.reply(
+                route.api, reply, context, connection.client_name, sum(map(len, chunks))
+            )
+        if route.counters is not None:
+            self._count(route, context, reply, chunks)
+        connection.send(chunks)
+
+    def _count(
+        self, route: Route, context: Context, reply: object, chunks: Sequence[Buffer]
+    ) -> None:
+        """Counts a reply, or a request that gets none."""
+        assert route.counters is not None
+        assert self._counters is not None
+        route.counters.seconds.observe(perf_counter() - context.received_at)
+        for chunk in chunks:
+            route.counters.sent_bytes += len(chunk)
+        if reply is not None:
+            self._counters.count_errors(route.api, reply)
 
     def _park(self, connection: Connection, route: Route, context: Context, parked: Parked) -> None:
         slot = connection.reserve(parked.promised_bytes)
@@ -162,15 +199,20 @@ class Dispatcher:
 
         def answer(reply: object) -> None:
             if isinstance(reply, NoReply):
+                if route.counters is not None:
+                    self._count(route, context, None, ())
                 connection.fill(slot, [])
                 if reply.problem is not None:
                     connection.close(reply.problem)
                 return
+            chunks = encode_response(route.api, route.version, context.correlation_id, reply)
             if self._trace is not None:
-                self._trace.reply(route.api, reply, context, connection.client_name)
-            connection.fill(
-                slot, encode_response(route.api, route.version, context.correlation_id, reply)
-            )
+                self._trace.reply(
+                    route.api, reply, context, connection.client_name, sum(map(len, chunks))
+                )
+            if route.counters is not None:
+                self._count(route, context, reply, chunks)
+            connection.fill(slot, chunks)
 
         if parked.holds_followers:
             connection.hold()

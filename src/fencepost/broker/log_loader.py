@@ -20,10 +20,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import CorruptError, StorageError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC
+from fencepost.broker.metrics.counters import LoadTimes
 from fencepost.broker.turns import Turn
 from fencepost.records.batch import BatchError
 from fencepost.records.entry import Entry
@@ -46,7 +48,7 @@ RETRY_LOAD_MS: Final = 5_000
 class LoadQueue:
     """The loads of one node that take more than one turn; one of them goes on in each turn."""
 
-    __slots__ = ("_others", "_timers", "_transactions", "is_running")
+    __slots__ = ("_others", "_timers", "_transactions", "is_running", "times")
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -54,6 +56,8 @@ class LoadQueue:
         self._others: deque[LogLoader] = deque()
         self.is_running = False
         """Whether a load waits for its next turn."""
+        self.times: dict[str, LoadTimes] = {}
+        """How long loads have taken, by topic."""
 
     def add(self, loader: LogLoader, *, is_first: bool) -> None:
         """Lets a load continue when its time comes."""
@@ -61,6 +65,10 @@ class LoadQueue:
         if not self.is_running:
             self.is_running = True
             self._timers.call_later(0, self._run)
+
+    def finished(self, topic: str, seconds: float) -> None:
+        """A log was read to its end."""
+        self.times.setdefault(topic, LoadTimes()).add(seconds)
 
     def _run(self) -> None:
         queue = self._transactions or self._others
@@ -91,6 +99,7 @@ class LogLoader:
         "_partition",
         "_queue",
         "_skipped",
+        "_started_at",
         "_timers",
         "is_refused",
     )
@@ -122,6 +131,7 @@ class LogLoader:
         self._loaded = loaded
         self._entries: Iterator[Entry] | None = None
         self._skipped = 0
+        self._started_at = 0.0
         self._is_cancelled = False
         self.is_refused = False
         """Whether the log is damaged, so that its ids are not served."""
@@ -135,6 +145,7 @@ class LogLoader:
 
         With `held` reads all of it now, and raises StorageError or BatchError if that fails.
         """
+        self._started_at = perf_counter()
         if held:
             while self._read_some(ENTRIES_PER_TURN):
                 pass
@@ -199,6 +210,7 @@ class LogLoader:
                 self._skipped,
             )
         self._entries = iter(())
+        self._queue.finished(self._partition.name.topic, perf_counter() - self._started_at)
         self._loaded()
 
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from fencepost.base.failures import StorageError
 from fencepost.broker.controller.controller import Controller
-from fencepost.broker.controller.metadata_log import MetadataLog
 from fencepost.broker.core import BrokerCore, address_of
 from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.partition_host import PartitionHost
@@ -60,6 +60,7 @@ class Node(BrokerCore):
         trace: Trace | None = None,
         descriptors: Descriptors | None = None,
         peers: Peers = NO_PEERS,
+        counts_requests: bool = False,
     ) -> None:
         host = PartitionHost(
             config,
@@ -70,12 +71,7 @@ class Node(BrokerCore):
             descriptors=descriptors,
         )
         follower = MetadataFollower()
-        metadata_log = MetadataLog(
-            host.runtime, host.layout, host.store, host.background, host.flusher, follower
-        )
-        self.controller = Controller(
-            host.runtime, config, randomness, host.layout, metadata_log, follower
-        )
+        self.controller = Controller.on_host(host, config, randomness, follower)
         super().__init__(
             config,
             host,
@@ -89,6 +85,7 @@ class Node(BrokerCore):
             authorizer=authorizer,
             trace=trace,
             peers=peers,
+            counts_requests=counts_requests,
         )
         self._reconciliation = Reconciliation(
             self.runtime,
@@ -101,6 +98,7 @@ class Node(BrokerCore):
         )
         self._randomness = randomness
         self._loaded = False
+        self._is_after_crash = False
         self._is_settled = False
         """Whether this start has settled what the last stop left."""
 
@@ -108,7 +106,8 @@ class Node(BrokerCore):
         """Loads everything and serves; returns an address that local clients can connect to."""
         loop = asyncio.get_running_loop()
         self.attach(loop)
-        self._load()
+        started_at = perf_counter()
+        await self._load()
         config = self.config
         port = await self.listen(config.listen_host, config.listen_port)
         listening = address_of(config.listen_host, port)
@@ -118,13 +117,18 @@ class Node(BrokerCore):
             self._settle()
         except OSError as problem:
             raise self._not_loaded(problem) from problem
+        self.host.store.recovery.log_start(
+            perf_counter() - started_at,
+            after_crash=self._is_after_crash,
+            open_transactions=self.transactions.open_count,
+        )
         self.host.removal.start(loop, self.layout.deleted_folders())
         self.start_periodic_work()
         if advertised != listening:
             log.info("listening on %s; advertised to clients as %s", listening, advertised)
         return advertised if config.listen_host in ANY_HOST else listening
 
-    def _load(self) -> None:
+    async def _load(self) -> None:
         """Loads the directory; a disk that fails is a StorageError with a sentence."""
         disk, config = self.host.disk, self.config
         disk.set_starting(True)
@@ -133,7 +137,9 @@ class Node(BrokerCore):
             identity = load_identity(disk, config.data, config.node_id, self._randomness)
             self.follower.cluster_id = identity.cluster_id
             self.controller.load()
-            self.effects.open_all(compares_logs=self.layout.may_disagree)
+            self._is_after_crash = not self.layout.clean
+            for _ in self.effects.opening_all(compares_logs=self.layout.may_disagree):
+                await asyncio.sleep(0)
             if not self.layout.clean:
                 self.controller.raise_epochs_above(self.effects.logged_epochs())
         except OSError as problem:
@@ -157,13 +163,23 @@ class Node(BrokerCore):
         )
 
     async def recover(self) -> None:
-        """Makes the logs of a directory agree, without serving anybody, and closes them cleanly."""
+        """Makes the logs of a directory agree, without serving anybody, and closes them cleanly.
+
+        StorageError if one of them cannot be opened: nothing may be served that was not compared.
+        """
         self.attach(asyncio.get_running_loop())
         try:
-            self._load()
+            await self._load()
             self._settle()
         finally:
             await self.stop()
+        if not self._is_settled:
+            unopened = ", ".join(map(str, sorted(self.partitions.offline)))
+            raise StorageError(
+                f"After a loss of power all logs are compared before several brokers serve them, "
+                f"but {unopened} could not be opened. Nothing was lost by this attempt. Start "
+                "again when the disk can be read, or start one broker: it serves all others."
+            )
 
     async def stop(self, *, clean: bool = True) -> None:
         """Closes the connections and the logs; if all succeeds, marks the stop as clean."""

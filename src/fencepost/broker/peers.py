@@ -1,50 +1,68 @@
 """The other brokers of the cluster, as the services of this one see them.
 
 A service reaches another broker through `Peers`: `cluster/peers.py` in a cluster, `NO_PEERS` in a
-single broker. `PeerRequests` is the other direction: it serves what other brokers ask. Such a
-request passes through the same handlers as a client's, with `Context.from_peer` set. The link that
-it came on proves that a broker has sent it, so it needs no authorization.
+single broker. There are two requests: the verification of a first write, which a leader sends to
+the coordinator, and a marker, which a coordinator sends to the leader. `peer_requests.py` is the
+other direction: it serves what other brokers send.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-from fencepost.broker.context import Context
-from fencepost.broker.handlers import HANDLERS
-from fencepost.broker.waiting import Parked
-from fencepost.wire.apis import ApiKey
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from fencepost.broker.context import Services
-    from fencepost.broker.trace import Trace
+    from fencepost.base.errors import ErrorCode
+    from fencepost.base.ids import TopicPartition
+    from fencepost.broker.transactions.markers import EndMarker
 
-Done = Callable[[Any], None]
-"""Called once with the reply, or with None if the peer's process is dead or unknown."""
+Done = Callable[["list[ErrorCode] | None"], None]
+"""Called once with one error per partition, or with None if the peer's process is dead or
+unknown."""
 
-Handler = Callable[[Any, Context], object]
 
-PEER_APIS: Final = frozenset({ApiKey.WRITE_TXN_MARKERS, ApiKey.ADD_PARTITIONS_TO_TXN})
-CLIENT_ID: Final = "fencepost-peer"
-HOST: Final = "peer"
+class FirstWrite:
+    """The first write of a transaction to some partitions of one leader."""
+
+    __slots__ = ("add", "names", "producer_epoch", "producer_id", "transactional_id")
+
+    def __init__(
+        self,
+        names: Sequence[TopicPartition],
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        add: bool,
+    ) -> None:
+        self.names = names
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.add = add
+        """Whether the coordinator adds the partitions (TV2), or checks that they were added."""
 
 
 class Peers(Protocol):
-    """Sends requests to other brokers."""
+    """Sends requests to other brokers.
+
+    A request is sent once, and `done` is called once, at once if there is no such peer. None means
+    that no copy of the request can be served any more: what the peer did before it died is in its
+    logs.
+    """
 
     @property
     def is_cluster(self) -> bool:
         """Whether there can be other brokers."""
         ...
 
-    def request(self, broker_id: int, api: ApiKey, version: int, form: Any, done: Done) -> None:
-        """Sends a request once; calls `done` once, at once if there is no such peer.
+    def verify(self, broker_id: int, write: FirstWrite, done: Done) -> None:
+        """Asks the coordinator of a transaction whether a first write may go ahead."""
+        ...
 
-        None means that no copy of the request can be served any more: what the peer did before it
-        died is in its logs.
-        """
+    def write_marker(
+        self, broker_id: int, marker: EndMarker, names: Sequence[TopicPartition], done: Done
+    ) -> None:
+        """Sends a marker to the leader of these partitions."""
         ...
 
 
@@ -53,47 +71,15 @@ class NoPeers:
 
     is_cluster: Final = False
 
-    def request(self, broker_id: int, api: ApiKey, version: int, form: Any, done: Done) -> None:
+    def verify(self, broker_id: int, write: FirstWrite, done: Done) -> None:
+        """Answers that there is no such broker."""
+        done(None)
+
+    def write_marker(
+        self, broker_id: int, marker: EndMarker, names: Sequence[TopicPartition], done: Done
+    ) -> None:
         """Answers that there is no such broker."""
         done(None)
 
 
 NO_PEERS: Final = NoPeers()
-
-
-class PeerRequests:
-    """Serves the requests of other brokers."""
-
-    def __init__(self, services: Services, trace: Trace | None = None) -> None:
-        self._services: Final = services
-        self._trace: Final = trace
-        self._handlers: Final[dict[ApiKey, Handler]] = {}
-
-    def serve(self, api: ApiKey, version: int, form: Any, done: Done) -> Callable[[], None]:
-        """Serves one request; returns what stops it if its link is closed before the reply."""
-        assert api in PEER_APIS, f"brokers do not send each other {api.name}"
-        context = Context(self._services, version, CLIENT_ID, HOST, from_peer=True)
-        if self._trace is not None:
-            self._trace.request(api, form, context, HOST)
-        reply = self._handler(api)(form, context)
-        if not isinstance(reply, Parked):
-            self._answer(api, context, done, reply)
-            return _nothing_to_stop
-        reply.when_answered(lambda ready: self._answer(api, context, done, ready))
-        return reply.abandon
-
-    def _handler(self, api: ApiKey) -> Handler:
-        handler = self._handlers.get(api)
-        if handler is None:
-            module = importlib.import_module(f"fencepost.broker.handlers.{HANDLERS[api]}")
-            handler = self._handlers[api] = module.handle
-        return handler
-
-    def _answer(self, api: ApiKey, context: Context, done: Done, reply: Any) -> None:
-        if self._trace is not None:
-            self._trace.reply(api, reply, context, HOST)
-        done(reply)
-
-
-def _nothing_to_stop() -> None:
-    """The request has been answered."""

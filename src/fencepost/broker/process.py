@@ -18,17 +18,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.mapping import Mapping
-from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness
+from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness, now_us
 from fencepost.broker.core import cannot_listen
+from fencepost.broker.log_format import name_broker
 from fencepost.broker.settings.config import BrokerConfig, load_config
-from fencepost.broker.settings.refusals import refuse_optimised_python, refuse_remote
+from fencepost.broker.settings.refusals import (
+    metrics_address,
+    refuse_optimised_python,
+    refuse_remote,
+)
 from fencepost.broker.storage.descriptors import open_file_limit, raise_open_file_limit, share_out
 from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.broker.trace import Trace
 from fencepost.broker.transactions.ending import CRASH_POINTS, REMOTE_CRASH_POINTS
 
 if TYPE_CHECKING:
+    from fencepost.broker.core import BrokerCore
+    from fencepost.broker.metrics.endpoint import MetricsEndpoint
     from fencepost.broker.node import Node
+    from fencepost.broker.settings.listener import Address
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +61,7 @@ def run(
     durability: str | None = None,
     allow_remote: bool = False,
     trace_file: str | None = None,
+    metrics: str | None = None,
     announce: Callable[[str], None],
 ) -> int:
     """Serves until SIGTERM or Ctrl-C; returns the exit code."""
@@ -66,6 +75,8 @@ def run(
     )
     narrowed = None if allow_remote or listen is not None else config.keep_to_loopback()
     refuse_remote(config.listen_host, allow_remote)
+    metrics_at = metrics_address(metrics, allow_remote=allow_remote)
+    name_broker(config.node_id)
     for warning in (*config.warnings, *([narrowed] if narrowed else [])):
         log.warning("%s", warning)
     refuse_taken_address(config)
@@ -82,13 +93,16 @@ def run(
 
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_serve(config, trace_file, on_ready))
+            return runner.run(_serve(config, trace_file, metrics_at, on_ready))
     finally:
         leave()
 
 
 async def _serve(
-    config: BrokerConfig, trace_file: str | None, announce: Callable[[str], None]
+    config: BrokerConfig,
+    trace_file: str | None,
+    metrics_at: Address | None,
+    announce: Callable[[str], None],
 ) -> int:
     stopped = asyncio.Event()
     problem: list[str] = []
@@ -99,7 +113,9 @@ async def _serve(
         # Nothing more may be written; the next start recovers from the log.
         os._exit(70)
 
-    node = make_node(config, trace_file=trace_file, on_fatal=on_fatal)
+    node = make_node(
+        config, trace_file=trace_file, on_fatal=on_fatal, counts_requests=metrics_at is not None
+    )
     if CRASH_POINT_VARIABLE in os.environ:
         node.runtime.crash_points = kill_at(os.environ[CRASH_POINT_VARIABLE])
     loop = asyncio.get_running_loop()
@@ -107,6 +123,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave_at_once)
     gc.disable()  # Until everything is loaded: hardly any of it is garbage.
+    endpoint = await serve_metrics(node, metrics_at)
     try:
         address = await node.start()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -118,7 +135,21 @@ async def _serve(
         log.info("stopping")
     finally:
         await node.stop()
+        if endpoint is not None:
+            await endpoint.stop()
     return 0
+
+
+async def serve_metrics(broker: BrokerCore, at: Address | None) -> MetricsEndpoint | None:
+    """Serves metrics and health checks, before a start that may take long; None without them."""
+    if at is None:
+        return None
+    # Here, because prometheus-client takes as long to import as the rest of a start.
+    from fencepost.broker.metrics.endpoint import MetricsEndpoint
+
+    endpoint = MetricsEndpoint(broker)
+    await endpoint.start(*at)
+    return endpoint
 
 
 def _leave_at_once(number: int, frame: object) -> None:
@@ -173,6 +204,7 @@ def make_node(
     *,
     trace_file: str | None = None,
     on_fatal: Callable[[str], None],
+    counts_requests: bool = False,
 ) -> Node:
     """Builds a node on the system clock, disk and randomness."""
     # Here, because a broker of a cluster imports this module and has no controller.
@@ -182,7 +214,7 @@ def make_node(
     trace = None
     if trace_file is not None:
         try:
-            trace = Trace(clock, open(trace_file, "a", encoding="utf-8"))  # noqa: SIM115
+            trace = Trace(now_us, open(trace_file, "a", encoding="utf-8"))  # noqa: SIM115
         except OSError as problem:
             raise ConfigError(
                 f"Cannot write the trace to {trace_file}: {problem.strerror}."
@@ -205,6 +237,7 @@ def make_node(
         trace=trace,
         on_fatal=on_fatal,
         descriptors=descriptors,
+        counts_requests=counts_requests,
     )
 
 

@@ -102,6 +102,8 @@ class Server:
         self._max_idle_seconds = max_idle_ms / 1000
         self._servers: list[asyncio.AbstractServer] = []
         self._connections: dict[Connection, None] = {}
+        self.accepted_count = 0
+        """Connections since the start."""
         self._sweep: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event | None = None
         self._stale_until = 0.0
@@ -139,6 +141,7 @@ class Server:
         """Registers a new connection."""
         connection.last_active = self.time()
         self._connections[connection] = None
+        self.accepted_count += 1
         if self._empty is not None:  # Accepted while the server was closing.
             connection.abort()
         elif connection.last_active < self._stale_until:

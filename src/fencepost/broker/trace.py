@@ -1,91 +1,111 @@
-"""The trace: every request and reply as one line of JSON, without fields at their default.
+"""The broker's trace: every request and reply as a line of the format in records/trace.py.
 
-    {"time_ms": ..., "client": "127.0.0.1:50312", "client_id": "rdkafka", "api": "EndTxn",
-     "version": 1, "correlation_id": 7, "kind": "request", "transactional_id": "refunds-1",
-     "producer_id": 1000, ...}
-
-It shows the size of records, never their content, which may be confidential.
+Requests of other brokers of a cluster are traced too; they have no connection and no size. Of the
+records in a Fetch reply it has the size only: they may be a view of a file, which only the socket
+reads.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any, Final, TextIO
 
-from fencepost.base.errors import error_name
-from fencepost.base.ids import topic_id_text
-from fencepost.base.seams import Clock
 from fencepost.broker.context import Context
+from fencepost.records.trace import (
+    Body,
+    as_text,
+    describe_message,
+    describe_size,
+    opening_line,
+)
 from fencepost.wire.apis import API, ApiKey
-from fencepost.wire.schema import Form
 
-MAX_ITEMS: Final = 20
-"""Items that are written of one array; a Metadata reply may have thousands."""
-
-_SECRET: Final = frozenset({"auth_bytes", "protocols", "assignment", "metadata", "user_data"})
+MAX_UNANSWERED: Final = 20_000
+"""Requests whose time is kept. Some never get a reply: Produce with acks 0, dropped ones."""
+MAX_CLIENTS: Final = 20_000
+"""Clients whose number is kept."""
 
 
 class Trace:
     """Writes to a file and flushes each line, so that it is complete after kill -9."""
 
-    def __init__(self, clock: Clock, file: TextIO, broker_id: int | None = None) -> None:
+    def __init__(
+        self, now_us: Callable[[], int], file: TextIO, broker_id: int | None = None
+    ) -> None:
         """`broker_id` is in every line of a file that several brokers write."""
-        self._clock = clock
+        self._now_us = now_us
         self._file = file
         self._broker = {} if broker_id is None else {"broker": broker_id}
+        self._times: dict[int, int] = {}
+        self._numbers: dict[str, int] = {}
+        self._last_number = 0
+        self._write(opening_line("broker", now_us(), **self._broker))
 
-    def request(self, api: ApiKey, request: object, context: Context, client: str) -> None:
-        """Writes a request."""
-        self._write("request", api, request, context, client)
+    def request(
+        self, api: ApiKey, request: object, context: Context, client: str, size: int | None
+    ) -> None:
+        """Writes a request; `size` is that of its frame, if it came in one."""
+        now_us = self._now_us()
+        self._keep_time(context, now_us)
+        line = self._line(now_us, "request", api, context, client, size)
+        line["body"], _ = describe_message(request)
+        self._write(line)
 
-    def reply(self, api: ApiKey, reply: object, context: Context, client: str) -> None:
+    def reply(
+        self, api: ApiKey, reply: object, context: Context, client: str, size: int | None
+    ) -> None:
         """Writes a reply."""
-        self._write("reply", api, reply, context, client)
-
-    def _write(self, kind: str, api: ApiKey, body: object, context: Context, client: str) -> None:
-        line = {
-            "time_ms": self._clock.now_ms(),
-            **self._broker,
-            "client": client,
-            "client_id": context.client_id,
-            "api": API[api].name,
-            "version": context.api_version,
-            "correlation_id": context.correlation_id,
-            "kind": kind,
-            **plain(body),
-        }
-        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
-        self._file.flush()
+        now_us = self._now_us()
+        line = self._line(now_us, "reply", api, context, client, size)
+        line["duration_us"] = now_us - self._times.pop(id(context), now_us)
+        body, line["errors"] = describe_size(reply)
+        line["body"] = body
+        self._write(line)
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
 
+    def _keep_time(self, context: Context, now_us: int) -> None:
+        # A context lives until its reply, so its id is unique among those that wait.
+        if len(self._times) >= MAX_UNANSWERED:
+            del self._times[next(iter(self._times))]
+        self._times[id(context)] = now_us
 
-def plain(form: object) -> dict[str, Any]:
-    """The fields of a form that differ from their defaults, as JSON values."""
-    assert isinstance(form, Form)
-    shown: dict[str, Any] = {}
-    for field in form.form_fields:
-        value = getattr(form, field.name)
-        if value in (None, "", [], b"") or value == field.default:
-            continue
-        shown[field.name] = _value(field.name, value)
-        if field.name == "error_code":
-            shown["error"] = error_name(value)
-    return shown
+    def _line(
+        self,
+        now_us: int,
+        kind: str,
+        api: ApiKey,
+        context: Context,
+        client: str,
+        size: int | None,
+    ) -> Body:
+        line: dict[str, Any] = {"time_us": now_us, "kind": kind}
+        if size is not None:
+            line["connection"] = self._number(client)
+        line |= {
+            "client": client,
+            **self._broker,
+            "client_id": context.client_id,
+            "api": API[api].name,
+            "api_version": context.api_version,
+            "correlation_id": context.correlation_id,
+        }
+        if size is not None:
+            line["size_bytes"] = size
+        return line
 
+    def _number(self, client: str) -> int:
+        """The number of a connection: its client's address is unique while it is open."""
+        number = self._numbers.get(client)
+        if number is None:
+            if len(self._numbers) >= MAX_CLIENTS:
+                del self._numbers[next(iter(self._numbers))]
+            number = self._last_number = self._last_number + 1
+            self._numbers[client] = number
+        return number
 
-def _value(name: str, value: Any) -> Any:
-    if isinstance(value, Form):
-        return plain(value)
-    if isinstance(value, list):
-        items: Iterable[Any] = value[:MAX_ITEMS]
-        shown = [_value(name, item) for item in items]
-        return [*shown, f"and {len(value) - MAX_ITEMS} more"] if len(value) > MAX_ITEMS else shown
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        if name.endswith("_id") and len(value) == 16:
-            return topic_id_text(bytes(value))
-        return f"{len(value)} bytes"
-    return "hidden" if name in _SECRET else value
+    def _write(self, line: Body) -> None:
+        self._file.write(as_text(line))
+        self._file.flush()

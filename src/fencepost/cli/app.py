@@ -11,12 +11,17 @@ from typing import Annotated
 import typer
 
 import fencepost
-from fencepost.cli import cluster, ledger, txn
-from fencepost.cli.bench import can_measure
-from fencepost.cli.check import check
-from fencepost.cli.demo import demo
-from fencepost.cli.repair import repair
-from fencepost.records import batch
+from fencepost.cli.commands import cluster, config, group, ledger, tap, topic, txn
+from fencepost.cli.commands.bench import can_measure
+from fencepost.cli.commands.check import check
+from fencepost.cli.commands.completion import ServeCommand, completion_command
+from fencepost.cli.commands.demo import demo
+from fencepost.cli.commands.dump import dump
+from fencepost.cli.commands.lag import lag_command
+from fencepost.cli.commands.pins import pins
+from fencepost.cli.commands.records import records
+from fencepost.cli.commands.repair import repair
+from fencepost.cli.commands.top import top
 
 app = typer.Typer(
     name="fencepost",
@@ -31,23 +36,38 @@ app = typer.Typer(
 
 
 @app.command(
+    cls=ServeCommand,
     help="Run the broker. `fencepost serve --help` has its options.",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     add_help_option=False,
 )
 def serve(context: typer.Context) -> None:
     """Runs the broker."""
-    from fencepost.cli.serve import serve as run
+    from fencepost.cli.commands.serve import serve as run
 
     sys.exit(run(context.args))
 
 
-app.add_typer(txn.app, name="txn")
+app.command(short_help="Show partitions that open transactions hold back.")(pins)
+app.add_typer(txn.app, name="txn", short_help="List, describe and end transactions.")
+app.add_typer(topic.app, name="topic", short_help="Manage topics; write and read records.")
+app.add_typer(group.app, name="group", short_help="Manage consumer groups and their offsets.")
+app.command(short_help="Watch transactions, their rates and pinned partitions live.")(top)
+app.command("lag", short_help="Show a group's lag in records, hidden ones apart.")(lag_command)
+app.add_typer(config.app, name="config", short_help="Show and change settings.")
 app.add_typer(cluster.app, name="cluster", short_help="Show and command the brokers of a cluster.")
 app.add_typer(ledger.app, name="ledger", short_help="Manage the ledger of the Spark sink.")
+app.command(short_help="Show each record of a partition with its fate.")(records)
+app.command(short_help="Show log files without a broker.")(dump)
+app.add_typer(
+    tap.app, name="tap", short_help="Show what clients and brokers say to each other: a proxy."
+)
 app.command(short_help="Check a stopped data directory for damage.")(check)
 app.command(short_help="Remove damaged records from partitions of a stopped directory.")(repair)
 app.command(short_help="Run a pipeline on Spark, kill each part in turn, audit it.")(demo)
+app.command("completion", short_help="Print a script that completes commands in a shell.")(
+    completion_command
+)
 
 
 @app.command(
@@ -59,13 +79,15 @@ app.command(short_help="Run a pipeline on Spark, kill each part in turn, audit i
 )
 def bench(context: typer.Context) -> None:
     """Runs the benchmarks of the checkout."""
-    from fencepost.cli.bench import bench as run
+    from fencepost.cli.commands.bench import bench as run
 
     sys.exit(run(context.args))
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from fencepost.records import batch
+
         # The compiled broker is faster, so --version tells (docs/decisions/0007).
         is_compiled = not str(batch.__file__).endswith(".py")
         typer.echo(f"fencepost {fencepost.__version__}{' (compiled)' if is_compiled else ''}")

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 
 from fencepost.base.failures import FencepostError
+from fencepost.base.properties import read_properties
 
 if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster
     from fencepost.client.options import Endpoint
 
-Servers = Annotated[
-    str,
+HOME: Final = "127.0.0.1:9092"
+"""Where `fencepost serve` listens by default."""
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
+_Servers = Annotated[
+    str | None,
     typer.Option(
-        "--bootstrap-servers", help="The brokers of the cluster.", metavar="HOST:PORT,..."
+        "--bootstrap-servers",
+        help=f"The brokers of the cluster.  [default: {HOME}]",
+        metavar="HOST:PORT,...",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
-ClientConfig = Annotated[
+_ConfigFile = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="A Java properties file with client settings, such as security.",
+    ),
+]
+_ClientConfig = Annotated[
     list[str],
     typer.Option("--client-config", metavar="KEY=VALUE", help="A client setting by Kafka's name."),
 ]
@@ -33,30 +51,138 @@ ClientConfig = Annotated[
 PATIENCE_MS: Final = 10_000
 """A user is waiting at the terminal; Kafka's clients would retry for a minute."""
 
-_KNOCK_SECONDS: Final = 3.0
-"""How long one address may take to accept a connection."""
+DEFAULTS: Final = {"client.id": "fencepost-cli", "default.api.timeout.ms": str(PATIENCE_MS)}
+"""Client settings of all commands, unless the user has others."""
+LOOK_MS: Final = 2_500
+"""How long a broker may take to answer a command that only looks."""
+
+_KNOCK_SECONDS: Final = 2.5
+"""How long all addresses together may take to accept a connection: a dead broker is reported within
+three seconds."""
 
 _SILENCE_SECONDS: Final = 1.0
 """After this time without an answer, a line says which brokers the command is waiting for."""
 
 
-@contextmanager
-def connect(servers: str, client_config: list[str]) -> Iterator[Cluster]:
-    """Yields a client with the settings of the command line.
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where the cluster of a command is, and the client settings; nothing is sent before `open`."""
 
-    Fails at once if no broker accepts a connection.
+    servers: str
+    options: Mapping[str, str]
+    arguments: tuple[str, ...] = ()
+    """The options that name the cluster, for a command to copy. Settings given one by one are not
+    among them: they may hold a password."""
+
+    @contextmanager
+    def open(self, servers: str | None = None, *, long_running: bool = False) -> Iterator[Cluster]:
+        """Yields a client, of other brokers if they are named.
+
+        Fails at once if no broker accepts a connection. A command that is `long_running` is not
+        reported as waiting for an answer.
+        """
+        from fencepost.client.blocking import connect
+
+        servers = servers or self.servers
+        waiting = nullcontext() if long_running else _reporting_a_wait(servers)
+        with connect(servers, self.options) as cluster, waiting:
+            _require_listener(cluster.options.bootstrap)
+            yield cluster
+
+    def with_defaults(self, **options: str) -> Connection:
+        """Returns the same with client settings (`_` for `.`) for those that the user left open.
+
+        The defaults of all commands are for someone who waits at a terminal.
+        """
+        named = {name.replace("_", "."): value for name, value in options.items()}
+        kept = {k: v for k, v in self.options.items() if DEFAULTS.get(k) != v or k not in named}
+        return Connection(self.servers, named | kept, self.arguments)
+
+    @contextmanager
+    def look(self) -> Iterator[Cluster]:
+        """Yields a client for a command that only looks.
+
+        A broker that does not answer in time is given up, and another one is asked: a request that
+        changes nothing can be repeated.
+        """
+        with self.with_defaults(request_timeout_ms=str(LOOK_MS)).open() as cluster:
+            yield cluster
+
+
+def connected(command: Callable[..., None]) -> Callable[..., None]:
+    """Turns a function of a Connection into a command with the options of a connection."""
+
+    @wraps(command)
+    def run(**options: Any) -> None:
+        _require_text(options)
+        connection = read_connection(*(options.pop(each.name) for each in shared))
+        command(connection, **options)
+
+    # Typer builds the options from the signature.
+    hints = get_type_hints(command, include_extras=True)
+    _, *own = inspect.signature(command).parameters.values()
+    shared = list(inspect.signature(_connection_options).parameters.values())
+    hints |= get_type_hints(_connection_options, include_extras=True)
+    parameters = [
+        each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in (*own, *shared)
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _require_text(options: Mapping[str, Any]) -> None:
+    """Refuses arguments that are not UTF-8, which no request can carry."""
+    for value in options.values():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not text.isprintable():
+                try:
+                    text.encode()
+                except UnicodeEncodeError:
+                    raise FencepostError(f"The argument {text!r} is not UTF-8 text.") from None
+
+
+def _connection_options(
+    bootstrap_servers: _Servers = None,
+    config_file: _ConfigFile = None,
+    client_config: _ClientConfig = [],  # noqa: B006 - typer copies it
+) -> None:
+    """The options that `connected` adds to a command."""
+
+
+def read_connection(
+    servers: str | None, config_file: str | None, client_config: list[str]
+) -> Connection:
+    """Reads the options of a connection; the command line wins over the file.
+
+    The file may name the brokers too (bootstrap.servers).
     """
-    from fencepost.client.blocking import connect as connect_to
-
-    options = {"client.id": "fencepost-cli", "default.api.timeout.ms": str(PATIENCE_MS)}
+    options = dict(DEFAULTS)
+    if config_file is not None:
+        options |= _read_file(config_file)
     for assignment in client_config:
         name, separator, value = assignment.partition("=")
         if not separator:
             raise FencepostError(f"{assignment!r} is not a setting: write name=value.")
         options[name.strip()] = value.strip()
-    with connect_to(servers, options) as cluster, _reporting_a_wait(servers):
-        _require_listener(cluster.options.bootstrap)
-        yield cluster
+    named = options.pop("bootstrap.servers", None)
+    arguments: tuple[str, ...] = ("--bootstrap-servers", servers) if servers else ()
+    if config_file is not None:
+        arguments += ("--config", config_file)
+    return Connection(servers or named or HOME, options, arguments)
+
+
+def _read_file(path: str) -> dict[str, str]:
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
+        hint = " Settings of a topic are given with --set NAME=VALUE." if "=" in path else ""
+        raise FencepostError(
+            f"The file of --config {path} cannot be read: {reason}.{hint}"
+        ) from problem
+    return read_properties(text)
 
 
 def _require_listener(endpoints: tuple[Endpoint, ...]) -> None:
@@ -65,11 +191,12 @@ def _require_listener(endpoints: tuple[Endpoint, ...]) -> None:
     The client itself would retry until its deadline.
     """
     reasons = []
+    patience = _KNOCK_SECONDS / len(endpoints)
     for endpoint in endpoints:
         try:
-            socket.create_connection(endpoint, timeout=_KNOCK_SECONDS).close()
+            socket.create_connection(endpoint, timeout=patience).close()
         except OSError as problem:
-            reasons.append(f"{endpoint}: {_reason(problem)}")
+            reasons.append(f"{endpoint}: {_reason(problem, patience)}")
         else:
             return
     raise FencepostError(
@@ -78,9 +205,9 @@ def _require_listener(endpoints: tuple[Endpoint, ...]) -> None:
     )
 
 
-def _reason(problem: OSError) -> str:
+def _reason(problem: OSError, patience: float) -> str:
     if isinstance(problem, TimeoutError):
-        return f"no connection within {_KNOCK_SECONDS:g} s"
+        return f"no connection within {patience:.2g} s"
     # An unknown host name has no errno.
     number = problem.errno or 0
     return os.strerror(number) if number > 0 else str(problem.strerror)

@@ -3,6 +3,7 @@
     0     done; for `serve`, stopped by Ctrl-C or SIGTERM
     1     refused or failed: one line on standard error, "fencepost: ...", with reason and advice
     2     called wrongly: an unknown command or option, a value that cannot be
+    3     with --check only: the command looked for trouble and found some
     70    `serve` only: the broker stopped itself, because it could not go on without risking data
     130   interrupted by Ctrl-C (143 by SIGTERM)
 
@@ -19,6 +20,7 @@ from typing import Final
 
 FAILED: Final = 1
 CALLED_WRONGLY: Final = 2
+TROUBLE_FOUND: Final = 3
 INTERRUPTED: Final = 128 + signal.SIGINT
 
 
@@ -46,7 +48,7 @@ def _dispatch(arguments: list[str]) -> int:
 
     try:
         if arguments[:1] == ["serve"]:
-            from fencepost.cli.serve import serve
+            from fencepost.cli.commands.serve import serve
 
             return serve(arguments[1:])
         return _run_app(arguments)
@@ -59,7 +61,10 @@ def _run_app(arguments: list[str]) -> int:
     import typer
 
     from fencepost.cli.app import app
+    from fencepost.cli.commands import completion
 
+    if completion.VARIABLE in os.environ:
+        completion.prepare()
     try:
         code = app(arguments, prog_name="fencepost", standalone_mode=False)
     except typer.Abort:

@@ -1,19 +1,51 @@
 """The output of commands: a table for people or JSON for programs, behind one interface.
 
-Commands never print.
+Commands never print. They pass the same rows to both; the names of the fields carry their units,
+which text formats and JSON leaves as they are:
+
+    ..._ms        a duration in milliseconds; for the names in `_MOMENTS`, since 1970-01-01 UTC
+    ..._bytes     a size
+
+A value may be a `Figure` (forensics/figures.py): `~` marks an estimate, and JSON has its source.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from fencepost.cli.units import for_people, moment_for_people, size_for_people
+from fencepost.forensics.figures import Certainty, Figure
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 Row = Mapping[str, Any]
+
+COMMAND_INDENT: Final = " " * 4
+"""Before a command in a note."""
+
+
+class Column(NamedTuple):
+    """A column of `Output.listing`."""
+
+    width: int = 8
+    title: str = ""
+    """If empty, it comes from the name of the field."""
+    is_optional: bool = False
+    """Whether a narrow terminal goes without it."""
+
+
+_MOMENTS: Final = frozenset({"start_ms", "last_update_ms", "written_ms"})
+"""Names of moments from before the rule that the name of a moment ends with `_at_ms`."""
+
+
+_MANY_ROWS: Final = 1_000
+"""Rich takes half a millisecond per row; a longer table is written without it."""
 
 
 class Output(Protocol):
@@ -27,6 +59,22 @@ class Output(Protocol):
         """Prints all fields of one row."""
         ...
 
+    def stream(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
+        """Prints rows as they come: tab-separated lines, or one JSON document per line."""
+        ...
+
+    def listing(self, rows: Iterable[Row], columns: Mapping[str, Column]) -> None:
+        """Prints rows as they come, under a header: columns of these widths, or JSON lines."""
+        ...
+
+    def note(self, sentence: str) -> None:
+        """Prints sentences for people; programs get them as fields of the rows.
+
+        Lines keep their indentation when they are wrapped. A line that is indented by
+        COMMAND_INDENT is a command to copy, and is not wrapped.
+        """
+        ...
+
 
 class Text:
     """Output for people."""
@@ -38,11 +86,15 @@ class Text:
         if not rows:
             console.print(empty)
             return
+        if len(rows) > _MANY_ROWS:
+            _print_plainly(rows, columns)
+            return
         shown = Table(box=None, header_style="bold", pad_edge=False)
         for column in columns:
-            shown.add_column(column.replace("_", " "), no_wrap=True)
+            # A narrow terminal breaks long values over lines rather than cutting them off.
+            shown.add_column(_title(column), overflow="fold")
         for row in rows:
-            shown.add_row(*[_word(row.get(column)) for column in columns])
+            shown.add_row(*[_cell(column, row.get(column)) for column in columns])
         console.print(shown)
 
     def details(self, row: Row) -> None:
@@ -52,18 +104,51 @@ class Text:
         shown.add_column(style="bold", no_wrap=True)
         shown.add_column(overflow="fold")
         for name, value in row.items():
-            shown.add_row(name.replace("_", " "), _word(value))
+            shown.add_row(_title(name), _cell(name, value))
         _console().print(shown)
+
+    def stream(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
+        for row in rows:
+            print("\t".join(in_words(column, row.get(column)) for column in columns), flush=True)
+
+    def listing(self, rows: Iterable[Row], columns: Mapping[str, Column]) -> None:
+        columns = _fitting(columns)
+        titles = [column.title or _title(name) for name, column in columns.items()]
+        widths = [
+            max(len(title), each.width)
+            for title, each in zip(titles, columns.values(), strict=True)
+        ]
+        header = "  ".join(map(str.ljust, titles, widths))
+        print(f"\x1b[1m{header}\x1b[0m" if sys.stdout.isatty() else header.rstrip())
+        for row in rows:
+            # A longer value moves what follows it in its row.
+            cells = [in_words(name, row.get(name)) for name in columns]
+            print("  ".join(map(str.ljust, cells, widths)).rstrip())
+
+    def note(self, sentence: str) -> None:
+        width = _console().width
+        for line in sentence.splitlines() or [""]:
+            print(line if line.startswith(COMMAND_INDENT) else _wrapped(line, width))
 
 
 class Json:
-    """Output for programs: one JSON document."""
+    """Output for programs: one JSON document, or one per line for `stream`."""
 
     def table(self, rows: Sequence[Row], columns: Sequence[str], empty: str) -> None:
-        print(json.dumps([dict(row) for row in rows], indent=2))
+        print(json.dumps([dict(row) for row in rows], indent=2, default=_as_json))
 
     def details(self, row: Row) -> None:
-        print(json.dumps(dict(row), indent=2))
+        print(json.dumps(dict(row), indent=2, default=_as_json))
+
+    def stream(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
+        for row in rows:
+            print(json.dumps(dict(row), default=_as_json), flush=True)
+
+    def listing(self, rows: Iterable[Row], columns: Mapping[str, Column]) -> None:
+        self.stream(rows, tuple(columns))
+
+    def note(self, sentence: str) -> None:
+        pass
 
 
 def output(as_json: bool) -> Output:
@@ -71,18 +156,84 @@ def output(as_json: bool) -> Output:
     return Json() if as_json else Text()
 
 
+def in_words(name: str, value: Any) -> str:
+    """Formats the value of a field for people, by the unit in its name."""
+    if isinstance(value, Figure):
+        if value.certainty is Certainty.UNKNOWN:
+            return "unknown"
+        mark = "~" if value.certainty is Certainty.ESTIMATED else ""
+        return mark + in_words(name, value.value)
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(item) for item in value) or "-"
+    if isinstance(value, dict):
+        return json.dumps(value, default=_as_json)
+    return _with_unit(name, value)
+
+
+def _with_unit(name: str, value: Any) -> str:
+    if name in _MOMENTS or name == "at_ms" or name.endswith("_at_ms"):
+        return moment_for_people(value)
+    if name.endswith("_ms"):
+        return for_people(max(0, value))
+    if name.endswith("_bytes"):
+        return size_for_people(value)
+    return str(value)
+
+
+def _fitting(columns: Mapping[str, Column]) -> Mapping[str, Column]:
+    """The columns that a terminal has room for; all of them in a file or pipe."""
+    needed = sum(column.width + 2 for column in columns.values())
+    if not sys.stdout.isatty() or needed <= shutil.get_terminal_size().columns:
+        return columns
+    return {name: column for name, column in columns.items() if not column.is_optional}
+
+
+def _title(name: str) -> str:
+    for unit in ("_at_ms", "_ms", "_bytes"):
+        name = name.removesuffix(unit)
+    return name.replace("_", " ")
+
+
+def _cell(name: str, value: Any) -> str:
+    from rich.markup import escape
+
+    return escape(in_words(name, value))
+
+
+def _wrapped(line: str, width: int) -> str:
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(
+        line.strip(),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Figure):
+        return value.as_json()
+    raise TypeError(f"{value!r} has no form in JSON")
+
+
+def _print_plainly(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    """Prints a long table: aligned, as wide as it is, without colour."""
+    lines = [[_title(column) for column in columns]]
+    lines += [[in_words(column, row.get(column)) for column in columns] for row in rows]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print("  ".join(padded).rstrip())
+
+
 def _console() -> Console:
     """Returns a console as wide as the terminal, or as the text in a file or pipe."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 1_000)
-
-
-def _word(value: Any) -> str:
-    from rich.markup import escape
-
-    if value is None:
-        return "-"
-    if isinstance(value, (list, tuple)):
-        return escape(", ".join(str(item) for item in value)) or "-"
-    return escape(str(value))
+    return Console(width=None if sys.stdout.isatty() else 1_000, highlight=False)

@@ -54,6 +54,7 @@ from fencepost.wire.forms.describe_producers import DescribeProducersRequest, To
 from fencepost.wire.forms.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionState,
 )
 from fencepost.wire.forms.list_transactions import ListTransactionsRequest
 
@@ -72,6 +73,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,9 @@ class TransactionView:
     timeout_ms: int
     start_ms: int
     partitions: tuple[TopicPartition, ...]
+    client_id: str | None = None
+    """Of the client whose InitProducerId last succeeded. Only fencepost tells; None if unknown."""
+    client_host: str | None = None
 
 
 # The cluster.
@@ -382,20 +387,23 @@ def describe_producers(
     core: Core, partitions: Collection[TopicPartition]
 ) -> Steps[dict[TopicPartition, list[ActiveProducer]]]:
     """Returns the producers of each partition, with or without an open transaction."""
-
-    def build(wanted: Mapping[TopicPartition, None]) -> DescribeProducersRequest:
-        return DescribeProducersRequest(
-            topics=[
-                TopicRequest(name=topic, partition_indexes=indexes)
-                for topic, indexes in group_by_topic(wanted).items()
-            ]
-        )
-
     wanted = dict.fromkeys(partitions)
-    return (yield from call_leaders(core, ApiKey.DESCRIBE_PRODUCERS, wanted, build, _producers))
+    api = ApiKey.DESCRIBE_PRODUCERS
+    return (yield from call_leaders(core, api, wanted, producers_request, read_producers))
 
 
-def _producers(reply: Reply) -> Iterable[Outcome[list[ActiveProducer]]]:
+def producers_request(wanted: Mapping[TopicPartition, None]) -> DescribeProducersRequest:
+    """Returns the request for the producers of these partitions."""
+    return DescribeProducersRequest(
+        topics=[
+            TopicRequest(name=topic, partition_indexes=indexes)
+            for topic, indexes in group_by_topic(wanted).items()
+        ]
+    )
+
+
+def read_producers(reply: Reply) -> Iterable[Outcome[list[ActiveProducer]]]:
+    """Reads the reply of one leader."""
     for topic in reply.form.topics:
         for p in topic.partitions:
             producers = [
@@ -451,7 +459,7 @@ def describe_transactions(
             _code_of_transaction,
             about=f"{transactional_id!r}",
         )
-        found[transactional_id] = _transaction_view(reply.form)
+        found[transactional_id] = transaction_view(reply.form.transaction_states[0])
     return found
 
 
@@ -461,8 +469,8 @@ def _code_of_transaction(form: DescribeTransactionsResponse) -> tuple[int, str |
     return (0 if code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND else code), None
 
 
-def _transaction_view(form: DescribeTransactionsResponse) -> TransactionView | None:
-    state = form.transaction_states[0]
+def transaction_view(state: TransactionState) -> TransactionView | None:
+    """Reads one entry of a reply; None if it is an error."""
     if state.error_code:
         return None
     return TransactionView(
@@ -477,4 +485,6 @@ def _transaction_view(form: DescribeTransactionsResponse) -> TransactionView | N
             for topic in state.topics
             for index in sorted(topic.partitions)
         ),
+        client_id=state.client_id,
+        client_host=state.client_host,
     )

@@ -28,6 +28,7 @@ from fencepost.client.pump import new_writer, pump
 from fencepost.client.reading import EARLIEST, LATEST, ListedOffset
 from fencepost.client.sockets import MonotonicClock, Network
 from fencepost.client.steps import PendingProcedure, Steps, run
+from fencepost.client.writer import ALL_REPLICAS
 from fencepost.records.builder import build_batch
 from fencepost.records.compression import Codec
 
@@ -90,6 +91,11 @@ class Cluster:
         with self._lock:
             self._network.close()
 
+    @property
+    def core(self) -> Core:
+        """The first argument of every procedure."""
+        return self._core
+
     def run(self, procedure: Steps[T]) -> T:
         """Runs a procedure to its end."""
         with self._lock:
@@ -134,13 +140,15 @@ class Cluster:
             )
         )
 
-    def writer(self, identity: ProducerIdentity) -> TransactionalWriter:
+    def writer(
+        self, identity: ProducerIdentity, *, acks: int = ALL_REPLICAS
+    ) -> TransactionalWriter:
         """Returns a writer with this identity. Its sequences start at 0 in every partition.
 
         So use an epoch for one writer only: after EndTxn continue with the identity that TV2
         returned, and in TV1 get a new one from `init_producer_id`.
         """
-        return TransactionalWriter(self, self._core, self._network, identity)
+        return TransactionalWriter(self, self._core, self._network, identity, acks)
 
     def txn_offset_commit(
         self,
@@ -397,12 +405,17 @@ class TransactionalWriter:
     """
 
     def __init__(
-        self, cluster: Cluster, core: Core, network: Network, identity: ProducerIdentity
+        self,
+        cluster: Cluster,
+        core: Core,
+        network: Network,
+        identity: ProducerIdentity,
+        acks: int = ALL_REPLICAS,
     ) -> None:
         self._cluster = cluster
         self._core = core
         self._network = network
-        self._writer: Writer = new_writer(core, identity)
+        self._writer: Writer = new_writer(core, identity, acks)
         self._codec = Codec[core.options.compression_type.upper()]
 
     def __repr__(self) -> str:
@@ -453,7 +466,12 @@ class TransactionalWriter:
         """Handles the answers that have arrived and sends what they allow, without waiting."""
         self._pump(self._core.options.buffer_bytes)
 
-    def write_records(self, partition: TopicPartition, records: Sequence[Record]) -> None:
+    def write_records(
+        self,
+        partition: TopicPartition,
+        records: Sequence[Record],
+        done: Callable[[], None] | None = None,
+    ) -> None:
         """Seals these records into one batch with compression.type, and writes it."""
         identity = self.identity
         batch = build_batch(
@@ -465,7 +483,7 @@ class TransactionalWriter:
             base_sequence=self.next_sequence(partition),
             transactional=identity.transactional_id is not None,
         )
-        self.write(partition, batch)
+        self.write(partition, batch, done)
 
     def flush(self) -> dict[TopicPartition, Written]:
         """Waits until everything is acknowledged. Returns what was written to each partition."""

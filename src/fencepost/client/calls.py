@@ -53,15 +53,20 @@ in between."""
 ADMINISTRATIVE: Final = frozenset(
     {
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
         ApiKey.CREATE_PARTITIONS,
         ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_GROUPS,
         ApiKey.DELETE_TOPICS,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_GROUPS,
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.DESCRIBE_PRODUCERS,
         ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.ELECT_LEADERS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.LIST_GROUPS,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.LIST_TRANSACTIONS,
     }

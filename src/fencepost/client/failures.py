@@ -177,6 +177,8 @@ _ADVICE: Final[Mapping[int, str]] = {
     "has expired",
     ErrorCode.INVALID_REGULAR_EXPRESSION: "correct the regular expression; it is in RE2's syntax",
     ErrorCode.INVALID_GROUP_ID: "a group id must not be empty",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members: stop its consumers first",
+    ErrorCode.GROUP_ID_NOT_FOUND: "the cluster has no group of this name",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has live members: stop its consumers before "
     "committing from outside",
 }

@@ -22,7 +22,7 @@ from fencepost.client.failures import ClientError
 from fencepost.client.reactions import Reaction
 from fencepost.client.steps import Answer, Lost, Pause, Send, Steps, start, wait
 from fencepost.client.transactions import ProducerIdentity, add_partitions
-from fencepost.client.writer import PartitionQueue, Shipment, Writer, unadded
+from fencepost.client.writer import ALL_REPLICAS, PartitionQueue, Shipment, Writer, unadded
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.produce import (
     PartitionProduceData,
@@ -34,8 +34,6 @@ from fencepost.wire.forms.produce import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_ALL_REPLICAS: Final = -1
 
 _VERIFYING: Final = frozenset(
     {
@@ -51,7 +49,7 @@ _VERIFYING: Final = frozenset(
 That takes milliseconds, so the first retries come quickly."""
 
 
-def new_writer(core: Core, identity: ProducerIdentity) -> Writer:
+def new_writer(core: Core, identity: ProducerIdentity, acks: int = ALL_REPLICAS) -> Writer:
     """Returns a writer with the limits of the client's options."""
     options = core.options
     return Writer(
@@ -59,6 +57,7 @@ def new_writer(core: Core, identity: ProducerIdentity) -> Writer:
         window=options.max_in_flight,
         max_request_bytes=options.max_request_bytes,
         delivery_timeout_ms=options.delivery_timeout_ms,
+        acks=acks,
     )
 
 
@@ -148,7 +147,7 @@ def _produce(core: Core, writer: Writer, shipment: Shipment) -> Send:
     timeout_ms = core.options.request_timeout_ms
     request = ProduceRequest(
         transactional_id=writer.identity.transactional_id,
-        acks=_ALL_REPLICAS,
+        acks=writer.acks,
         timeout_ms=timeout_ms,
         topic_data=[
             TopicProduceData(name=name, partition_data=data) for name, data in topics.items()

@@ -104,6 +104,7 @@ SPECIAL: Final[Mapping[tuple[ApiKey, int], Reaction]] = {
     (ApiKey.DELETE_TOPICS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): Reaction.FATAL,
     (ApiKey.DESCRIBE_CONFIGS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): Reaction.FATAL,
     (ApiKey.CREATE_PARTITIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): Reaction.FATAL,
+    (ApiKey.INCREMENTAL_ALTER_CONFIGS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): Reaction.FATAL,
     (ApiKey.OFFSET_FETCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): Reaction.FATAL,
 }
 """Reactions to codes that mean something else in one API."""

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from fencepost.client.options import Endpoint
     from fencepost.client.transactions import ProducerIdentity
 
+ALL_REPLICAS: Final = -1
+LEADER_ONLY: Final = 1
+"""Who must have a batch before it is acknowledged. 0 is not used: nothing would be acknowledged."""
+
 _REQUEST_OVERHEAD_BYTES: Final = 128
 """The size of a batch in a request beyond its own bytes: names, lengths, a header."""
 
@@ -195,6 +199,7 @@ class Writer:
         window: int,
         max_request_bytes: int,
         delivery_timeout_ms: int,
+        acks: int = ALL_REPLICAS,
     ) -> None:
         assert 1 <= window <= 5, "the broker remembers five batches per producer and partition"
         self.identity = identity
@@ -205,6 +210,7 @@ class Writer:
         self.search: Attempt | None = None
         """The retry state of the leader lookup; it lasts until all leaders are known."""
         self.delivery_timeout_ms = delivery_timeout_ms
+        self.acks = acks
         self._window = window
         self._max_request_bytes = max_request_bytes
 

@@ -10,6 +10,13 @@ authenticate. A link carries open files too: ends of other links. A file arrives
 byte of its message, and the receiver takes the files of a message in the order in which they were
 sent.
 
+A message goes out with `send` at once, or with `post` at the end of this turn of the loop, together
+with all others of the turn: under load the brokers send each other several messages per turn, and a
+call of the system costs more than a message. Messages arrive in the order of these calls.
+
+Messages are delivered for a few milliseconds per turn, so that a thousand of them do not keep the
+loop from anything else. What was read and is not delivered yet counts as unread.
+
 A link ends when either process closes its end or dies; messages that arrived before are delivered
 first. What was sent and not read when the other process died is gone, and so is the process
 that would have read it. `on_end` is called once.
@@ -21,8 +28,10 @@ import array
 import asyncio
 import os
 import socket
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Final
 
 from fencepost.base.failures import WireError
@@ -35,9 +44,14 @@ _READ_BYTES: Final = 64 * 1024
 _FILES_PER_READ: Final = 16
 _FILE_BYTES: Final = array.array("i").itemsize
 _ANCILLARY_BYTES: Final = socket.CMSG_LEN(_FILES_PER_READ * _FILE_BYTES)
+_HEAD: Final = struct.Struct(">iBB")
 _SIZE_BYTES: Final = 4
 _HEAD_BYTES: Final = 2
 """The kind and the number of files."""
+_UNTIMED_MESSAGES: Final = 16
+"""Messages that are delivered between two looks at the time."""
+_DELIVERING_SECONDS: Final = 0.005
+"""How long messages are delivered in one turn."""
 
 OnMessage = Callable[[int, memoryview, list[int]], None]
 """Called with the kind, the body, and the files of a message."""
@@ -58,7 +72,9 @@ class Link:
         *,
         on_message: OnMessage,
         on_end: Callable[[], None],
+        with_files: bool = True,
     ) -> None:
+        """Without `with_files` the other end sends none, which makes reading cheaper."""
         end.setblocking(False)
         self._loop: Final = loop
         self._socket: Final = end
@@ -66,8 +82,15 @@ class Link:
         self._on_end: Final = on_end
         # Read into one buffer: a new one for each read costs more than the rest of a message.
         self._buffer: Final = memoryview(bytearray(_READ_BYTES))
+        self._with_files: Final = with_files
         self._received = bytearray()
+        """The beginning of a message that has not arrived completely."""
+        self._wanted_bytes = 0
+        """The size at which `_received` is complete."""
+        self._undelivered = b""
+        """Complete messages that wait for the next turn."""
         self._files: deque[int] = deque()
+        self._posted: list[Buffer] = []
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
         self._is_writing = False
         self._is_broken = False
@@ -80,16 +103,24 @@ class Link:
         if not self.is_open or self._is_broken:
             _close_all(files)
             return
-        size = _HEAD_BYTES + sum(len(part) for part in body)
-        assert size <= MAX_MESSAGE_BYTES, f"a message of {size} bytes"
-        head = size.to_bytes(_SIZE_BYTES, "big") + bytes((kind, len(files)))
+        self._take_posted()
+        head = _head_of(sum(len(part) for part in body), kind, len(files))
         self._unsent.append((memoryview(b"".join((head, *body))), list(files)))
         if not self._is_writing:
             self._write()
 
+    def post(self, kind: int, body: bytes) -> None:
+        """Sends a message at the end of this turn, with all others of the turn. Never blocks."""
+        if not self.is_open or self._is_broken:
+            return
+        if not self._posted:
+            self._loop.call_soon(self._flush)
+        self._posted.append(_head_of(len(body), kind, 0))
+        self._posted.append(body)
+
     def unsent_bytes(self) -> int:
         """What the other end has not taken yet."""
-        return sum(len(data) for data, _ in self._unsent)
+        return sum(map(len, self._posted)) + sum(len(data) for data, _ in self._unsent)
 
     def close(self) -> None:
         """Ends the link without calling `on_end`."""
@@ -102,9 +133,22 @@ class Link:
         self._socket.close()
         _close_all(self._files)
         self._files.clear()
+        self._undelivered = b""
         self._drop_unsent()
 
     # -- sending ----------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Sends what was posted, if it is not sent yet."""
+        if self._posted:
+            self._take_posted()
+            if not self._is_writing:
+                self._write()
+
+    def _take_posted(self) -> None:
+        if self._posted:
+            self._unsent.append((memoryview(b"".join(self._posted)), []))
+            self._posted = []
 
     def _write(self) -> None:
         try:
@@ -131,6 +175,7 @@ class Link:
             self._loop.remove_writer(self._socket.fileno())
 
     def _drop_unsent(self) -> None:
+        self._posted = []
         for _, files in self._unsent:
             _close_all(files)
         self._unsent.clear()
@@ -144,45 +189,80 @@ class Link:
     # -- receiving --------------------------------------------------------------------------------
 
     def _read(self) -> None:
+        if self._undelivered:
+            return  # The next turn delivers that first.
         try:
-            count, ancillary, _, _ = self._socket.recvmsg_into([self._buffer], _ANCILLARY_BYTES)
+            count = self._receive()
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             self._end()
             return
+        if not count:
+            self._end()
+            return
+        if not self._received:
+            self._deliver(self._buffer[:count].tobytes())
+            return
+        self._received += self._buffer[:count]
+        if len(self._received) >= self._wanted_bytes:
+            received, self._received = self._received, bytearray()
+            self._deliver(bytes(received))
+
+    def _receive(self) -> int:
+        """Reads into the buffer; the number of bytes."""
+        if not self._with_files:
+            return self._socket.recv_into(self._buffer)
+        count, ancillary, _, _ = self._socket.recvmsg_into([self._buffer], _ANCILLARY_BYTES)
         for level, kind, data in ancillary:
             assert (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
             files = array.array("i")
             files.frombytes(data[: len(data) // _FILE_BYTES * _FILE_BYTES])
             self._files.extend(files)
-        if not count:
-            self._end()
-            return
-        self._received += self._buffer[:count]
-        self._deliver()
+        return count
 
-    def _deliver(self) -> None:
-        received, start = self._received, 0
-        while self.is_open and len(received) - start >= _SIZE_BYTES:
-            head = start + _SIZE_BYTES
-            size = int.from_bytes(received[start:head], "big")
+    def _deliver_rest(self) -> None:
+        data, self._undelivered = self._undelivered, b""
+        if self.is_open:
+            self._deliver(data)
+
+    def _deliver(self, data: bytes) -> None:
+        """Delivers the messages in `data`, which begins with one; keeps what is left of it."""
+        view, start, end, count = memoryview(data), 0, len(data), 0
+        until = perf_counter() + _DELIVERING_SECONDS
+        self._wanted_bytes = _SIZE_BYTES + _HEAD_BYTES
+        while self.is_open and end - start >= _SIZE_BYTES + _HEAD_BYTES:
+            size, kind, file_count = _HEAD.unpack_from(data, start)
             if not _HEAD_BYTES <= size <= MAX_MESSAGE_BYTES:
                 raise WireError(f"a message of {size} bytes on a link between processes")
-            start_of_next = head + size
-            if len(received) < start_of_next:
+            start_of_next = start + _SIZE_BYTES + size
+            if start_of_next > end:
+                self._wanted_bytes = start_of_next - start
                 break
-            kind, file_count = received[head], received[head + 1]
-            body = memoryview(bytes(received[head + _HEAD_BYTES : start_of_next]))
+            if count == _UNTIMED_MESSAGES:
+                count = 0
+                if perf_counter() >= until:
+                    self._undelivered = data[start:]
+                    self._loop.call_soon(self._deliver_rest)
+                    return
+            count += 1
+            files = [self._files.popleft() for _ in range(file_count)] if file_count else []
+            body = view[start + _SIZE_BYTES + _HEAD_BYTES : start_of_next]
             start = start_of_next
-            files = [self._files.popleft() for _ in range(file_count)]
             self._on_message(kind, body, files)
-        del received[:start]
+        if start < end and self.is_open:
+            self._received += view[start:]
 
     def _end(self) -> None:
         if self.is_open:
             self.close()
             self._on_end()
+
+
+def _head_of(body_bytes: int, kind: int, file_count: int) -> bytes:
+    size = _HEAD_BYTES + body_bytes
+    assert size <= MAX_MESSAGE_BYTES, f"a message of {size} bytes"
+    return _HEAD.pack(size, kind, file_count)
 
 
 def _close_all(files: Sequence[int] | deque[int]) -> None:

@@ -15,8 +15,8 @@ From the controller to a broker:
 From a broker to the controller:
 
     HELLO       the port that is bound for clients, or why there is none (JSON)
-    SERVING     clients are served; whether a partition could not be opened (JSON)
-    HEARTBEAT   alive
+    SERVING     clients are served
+    HEARTBEAT   alive; whether there is a partition that the broker leads and could not open
     RELEASED    what the batches up to an offset take from this broker is closed
     DONE        the batches up to an offset are carried out
     REQUEST     a client's request that only the controller serves
@@ -120,6 +120,16 @@ def decode_batch(body: memoryview) -> Batch:
     if position != len(body):
         raise WireError(f"a batch of {position} bytes came in a message of {len(body)}")
     return Batch(end_offset, opens_at_once, records)
+
+
+def encode_heartbeat(*, has_offline: bool) -> list[Buffer]:
+    """The body of HEARTBEAT."""
+    return [bytes((has_offline,))]
+
+
+def decode_heartbeat(body: memoryview) -> bool:
+    """Whether the broker could not open a partition that it leads."""
+    return bool(body[0])
 
 
 def encode_json(value: object) -> list[Buffer]:

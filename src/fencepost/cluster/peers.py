@@ -1,14 +1,15 @@
-"""Requests between the brokers of one cluster: markers, and questions about transactions.
+"""Requests between the brokers of one cluster: verifications of first writes, and markers.
 
-The messages are Kafka's own (WriteTxnMarkers, AddPartitionsToTxn), with their headers, on a link to
-each of the other brokers. Both ends of a link send requests and answer those of the other. A
-request begins with an int64: the offset of the metadata log that its sender has applied.
+Each broker has a link to each of the others. Both ends of a link send requests and answer those of
+the other (`peer_messages.py`). A request is about one transaction, and begins with an offset: how
+much of the metadata log its sender has applied.
 
-A request is sent once and never repeated by this module. It is answered with a form, or with None
-when the link ends, which happens only when the peer's process is dead. Whether the request had an
-effect is then in the peer's log, and the next leader knows. Requests do not wait for each other:
-each is served when it arrives and answered when it is ready, so two brokers can ask each other at
-the same time.
+A request is sent once and never repeated by this module. It is answered with one error per
+partition, or with None when the link ends, which happens only when the peer's process is dead.
+Whether the request had an effect is then in the peer's log, and the next leader knows. Requests do
+not wait for each other: each is served when it arrives and answered when it is ready, so two
+brokers can ask each other at the same time. Requests and replies of one turn of the loop share a
+write on the link (`Link.post`); that is all that they share.
 
 A request is served only when this broker has applied as much of the metadata log as its sender had.
 Until then it waits, and so do the requests behind it on the same link, whose sender knew at
@@ -17,52 +18,58 @@ least as much. A broker that applies the record that fences another one calls `d
 coordinator, is never served while requests of the dead broker could still come after it.
 
 When a link is closed, nothing that came on it has further effects: unread and waiting requests are
-dropped, and a request that is being served over several turns of the loop is stopped.
+dropped, and a marker that is being written over several turns of the loop is stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fencepost.base.failures import WireError
-from fencepost.broker.peers import CLIENT_ID
 from fencepost.cluster.link import Link
-from fencepost.wire.codec import (
+from fencepost.cluster.peer_messages import (
+    MARKER,
+    REPLY,
+    VERIFY,
+    decode_marker,
+    decode_reply,
     decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
-    read_correlation_id,
-    read_request_header,
+    decode_verify,
+    encode_marker,
+    encode_reply,
+    encode_verify,
 )
 
 if TYPE_CHECKING:
-    from fencepost.base.seams import Buffer
-    from fencepost.broker.peers import Done
+    from fencepost.base.errors import ErrorCode
+    from fencepost.base.ids import TopicPartition
+    from fencepost.broker.peers import Done, FirstWrite
+    from fencepost.broker.transactions.markers import EndMarker
     from fencepost.cluster.link import OnMessage
-    from fencepost.wire.apis import ApiKey
 
-REQUEST: Final = 1
-REPLY: Final = 2
+Answer = Callable[["list[ErrorCode]"], None]
 
-_OFFSET_BYTES: Final = 8
-_SIZE_BYTES: Final = 4
 
-Serve = Callable[["ApiKey", int, Any, "Done"], Callable[[], None]]
-"""Serves a request of a peer: the API, its version, the form, and where the reply goes. Returns
-what stops the request if its link is closed before the reply."""
+class Requests(Protocol):
+    """Serves the requests of a peer, as `PeerRequests` does."""
+
+    def verify(self, number: int, write: FirstWrite, answer: Answer) -> None: ...
+
+    def write_marker(
+        self, number: int, marker: EndMarker, names: Sequence[TopicPartition], answer: Answer
+    ) -> Callable[[], None] | None:
+        """Returns what stops it if its link is closed before the answer; None if answered."""
 
 
 class Messages(Protocol):
     """One end of a link, as `Link` is."""
 
-    def send(self, kind: int, body: Sequence[Buffer]) -> None: ...
+    def post(self, kind: int, body: bytes) -> None: ...
 
     def close(self) -> None: ...
 
@@ -77,11 +84,17 @@ class Peers:
     is_cluster: Final = True
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, serve: Serve, applied_offset: Callable[[], int]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        requests: Callable[[], Requests],
+        applied_offset: Callable[[], int],
     ) -> None:
-        """`applied_offset` returns how much of the metadata log this broker has applied."""
+        """`requests` returns what serves peers, which is made after this.
+
+        `applied_offset` returns how much of the metadata log this broker has applied.
+        """
         self._loop: Final = loop
-        self._serve: Final = serve
+        self._requests: Final = requests
         self._applied_offset: Final = applied_offset
         self._links: Final[dict[int, _PeerLink]] = {}
 
@@ -89,7 +102,9 @@ class Peers:
         """Adds a link to a peer, in place of the one to its dead predecessor."""
         self.attach(
             broker_id,
-            lambda on_message, on_end: Link(self._loop, end, on_message=on_message, on_end=on_end),
+            lambda on_message, on_end: Link(
+                self._loop, end, on_message=on_message, on_end=on_end, with_files=False
+            ),
         )
 
     def attach(self, broker_id: int, open_link: OpenLink) -> None:
@@ -97,7 +112,7 @@ class Peers:
         # The end of the old link may not have been read yet; what it holds is older than the peer.
         self.disconnect(broker_id)
         self._links[broker_id] = _PeerLink(
-            open_link, self._serve, self._applied_offset, partial(self._ended, broker_id)
+            open_link, self._requests(), self._applied_offset, partial(self._ended, broker_id)
         )
 
     def disconnect(self, broker_id: int) -> None:
@@ -109,13 +124,23 @@ class Peers:
         if link is not None:
             link.end()
 
-    def request(self, broker_id: int, api: ApiKey, version: int, form: Any, done: Done) -> None:
-        """Sends a request; calls `done` once, at once if there is no such peer."""
+    def verify(self, broker_id: int, write: FirstWrite, done: Done) -> None:
+        """See `broker.peers.Peers`."""
         link = self._links.get(broker_id)
         if link is None:
             done(None)
         else:
-            link.request(api, version, form, done)
+            link.verify(write, done)
+
+    def write_marker(
+        self, broker_id: int, marker: EndMarker, names: Sequence[TopicPartition], done: Done
+    ) -> None:
+        """See `broker.peers.Peers`."""
+        link = self._links.get(broker_id)
+        if link is None:
+            done(None)
+        else:
+            link.write_marker(marker, names, done)
 
     def applied(self, offset: int) -> None:
         """Serves what has waited until this broker applied the metadata log up to `offset`."""
@@ -142,28 +167,35 @@ class _PeerLink:
     def __init__(
         self,
         open_link: OpenLink,
-        serve: Serve,
+        requests: Requests,
         applied_offset: Callable[[], int],
         ended: Callable[[_PeerLink], None],
     ) -> None:
-        self._serve: Final = serve
+        self._requests: Final = requests
         self._applied_offset: Final = applied_offset
         self._ended: Final = ended
-        self._ids: Final = itertools.count(1)
+        self._last_number = 0
         self._is_open = True
-        self._unanswered: dict[int, tuple[ApiKey, int, Done]] = {}
-        self._waiting: deque[tuple[int, memoryview]] = deque()
-        """Requests of the peer that need more of the metadata log, each with its offset."""
+        self._unanswered: dict[int, Done] = {}
+        self._waiting: deque[tuple[int, int, bytes]] = deque()
+        """Requests of the peer that need more of the metadata log: the offset, kind and body."""
         self._serving: dict[int, Callable[[], None]] = {}
-        """What stops each request of the peer that is not answered yet."""
+        """What stops each marker of the peer that is not answered yet."""
         self._link: Final = open_link(self._on_message, self._on_end)
 
-    def request(self, api: ApiKey, version: int, form: Any, done: Done) -> None:
-        correlation_id = next(self._ids)
-        self._unanswered[correlation_id] = api, version, done
-        offset = self._applied_offset().to_bytes(_OFFSET_BYTES, "big", signed=True)
-        frame = encode_request(api, version, correlation_id, CLIENT_ID, form)
-        self._link.send(REQUEST, (offset, *frame))
+    def verify(self, write: FirstWrite, done: Done) -> None:
+        number = self._next_number(done)
+        self._link.post(VERIFY, encode_verify(self._applied_offset(), number, write))
+
+    def write_marker(self, marker: EndMarker, names: Sequence[TopicPartition], done: Done) -> None:
+        number = self._next_number(done)
+        self._link.post(MARKER, encode_marker(self._applied_offset(), number, marker, names))
+
+    def _next_number(self, done: Done) -> int:
+        number = self._last_number = self._last_number + 1 & _MAX_NUMBER
+        assert number not in self._unanswered, "two billion requests are not answered"
+        self._unanswered[number] = done
+        return number
 
     def end(self) -> None:
         self._link.close()
@@ -171,45 +203,48 @@ class _PeerLink:
 
     # -- what the peer sends ----------------------------------------------------------------------
 
-    def _on_message(self, kind: int, body: memoryview, files: list[int]) -> None:
+    def _on_message(self, kind: int, message: memoryview, files: list[int]) -> None:
         assert not files, "peers send no files"
-        if kind == REQUEST:
-            offset = int.from_bytes(body[:_OFFSET_BYTES], "big", signed=True)
-            self._on_request(offset, body[_OFFSET_BYTES + _SIZE_BYTES :])
-        elif kind == REPLY:
-            self._on_reply(body[_SIZE_BYTES:])
+        body = message.tobytes()
+        if kind == REPLY:
+            number, errors = decode_reply(body)
+            self._unanswered.pop(number)(errors)
+        elif kind in (VERIFY, MARKER):
+            self._on_request(kind, body)
         else:
             raise WireError(f"a peer sent a message of kind {kind}")
 
-    def _on_request(self, offset: int, frame: memoryview) -> None:
+    def _on_request(self, kind: int, body: bytes) -> None:
+        offset, number = decode_request(body)
         if self._waiting or offset > self._applied_offset():
-            self._waiting.append((offset, frame))
+            self._waiting.append((offset, kind, body))
         else:
-            self._serve_one(frame)
+            self._serve(kind, number, body)
 
     def serve_waiting(self, applied: int) -> None:
         while self._waiting and self._waiting[0][0] <= applied:
-            self._serve_one(self._waiting.popleft()[1])
+            _, kind, body = self._waiting.popleft()
+            self._serve(kind, decode_request(body)[1], body)
 
-    def _serve_one(self, frame: memoryview) -> None:
-        header = read_request_header(frame)
-        api, version, correlation_id = header.api.key, header.api_version, header.correlation_id
-        form = decode_request(header.api, version, frame, header.body_offset)
-        self._serving[correlation_id] = _not_begun
-        stop = self._serve(api, version, form, partial(self._answer, api, version, correlation_id))
-        if not self._is_open:
+    def _serve(self, kind: int, number: int, body: bytes) -> None:
+        answer = partial(self._answer, number)
+        if kind == VERIFY:
+            self._requests.verify(number, decode_verify(body), answer)
+            return
+        marker, names = decode_marker(body)
+        stop = self._requests.write_marker(number, marker, names, answer)
+        if stop is None:
+            return
+        if self._is_open:
+            self._serving[number] = stop
+        else:
             stop()
-        elif correlation_id in self._serving:
-            self._serving[correlation_id] = stop
 
-    def _answer(self, api: ApiKey, version: int, correlation_id: int, reply: Any) -> None:
+    def _answer(self, number: int, errors: list[ErrorCode]) -> None:
         # Once the link is closed there is nobody to answer.
-        if self._serving.pop(correlation_id, None) is not None:
-            self._link.send(REPLY, encode_response(api, version, correlation_id, reply))
-
-    def _on_reply(self, frame: memoryview) -> None:
-        api, version, done = self._unanswered.pop(read_correlation_id(frame))
-        done(decode_response(api, version, frame)[1])
+        if self._is_open:
+            self._serving.pop(number, None)
+            self._link.post(REPLY, encode_reply(number, errors))
 
     def _on_end(self) -> None:
         if not self._is_open:
@@ -221,9 +256,9 @@ class _PeerLink:
         for stop in serving.values():
             stop()
         unanswered, self._unanswered = self._unanswered, {}
-        for _, _, done in unanswered.values():
+        for done in unanswered.values():
             done(None)
 
 
-def _not_begun() -> None:
-    """The request is being served for the first time; there is nothing to stop yet."""
+_MAX_NUMBER: Final = 0x7FFFFFFF
+"""Numbers of requests are int32, and begin again after the largest."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from fencepost.base.svg import MARGIN, document, rectangle, rule, text, text_width
 from fencepost.demo.plan import Victim
 from fencepost.demo.report import rupees, verdict
-from fencepost.demo.svg import MARGIN, document, rectangle, rule, text, text_width
 from fencepost.examples.refunds.spark.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
 
 if TYPE_CHECKING:

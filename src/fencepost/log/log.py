@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import StorageError
 from fencepost.base.seams import Disk
@@ -32,6 +32,9 @@ from fencepost.log.swap import Swap
 from fencepost.records.batch import SealedBatch
 from fencepost.records.entry import Entry
 from fencepost.records.index import AbortedTxn
+
+if TYPE_CHECKING:
+    from fencepost.log.recovery import Recovered
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -84,6 +87,8 @@ class Log:
         """Where the next compaction starts; its owner may keep it across a restart."""
         self.recovered_from = recovered_from
         """The first offset that recovery has read; None after a clean close."""
+        self.recovered: Recovered | None = None
+        """What recovery has read and removed; None without a scan."""
         self.missing: list[tuple[int, int]] = []
         """Offsets that were on the disk and are in no segment, as (first, end) ranges."""
         self.is_start_lost = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator
-from typing import Final, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from fencepost.base.failures import StorageError
 from fencepost.base.seams import Disk
@@ -27,6 +27,7 @@ from fencepost.log.segment_list import SegmentList
 _LOGGER: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def run_to_end(steps: Generator[None, None, T]) -> T:
@@ -37,34 +38,6 @@ def run_to_end(steps: Generator[None, None, T]) -> T:
         except StopIteration as end:
             value: T = end.value
             return value
-
-
-def open_log(
-    disk: Disk,
-    folder: str,
-    config: LogConfig,
-    *,
-    now_ms: int,
-    clean: bool,
-    recovery_point: int = 0,
-    log_start_offset: int = 0,
-    open_segments: OpenSegments | None = None,
-    lost_power: bool = True,
-) -> Log:
-    """Opens or creates the log of a folder; see `opening_log`."""
-    return run_to_end(
-        opening_log(
-            disk,
-            folder,
-            config,
-            now_ms=now_ms,
-            clean=clean,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            open_segments=open_segments,
-            lost_power=lost_power,
-        )
-    )
 
 
 def opening_log(
@@ -133,6 +106,7 @@ def opening_log(
             recovered_from=recovered_from,
             points=points,
         )
+        log.recovered = found.recovered
         _note_missing(log, log_start_offset, recovery_point)
         _note_unsynced(log, durability, found, lost_power=lost_power)
         # Without a loss of power the file has every epoch; others are flipped bits.
@@ -149,6 +123,19 @@ def opening_log(
             segment.close()
         raise StorageError(f"{folder} cannot be opened: {problem}") from problem
     return log
+
+
+def _at_once(steps: Callable[P, Generator[None, None, T]]) -> Callable[P, T]:
+    """The same work in one call."""
+
+    def run(*given: P.args, **named: P.kwargs) -> T:
+        return run_to_end(steps(*given, **named))
+
+    return run
+
+
+open_log = _at_once(opening_log)
+"""Opens or creates the log of a folder; see `opening_log`."""
 
 
 def unborn_log(

@@ -65,6 +65,15 @@ PIECE_BYTES: Final = 256 * 1024
 """Scanned between two yields: about a millisecond, even if all batches are small."""
 
 
+class Recovered(NamedTuple):
+    """What a recovery has read and removed."""
+
+    scanned_bytes: int
+    cut_bytes: int
+    """Of torn tails and of segments after them."""
+    removed_segments: int
+
+
 class Found(NamedTuple):
     """The segments of a folder."""
 
@@ -76,6 +85,8 @@ class Found(NamedTuple):
     """The base of the first segment that may not be synced; None after a clean close."""
     epochs: list[EpochRun]
     """The leader epochs that the scan found."""
+    recovered: Recovered | None
+    """None without a scan."""
 
 
 def recover_segments(
@@ -93,7 +104,7 @@ def recover_segments(
     """Opens the segments of a folder; without a recovery point they were closed cleanly."""
     segments = find_segments(disk, folder, open_segments)
     try:
-        recovered_from = unsynced_from = None
+        recovered_from = unsynced_from = recovered = None
         epochs: list[EpochRun] = []
         first = _first_suspect(segments, recovery_point)
         if first < len(segments):
@@ -104,6 +115,7 @@ def recover_segments(
             recovery = Recovery(config.index_interval_bytes, durable, lost_power, points)
             yield from recovery.run(segments, first)
             recovered_from, epochs = recovery.begin_offset, recovery.epochs
+            recovered = recovery.report()
         if segments and segments[-1].next_offset < log_start_offset:
             # The log start offset was durable, but the data before it was not: drop the rest.
             points.remove()
@@ -117,7 +129,7 @@ def recover_segments(
         for segment in segments:
             segment.close()
         raise
-    return Found(segments, recovered_from, unsynced_from, epochs)
+    return Found(segments, recovered_from, unsynced_from, epochs, recovered)
 
 
 def _first_suspect(segments: list[Segment], recovery_point: int | None) -> int:
@@ -155,21 +167,34 @@ class Recovery:
         """The first offset that was scanned."""
         self.epochs: list[EpochRun] = []
         """The leader epochs of the batches that were scanned."""
+        self._scanned_bytes = 0
+        self._cut_bytes = 0
+        self._removed_segments = 0
+
+    def report(self) -> Recovered:
+        """What the pass has read and removed."""
+        return Recovered(self._scanned_bytes, self._cut_bytes, self._removed_segments)
 
     def run(self, segments: list[Segment], first: int) -> Generator[None, None, None]:
         """Scans the segments from `first` on, up to the first torn tail."""
         self.begin_offset = segments[first].base_offset
         for index in range(first, len(segments)):
             if index > first and not self._goes_on(segments[index - 1], segments[index]):
-                _drop_from(segments, index)
+                self._drop_from(segments, index)
                 break
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
             is_torn = yield from self._scan(segments[index], following)
             if is_torn:
-                _drop_from(segments, index + 1)
+                self._drop_from(segments, index + 1)
                 break
             if following is not None:
                 segments[index].write_index()
+
+    def _drop_from(self, segments: list[Segment], index: int) -> None:
+        """Removes segments after the end of the log: a loss of power took the records before."""
+        self._cut_bytes += sum(segment.size_bytes for segment in segments[index:])
+        self._removed_segments += len(segments) - index
+        _drop_from(segments, index)
 
     def _goes_on(self, before: Segment, segment: Segment) -> bool:
         """Whether a segment follows the one before it.
@@ -187,7 +212,7 @@ class Recovery:
             before.note_damage([*before.damage, hole])
             before.next_offset = base
             return True
-        log.warning(
+        log.debug(
             "%s does not begin where the segment before it ends, at %d: it is removed with all "
             "later segments",
             segment.path(LOG),
@@ -214,6 +239,7 @@ class Recovery:
         """Scans one segment and cuts off a torn tail; returns whether there was one."""
         size = segment.size_bytes
         found, is_resumed = self._begin(segment)
+        self._scanned_bytes += size - found.size_bytes
         expected = Expected(
             size,
             segment.base_offset + MAX_RELATIVE_OFFSET,
@@ -230,12 +256,7 @@ class Recovery:
         self.epochs += found.epochs
         if found.size_bytes == size:
             return False
-        log.warning(
-            "%s: a crash left a torn tail after offset %d; %d bytes are cut off",
-            segment.path(LOG),
-            segment.next_offset,
-            size - found.size_bytes,
-        )
+        self._cut_bytes += size - found.size_bytes
         segment.cut_tail()
         segment.file().sync()
         return True
@@ -243,12 +264,6 @@ class Recovery:
 
 def _drop_from(segments: list[Segment], index: int) -> None:
     """Removes segments after the end of the log, the last one first."""
-    if len(segments) > index:
-        log.warning(
-            "%s: %d later segments are removed: a loss of power took the records before them",
-            segments[index].path(LOG),
-            len(segments) - index,
-        )
     while len(segments) > index:
         segments.pop().delete()
 

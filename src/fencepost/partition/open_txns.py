@@ -54,6 +54,10 @@ class OpenTxns:
                 first: marker for first, marker in self._ending.items() if marker >= high_watermark
             }
 
+    def oldest_producer_id(self) -> int | None:
+        """Whose transaction is the oldest; None if none is open."""
+        return next(iter(self._open.values()), None)
+
     def first_unstable_offset(self) -> int | None:
         """The first offset that is neither committed nor aborted durably; None if there is none."""
         oldest = next(iter(self._open), None)

@@ -218,6 +218,9 @@ class DecodedColumns(NamedTuple):
     timestamps_ms: Ints
     append_times: Bytes
     headers: list[list[dict[str, Any]] | None] | None
+    batches: list[SealedBatch]
+    counts: list[int]
+    """How many of the records are from each batch."""
 
 
 class _Opened(NamedTuple):
@@ -254,15 +257,20 @@ def decode_batches(
 
 
 def _columns(opened: list[_Opened], keys: bool, values: bool, headers: bool) -> DecodedColumns:
+    # All batches at once: a call of numpy for each would cost more than its records.
+    found = _joined([o.found for o in opened])
+    counts = [len(o.found) for o in opened]
     return DecodedColumns(
-        keys=_binary(opened, 2) if keys else None,
-        values=_binary(opened, 4) if values else None,
-        offsets=_joined([o.batch.base_offset + o.found[:, 0] for o in opened]),
-        timestamps_ms=_joined([_timestamps(o) for o in opened]),
-        append_times=_joined(
-            [np.full(len(o.found), o.batch.is_append_time, np.uint8) for o in opened]
+        keys=_binary(opened, found, 2) if keys else None,
+        values=_binary(opened, found, 4) if values else None,
+        offsets=_repeated([o.batch.base_offset for o in opened], counts) + found[:, 0],
+        timestamps_ms=_timestamps(opened, found, counts),
+        append_times=np.repeat(
+            np.array([o.batch.is_append_time for o in opened], np.uint8), counts
         ),
         headers=[h for o in opened for h in _headers(o)] if headers else None,
+        batches=[o.batch for o in opened],
+        counts=counts,
     )
 
 
@@ -288,39 +296,60 @@ def _joined(parts: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _timestamps(opened: _Opened) -> Ints:
-    batch = opened.batch
-    if batch.is_append_time:
-        return np.full(len(opened.found), batch.max_timestamp, np.int64)
-    deltas = opened.found[:, 1]
-    if len(deltas):
+def _repeated(values: list[int], counts: list[int]) -> Ints:
+    """The value of each batch, once for each of its records."""
+    return np.repeat(np.array(values, np.int64), counts)
+
+
+def _timestamps(opened: list[_Opened], found: Ints, counts: list[int]) -> Ints:
+    batches = [o.batch for o in opened]
+    times = _repeated([batch.base_timestamp for batch in batches], counts) + found[:, 1]
+    _check_times(opened, found)
+    if any(batch.is_append_time for batch in batches):
+        stamped = np.repeat(np.array([batch.is_append_time for batch in batches], bool), counts)
+        last = _repeated([batch.max_timestamp for batch in batches], counts)
+        times = np.where(stamped, last, times)
+    return times
+
+
+def _check_times(opened: list[_Opened], found: Ints) -> None:
+    """Refuses times beyond 64 bits, which numpy would turn into others."""
+    if not len(found):
+        return
+    largest = max(abs(int(found[:, 1].min())), abs(int(found[:, 1].max())))
+    for o in opened:
+        batch = o.batch
+        if abs(batch.base_timestamp) + largest < 2**63 or batch.is_append_time or not len(o.found):
+            continue
+        deltas = o.found[:, 1]
         first, last = (
             batch.base_timestamp + int(deltas.min()),
             batch.base_timestamp + int(deltas.max()),
         )
         if first < -(2**63) or last >= 2**63:
             raise BatchError(ErrorCode.INVALID_RECORD, f"{batch!r}: a time beyond 64 bits")
-    return batch.base_timestamp + deltas
 
 
-def _binary(opened: list[_Opened], column: int) -> pa.Array:
+def _binary(opened: list[_Opened], found: Ints, column: int) -> pa.Array:
     """One field of all records as an Arrow array; column + 1 has the lengths."""
-    count = sum(len(o.found) for o in opened)
-    size = sum(int(np.maximum(o.found[:, column + 1], 0).sum()) for o in opened)
+    starts = np.ascontiguousarray(found[:, column])
+    lengths = np.ascontiguousarray(found[:, column + 1])
+    nulls = lengths < 0
+    size = int(lengths[~nulls].sum())
     data = np.empty(size, np.uint8)
-    offsets = np.zeros(count + 1, np.int32 if size < 2**31 else np.int64)
-    nulls = np.zeros(count, bool)
+    offsets = np.zeros(len(found) + 1, np.int32 if size < 2**31 else np.int64)
     row = position = 0
     for o in opened:
-        lengths = np.ascontiguousarray(o.found[:, column + 1])
-        starts = np.ascontiguousarray(o.found[:, column])
-        stop = row + len(lengths)
-        position = _gather(o.payload, starts, lengths, data, offsets[row + 1 : stop + 1], position)
-        nulls[row:stop] = lengths < 0
+        stop = row + len(o.found)
+        position = _gather(
+            o.payload, starts[row:stop], lengths[row:stop], data, offsets[row + 1 :], position
+        )
         row = stop
     validity = pa.py_buffer(np.packbits(~nulls, bitorder="little")) if nulls.any() else None
     kind = pa.binary() if offsets.dtype == np.int32 else pa.large_binary()
-    return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.Array.from_buffers(
+        kind, len(found), [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
 
 
 def _headers(opened: _Opened) -> Iterator[list[dict[str, Any]] | None]:

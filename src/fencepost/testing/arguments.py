@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Final
 
 _ARGUMENTS: Final = {
     "--listen is": "host and port are",
     "with --listen": "with host= and port=",
     "with --data": "with data=",
+    "--metrics is": "metrics is",
+    "with --metrics": "with metrics=",
     "--brokers is": "brokers is",
     ", or add --allow-remote if the network is yours": "",
 }
@@ -18,6 +22,18 @@ def in_words_of_arguments(sentence: str) -> str:
     for option, argument in _ARGUMENTS.items():
         sentence = sentence.replace(option, argument)
     return sentence
+
+
+def checked_config(config: Mapping[str, object] | None) -> Mapping[str, object]:
+    """The argument `config`; TypeError if it is no mapping."""
+    if not isinstance(config or {}, Mapping):
+        raise TypeError(f"config must be a mapping such as {{'num.partitions': 3}}, not {config!r}")
+    return config or {}
+
+
+def path_or_none(given: str | os.PathLike[str] | None) -> str | None:
+    """An argument that may name a path."""
+    return None if given is None else os.fspath(given)
 
 
 def bracketed(host: str) -> str:

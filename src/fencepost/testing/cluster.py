@@ -29,7 +29,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.cluster.parent.control import send_command
-from fencepost.testing.arguments import bracketed, in_words_of_arguments
+from fencepost.testing.arguments import (
+    bracketed,
+    checked_config,
+    in_words_of_arguments,
+    path_or_none,
+)
 from fencepost.testing.cluster_process import ClusterProcess
 
 if TYPE_CHECKING:
@@ -87,20 +92,19 @@ class Cluster:
         durability: str = "os",
         config: Mapping[str, object] | None = None,
         trace: str | os.PathLike[str] | None = None,
+        metrics: str | None = None,
     ) -> None:
+        """`metrics` is the address for Prometheus and health checks; broker K is K ports above."""
         if not isinstance(brokers, int):
             raise TypeError(f"brokers must be a number such as 3, not {brokers!r}")
-        if not isinstance(config or {}, Mapping):
-            raise TypeError(
-                f"config must be a mapping such as {{'num.partitions': 3}}, not {config!r}"
-            )
-        self.data = None if data is None else os.fspath(data)
+        self.data = path_or_none(data)
         self._count = brokers
         self._host = host
         self._port = port
         self._durability = durability
-        self._config = dict(config or {})
-        self._trace = None if trace is None else os.fspath(trace)
+        self._config = dict(checked_config(config))
+        self._trace = path_or_none(trace)
+        self._metrics = metrics
         self._is_data_temporary = data is None
         self._folder: str | None = None
         """A temporary folder for the log, and for the data unless the caller has named a place."""
@@ -180,6 +184,8 @@ class Cluster:
             arguments += ["--config", setting]
         if self._trace is not None:
             arguments += ["--trace", self._trace]
+        if self._metrics is not None:
+            arguments += ["--metrics", self._metrics]
         if self._port == 0 and self._last_ports:
             arguments += ["--last-ports", ",".join(self._last_ports)]
         return arguments
@@ -391,9 +397,10 @@ class Cluster:
                 f"The cluster runs under process {self._process_id}, the parent of this fork: use "
                 "it as a client, or start another cluster here."
             )
+        data = self.data
         self._require_running()
-        assert self.data is not None, "a cluster that runs has a directory"
-        return send_command(self.data, command, timeout_seconds=seconds)
+        assert data is not None, "a cluster that runs has a directory"
+        return send_command(data, command, timeout_seconds=seconds)
 
     def _client(self) -> Client:
         """A client that begins with brokers that answer."""

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from importlib import import_module
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.broker.node import Node
@@ -36,12 +36,25 @@ from fencepost.broker.process import (
     new_event_loop,
     parse_overrides,
     refuse_taken_address,
+    serve_metrics,
     stop_on_failed_callback,
 )
 from fencepost.broker.settings.config import load_config
-from fencepost.broker.settings.refusals import refuse_optimised_python, refuse_remote
+from fencepost.broker.settings.refusals import (
+    metrics_address,
+    refuse_optimised_python,
+    refuse_remote,
+)
 from fencepost.broker.storage.directory_lock import DirectoryLock
-from fencepost.testing.arguments import bracketed, in_words_of_arguments
+from fencepost.testing.arguments import (
+    bracketed,
+    checked_config,
+    in_words_of_arguments,
+    path_or_none,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.metrics.endpoint import MetricsEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -63,17 +76,17 @@ class Broker:
         durability: str = "os",
         config: Mapping[str, object] | None = None,
         trace: str | os.PathLike[str] | None = None,
+        metrics: str | None = None,
     ) -> None:
-        self.data = None if data is None else os.fspath(data)
+        """`metrics` is the address for Prometheus and health checks, such as `127.0.0.1:0`."""
+        self.data = path_or_none(data)
         self._host = host
         self._port = port
         self._durability = durability
-        if not isinstance(config or {}, Mapping):
-            raise TypeError(
-                f"config must be a mapping such as {{'num.partitions': 3}}, not {config!r}"
-            )
-        self._overrides = parse_overrides(config or {})
-        self._trace = None if trace is None else os.fspath(trace)
+        self._overrides = parse_overrides(checked_config(config))
+        self._trace = path_or_none(trace)
+        self._metrics = metrics
+        self._endpoint: MetricsEndpoint | None = None
         self._temporary: str | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -110,6 +123,16 @@ class Broker:
         """The value for a client's `bootstrap.servers`."""
         self._require_running()
         return self._address
+
+    @property
+    def metrics_url(self) -> str:
+        """Where metrics and health checks are served: append `/metrics`, `/healthz`, `/readyz`."""
+        self._require_running()
+        if self._metrics is None:
+            raise FencepostError(
+                'This broker serves no metrics: use `Broker(metrics="127.0.0.1:0")`.'
+            )
+        return f"http://{self._metrics}"
 
     def _require_running(self) -> None:
         if not self._thread:
@@ -284,13 +307,25 @@ class Broker:
         refuse_taken_address(config)
         lock = self._lock = DirectoryLock(data)
         try:
-            node = make_node(config, trace_file=self._trace, on_fatal=self._on_fatal)
+            metrics_at = metrics_address(self._metrics, allow_remote=False)
+            node = make_node(
+                config,
+                trace_file=self._trace,
+                on_fatal=self._on_fatal,
+                counts_requests=metrics_at is not None,
+            )
             self._node = node
+            self._endpoint = endpoint = await serve_metrics(node, metrics_at)
+            if metrics_at is not None and endpoint is not None:
+                # A restart uses the same port, so that scrapers find it again.
+                self._metrics = f"{bracketed(metrics_at.host)}:{endpoint.port}"
             try:
                 ready.set_result(await node.start())
                 await stopping.wait()
             finally:
                 await node.stop(clean=self._failure is None and not self._discard)
+                if endpoint is not None:
+                    await endpoint.stop()
         finally:
             self._lock = None
             if ready.done():
@@ -316,6 +351,8 @@ class Broker:
         found = [] if lock is None else [lock.descriptor]
         if node is not None:
             found += node.descriptors()
+        if self._endpoint is not None:
+            found += self._endpoint.descriptors()
         for descriptor in found:
             with contextlib.suppress(OSError):  # The loop's thread may have been closing it.
                 os.dup2(nothing, descriptor, inheritable=False)

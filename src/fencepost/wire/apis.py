@@ -63,8 +63,11 @@ class ApiKey(IntEnum):
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
 
 
 NEVER: Final = 1 << 15
@@ -183,10 +186,44 @@ _TABLE: Final = (
     Api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), 0),
     Api(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), 0),
     Api(ApiKey.LIST_TRANSACTIONS, (0, 2), 0),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), 0),
     Api(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), 0),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0),
+    # Not served: their replies hold addresses, which `fencepost tap` rewrites.
+    Api(ApiKey.SHARE_FETCH, (1, 2), 0),
+    Api(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), 0),
 )
 
 API: Final[Mapping[ApiKey, Api]] = MappingProxyType({api.key: api for api in _TABLE})
 BY_NUMBER: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _TABLE})
 """The same table by the plain number in a header."""
+
+OTHER_NAMES: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        34: "AlterReplicaLogDirs",
+        38: "CreateDelegationToken",
+        39: "RenewDelegationToken",
+        40: "ExpireDelegationToken",
+        41: "DescribeDelegationToken",
+        49: "AlterClientQuotas",
+        51: "AlterUserScramCredentials",
+        57: "UpdateFeatures",
+        68: "ConsumerGroupHeartbeat",
+        71: "GetTelemetrySubscriptions",
+        72: "PushTelemetry",
+        76: "ShareGroupHeartbeat",
+        77: "ShareGroupDescribe",
+        88: "StreamsGroupHeartbeat",
+        89: "StreamsGroupDescribe",
+        90: "DescribeShareGroupOffsets",
+        91: "AlterShareGroupOffsets",
+        92: "DeleteShareGroupOffsets",
+    }
+)
+"""Names of APIs that clients use and that we cannot read."""
+
+
+def name_of_api(number: int) -> str:
+    """Kafka's name of an API, or `API 123` for one that we have not heard of."""
+    api = BY_NUMBER.get(number)
+    return api.name if api is not None else OTHER_NAMES.get(number, f"API {number}")

@@ -57,6 +57,10 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 _OPEN: Final = 32767
 
 
+FIRST_TAG_OF_OURS: Final = 10_000
+"""Tags from here on are fields that fencepost adds to Kafka's messages. Kafka counts from 0."""
+
+
 class _Unset:
     def __repr__(self) -> str:
         return "UNSET"

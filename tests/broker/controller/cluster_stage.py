@@ -26,14 +26,19 @@ if TYPE_CHECKING:
 
 
 class Timer:
-    """A timer that the test runs; one that was cancelled does nothing."""
+    """A timer that the test runs; one that was cancelled is gone."""
 
-    def __init__(self, delay_ms: float, callback: Callable[[], None]) -> None:
+    def __init__(
+        self, runtime: ClusterRuntime, delay_ms: float, callback: Callable[[], None]
+    ) -> None:
+        self._runtime = runtime
         self.delay_ms = delay_ms
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
         self.callback = None
+        if self in self._runtime.timers:
+            self._runtime.timers.remove(self)
 
     def __call__(self) -> None:
         if self.callback is not None:
@@ -41,10 +46,14 @@ class Timer:
 
 
 class ClusterRuntime(StageRuntime):
-    """Timers can be cancelled, as deadlines are."""
+    """Timers can be cancelled, as deadlines are.
+
+    A request that is answered in the turn in which it came sets no deadline. On a slow machine it
+    takes several turns, sets one, and cancels it.
+    """
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Any:
-        timer = Timer(delay_ms, callback)
+        timer = Timer(self, delay_ms, callback)
         super().call_later(delay_ms, timer)
         return timer
 

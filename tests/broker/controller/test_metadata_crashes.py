@@ -39,6 +39,7 @@ from tests.broker.node_stage import FOLDER, DiedError, Line, Stage
 from tests.broker.raw import ClosedError
 from tests.broker.requests import batch_of, produce, read_topic
 from tests.broker.storage.test_crash_matrix import some_of
+from tests.halves import half_of
 from tests.log.batches import SeededRandomness
 
 pytestmark = pytest.mark.usefixtures("quiet", "short_history", "one_step_per_turn")
@@ -224,6 +225,7 @@ def started(durability: str) -> Administrators:
     return mine
 
 
+@cache
 def calls_of(durability: str) -> list[str]:
     administrators = started(durability)
     kinds = administrators.stage.disk.kinds = []
@@ -244,7 +246,7 @@ def calls_of(durability: str) -> list[str]:
 def test_after_a_crash_at_any_call_of_a_checkpoint_the_topics_are_as_answered(
     durability: str, crash: str
 ) -> None:
-    for call in some_of(calls_of(durability)):
+    for call in half_of(some_of(calls_of(durability)), durability, crash):
         administrators = started(durability)
         stage = administrators.stage
         stage.disk.lose_power_at(call)
@@ -277,7 +279,7 @@ def test_after_a_failed_call_of_a_checkpoint_the_topics_are_as_answered(
     durability: str, failure: str
 ) -> None:
     error = errno.EIO if failure == "EIO" else errno.ENOSPC
-    for call in some_of(calls_of(durability)):
+    for call in half_of(some_of(calls_of(durability)), durability, failure):
         administrators = started(durability)
         stage = administrators.stage
         stage.disk.fail_call(call, error, short=failure == "short write")

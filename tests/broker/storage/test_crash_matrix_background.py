@@ -28,7 +28,6 @@ from fencepost.wire.forms.offset_fetch import (
 )
 from tests.broker.node_stage import Stage
 from tests.broker.storage.test_crash_matrix import (
-    EVERY_CALL,
     Clients,
     compaction,
     crash_at_calls,
@@ -39,6 +38,7 @@ from tests.broker.storage.test_crash_matrix import (
     started,
 )
 from tests.broker.storage.test_damaged_directory import flip
+from tests.halves import EVERY_CALL
 from tests.transactions.wire import GROUP, NONE, RETRIABLE, WireProducer, await_coordinator
 
 pytestmark = pytest.mark.usefixtures("quiet")

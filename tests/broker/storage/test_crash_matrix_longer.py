@@ -19,7 +19,6 @@ from tests.broker.controller.topics_stage import CountingRandomness
 from tests.broker.node_stage import DiedError, Stage
 from tests.broker.raw import ClosedError
 from tests.broker.storage.test_crash_matrix import (
-    EVERY_CALL,
     STORIES,
     Clients,
     calls_of,
@@ -29,6 +28,7 @@ from tests.broker.storage.test_crash_matrix import (
     started,
     transactions,
 )
+from tests.halves import EVERY_CALL, half_of
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -81,7 +81,8 @@ def test_a_disk_that_fails_for_a_while_loses_nothing(
 ) -> None:
     error = errno.EIO if failure == "EIO" else errno.ENOSPC
     kinds = () if failure == "EIO" else ("append", "make_dir", "rename")
-    for call in some_of(calls_of(story, durability))[:: 1 if EVERY_CALL else 4]:
+    calls = some_of(calls_of(story, durability))[:: 1 if EVERY_CALL else 4]
+    for call in half_of(calls, story.__name__, durability, failure):
         clients = started(durability)
         clients.stage.disk.fail_for_a_while(call, SOME_CALLS, error, kinds=kinds)
         try:
@@ -98,7 +99,8 @@ def test_failures_of_one_kind_of_call_lose_nothing(
 ) -> None:
     error, kinds = KINDS[failure]
     every = [(first, count) for first in range(1, 40) for count in (1, 12)]
-    for first, count in every if EVERY_CALL else SOME_SPELLS:
+    spells = half_of(SOME_SPELLS, story.__name__, durability, failure)
+    for first, count in every if EVERY_CALL else spells:
         clients = started(durability)
         clients.stage.disk.fail_for_a_while(first, count, error, kinds=kinds)
         try:
@@ -143,7 +145,7 @@ def test_a_crash_during_recovery_is_recovered_by_the_next_start(
     durability: str, first: str, second: str
 ) -> None:
     calls = calls_of_a_start(crashed(durability, first, 60).stage)
-    for call in some_of(calls):
+    for call in half_of(some_of(calls), durability, first, second):
         clients = crashed(durability, first, 60)
         dead = clients.stage
         dead.disk.lose_power_at(call)
@@ -171,7 +173,7 @@ def test_a_start_with_one_failing_disk_call_succeeds_or_can_be_repeated(
     durability: str, crash: str, failure: str
 ) -> None:
     calls = calls_of_a_start(crashed(durability, crash, 60).stage)
-    for call in some_of(calls):
+    for call in half_of(some_of(calls), durability, crash, failure):
         clients = crashed(durability, crash, 60)
         dead = clients.stage
         dead.disk.fail_for_a_while(call, 1, getattr(errno, failure))

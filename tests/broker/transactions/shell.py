@@ -113,7 +113,9 @@ class ShellNode:
         stub: Any = self
         local: Any = SimpleNamespace(get=self.partition, offline=frozenset())
         ids: Any = SimpleNamespace(allocate=self._allocate)
-        self.markers = MarkerWriter(stub, local, stub.metadata, stub.groups)
+        self.markers = MarkerWriter(
+            stub, local, stub.metadata, stub.groups, node_id=self.config.node_id
+        )
         self.transactions = TransactionCoordinator(
             stub, stub.config, stub.metadata, ids, self.markers
         )

@@ -415,6 +415,38 @@ def test_case_90_transactions_are_described(node: ShellNode) -> None:
     )
 
 
+def described_client(node: ShellNode) -> tuple[str | None, str | None]:
+    request = DescribeTransactionsRequest(transactional_ids=["a"])
+    (found,) = ask(node, describe_transactions, request, 0).transaction_states
+    return found.client_id, found.client_host
+
+
+def init_from(node: ShellNode, client_id: str, host: str, **fields: Any) -> int:
+    request = InitProducerIdRequest(transactional_id="a", transaction_timeout_ms=60_000, **fields)
+    parked = init_producer_id.handle(request, Context(node.services, 4, client_id, host))
+    assert isinstance(parked, Parked)
+    reply: Any = parked.reply
+    return int(reply.error_code)
+
+
+def test_a_transaction_is_described_with_the_client_that_got_its_epoch(node: ShellNode) -> None:
+    assert described_client(node) == (None, None)
+    assert init_from(node, "orders-app", "192.0.2.7") == 0
+    add(node, 3, ("t", 0))
+    assert described_client(node) == ("orders-app", "192.0.2.7")
+    # A second instance that is refused, or has to wait, does not have the transaction.
+    assert init_from(node, "fenced", "192.0.2.8", producer_id=9_000, producer_epoch=5) != 0
+    assert described_client(node) == ("orders-app", "192.0.2.7")
+
+
+def test_an_expired_id_does_not_keep_its_client(node: ShellNode) -> None:
+    init_from(node, "orders-app", "192.0.2.7")
+    (coordinator,) = [each for each in node.transactions.coordinators() if each.clients]
+    node.now_ms += 8 * 86_400_000
+    node.transactions.clock.expire(coordinator)
+    assert coordinator.clients == {}
+
+
 def test_transactions_without_describe_permission_are_hidden(node: ShellNode) -> None:
     init(node)
     add(node, 3, ("t", 0))

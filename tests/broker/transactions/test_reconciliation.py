@@ -334,6 +334,31 @@ def test_a_partition_that_missed_the_reconciliation_is_served_after_the_next_sta
     stage.abandon()
 
 
+def test_several_brokers_do_not_start_before_every_log_was_compared() -> None:
+    disk = RefusingDisk()
+    stage, _ = open_transaction_that_lost_its_coordinator(disk)
+    disk.refused = f"{FOLDER}/t-0"
+
+    def recover() -> None:
+        run = Stage(durability="os", disk=disk)
+        try:
+            run.run(run.node.recover())
+        finally:
+            run.abandon()
+
+    for _ in range(2):
+        with pytest.raises(StorageError, match="t-0 could not be opened"):
+            recover()
+    disk.refused = "nothing"
+    recover()
+    layout = Layout(disk, FOLDER)
+    layout.load()
+    assert layout.clean
+    stage = stage.again()
+    assert not pinned(stage)
+    stage.abandon()
+
+
 def test_a_start_that_cannot_listen_leaves_the_reconciliation_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

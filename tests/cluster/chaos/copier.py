@@ -133,10 +133,10 @@ def adapter(client: str, servers: str, name: str, partitions: Sequence[int]) -> 
     }
     match client:
         case "confluent":
-            from fencepost.examples.refunds.processor.with_confluent import ConfluentKafka
+            from tests.cluster.chaos.checked_confluent import CheckedConfluent
 
             settings["reconnect_backoff_max_ms"] = 1_000
-            return ConfluentKafka(servers, **settings)
+            return CheckedConfluent(servers, **settings)
         case "kafka-python":
             from fencepost.examples.refunds.processor.with_kafka_python import KafkaPython
 

@@ -33,6 +33,11 @@ from tests.cluster.chaos.copier import COPIES, SOURCE, group_of
 from tests.cluster.chaos.schedule import Fault, Kind, Round
 from tests.cluster.chaos.workload import Workload
 
+SESSION_SECONDS: Final = 6.0
+"""The session timeout of the brokers. A pause that must not exceed it is shorter by seconds, so
+that a busy machine does not turn it into a death."""
+PAUSE_SECONDS: Final = (0.2, 1.7)
+PARENT_PAUSE_SECONDS: Final = (0.5, 1.5 * SESSION_SECONDS)
 PROGRESS_SECONDS: Final = 60.0
 ORPHAN_SECONDS: Final = 10.0
 MOVED_TOPICS: Final = (SOURCE, COPIES, TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
@@ -106,7 +111,9 @@ class Faults:
         actions: dict[Kind, Callable[[], None]] = {
             Kind.MOVE: lambda: self._move(randomness),
             Kind.PARENT_KILL: self._kill_parent,
-            Kind.PARENT_PAUSE: lambda: self._pause_parent(randomness.uniform(0.5, 4.0)),
+            Kind.PARENT_PAUSE: lambda: self._pause_parent(
+                randomness.uniform(*PARENT_PAUSE_SECONDS)
+            ),
             Kind.RESTART: self._restart,
             Kind.COPIER_KILL: copiers[fault.number % len(copiers)].restart,
         }
@@ -188,7 +195,7 @@ class Faults:
         with self._unless_it_is_dead():
             self._cluster.do("pause", broker_id)
         yield
-        time.sleep(randomness.uniform(0.2, 1.7))  # The length of the pause is the fault.
+        time.sleep(randomness.uniform(*PAUSE_SECONDS))  # The length of the pause is the fault.
         with self._unless_it_is_dead():
             self._cluster.do("resume", broker_id)
 

@@ -24,12 +24,12 @@ from tests.cluster.chaos import audit
 from tests.cluster.chaos.audit import OpenTransaction, Seen
 from tests.cluster.chaos.cluster_process import ClusterProcess
 from tests.cluster.chaos.copier import CLIENTS, COPIES, SOURCE, decode_copy, group_of
-from tests.cluster.chaos.faults import Faults
+from tests.cluster.chaos.faults import SESSION_SECONDS, Faults
 from tests.cluster.chaos.schedule import make_schedule
 from tests.cluster.chaos.workload import COPY_PARTITIONS, Workload, read_all
 
 OPTIONS: Final = (
-    "--config=broker.session.timeout.ms=2000",
+    f"--config=broker.session.timeout.ms={SESSION_SECONDS * 1000:.0f}",
     "--config=transaction.state.log.num.partitions=6",
     "--config=offsets.topic.num.partitions=6",
     "--config=transaction.abort.timed.out.transaction.cleanup.interval.ms=1000",
@@ -46,7 +46,7 @@ class Report(NamedTuple):
     faults: int
     copied: int
     restarted_copiers: list[str]
-    """Copiers of clients that can hang by themselves (`workload.FORGETFUL`)."""
+    """Copiers whose clients hung by themselves (`workload.FORGETFUL`, `checked_confluent`)."""
     seconds: float
     folder: Path
     """Logs and data."""

@@ -18,6 +18,7 @@ from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.client.groups import CommittedOffset
 from tests.cluster.chaos.audit import Seen
+from tests.cluster.chaos.checked_confluent import GAVE_UP
 from tests.cluster.chaos.cluster_process import fencepost_environment
 from tests.cluster.chaos.copier import (
     CLIENTS,
@@ -252,7 +253,7 @@ class Workload:
                 self._rescue(each, f"{each.name} stood still at {count} copies")
 
     def _rescue(self, copier: CopierProcess, reason: str) -> None:
-        if copier.name in FORGETFUL:
+        if copier.name in FORGETFUL or copier.process.status == GAVE_UP:
             self.stuck.append(reason)
         else:
             self.problems.append(f"{reason} for {copier.patience_seconds:g} s")

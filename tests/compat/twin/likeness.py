@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.records.batch import BatchError, SealedBatch, read_header
 from fencepost.records.control import read_marker
 from fencepost.records.opened import open_batch
-from fencepost.wire.schema import Form
+from fencepost.wire.schema import FIRST_TAG_OF_OURS, Form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ class Likeness:
             return {
                 f.name: self.of(getattr(value, f.name), f.name)
                 for f in value.form_fields
-                if f.name not in DROPPED
+                if f.name not in DROPPED and (f.tag is None or f.tag < FIRST_TAG_OF_OURS)
             }
         if field == "records":
             return [self._batch(batch) for batch in whole_batches(value or b"")]

@@ -624,8 +624,11 @@ def test_log_dirs_are_described(twins: Twins) -> None:
 NOT_SERVED = {
     ApiKey.SASL_HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE,
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.SHARE_FETCH,
+    ApiKey.SHARE_ACKNOWLEDGE,
 }
-"""In our tables only for the client."""
+"""In our tables only for the client and `fencepost tap`."""
 
 
 def api_versions(name: str = "twin", version: str = "1.0") -> Ask:

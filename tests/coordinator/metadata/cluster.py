@@ -38,6 +38,7 @@ from fencepost.coordinator.metadata.registry import (
     decide_controlled_shutdown,
     decide_fence_brokers,
     decide_register_broker,
+    decide_suspend_broker,
     decide_unfence_brokers,
 )
 from fencepost.coordinator.metadata.resizing import decide_resize
@@ -104,6 +105,10 @@ class Cluster:
     def fence(self, *node_ids: int) -> Decision:
         """Brokers have died."""
         return self.take(decide_fence_brokers(self.state, frozenset(node_ids)))
+
+    def suspend(self, node_id: int) -> Decision:
+        """A broker was killed, but its process does not end."""
+        return self.take(decide_suspend_broker(self.state, node_id))
 
     def bring_back(self, *node_ids: int) -> Decision:
         """Brokers have been started again, and are ready."""

@@ -118,6 +118,11 @@ class MetadataLog(RuleBasedStateMachine):
     def shut_down(self, data: st.DataObject) -> None:
         self.cluster.shut_down(data.draw(st.sampled_from(sorted(self.cluster.state.brokers))))
 
+    @precondition(lambda self: self.cluster.state.brokers)
+    @rule(data=st.data())
+    def suspend(self, data: st.DataObject) -> None:
+        self.cluster.suspend(data.draw(st.sampled_from(sorted(self.cluster.state.brokers))))
+
     @rule(node_ids=st.frozensets(NODES, max_size=2))
     def unregister(self, node_ids: frozenset[int]) -> None:
         known = node_ids & set(self.cluster.state.brokers)
@@ -259,11 +264,14 @@ class MetadataLog(RuleBasedStateMachine):
     # -- invariants
 
     @invariant()
-    def an_active_replica_leads_if_there_is_one(self) -> None:
+    def an_active_replica_leads_if_there_is_one_and_the_last_leader_is_not_suspended(self) -> None:
         active = self.cluster.state.active_nodes()
+        suspended = self.cluster.state.suspended_nodes()
         for partition in self.cluster.partitions().values():
             live = tuple(node for node in partition.replicas if node in active)
-            if live:
+            if partition.leader == -1 and partition.isr[0] in suspended:
+                assert len(partition.isr) == 1
+            elif live:
                 assert partition.leader in live
                 assert partition.isr == live
             else:

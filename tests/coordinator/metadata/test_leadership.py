@@ -7,7 +7,9 @@ from collections import Counter
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import TopicPartition
 from fencepost.coordinator.metadata.effects import LeadersChanged, PartitionChange
+from fencepost.coordinator.metadata.events import Election
 from fencepost.coordinator.metadata.registry import (
     decide_controlled_shutdown,
     decide_unfence_brokers,
@@ -273,6 +275,104 @@ def test_a_dead_broker_needs_no_controlled_shutdown() -> None:
     cluster = brokers(2)
     cluster.fence(1)
     assert not cluster.shut_down(1).records
+
+
+# -- a broker is killed and does not die
+
+
+def test_nobody_leads_what_a_suspended_broker_led_until_it_is_fenced() -> None:
+    cluster = brokers(3)
+    cluster.assign("orders", [1, 2, 3], [2, 1, 3])
+    cluster.suspend(1)
+    led, other = cluster.state.topics["orders"].partitions
+    assert (led.leader, led.leader_epoch, led.isr, led.replicas) == (-1, 1, (1,), (1, 2, 3))
+    assert (other.leader, other.leader_epoch, other.isr) == (2, 0, (2, 3))
+    assert cluster.state.endpoint(1) is None, "clients do not try to reach it"
+    cluster.fence(1)
+    led = cluster.partition("orders")
+    assert (led.leader, led.leader_epoch, led.isr) == (3, 2, (2, 3))
+
+
+def test_no_event_gives_the_partitions_of_a_suspended_broker_to_others() -> None:
+    cluster = brokers(3)
+    cluster.assign("orders", [1, 2, 3])
+    cluster.suspend(1)
+    withheld = cluster.partition("orders")
+    name = TopicPartition("orders", 0)
+    cluster.fence(2)
+    cluster.bring_back(2)
+    cluster.shut_down(3)
+    cluster.rebalance(None)
+    cluster.suspend(1)
+    cluster.elect(None, Election.PREFERRED)
+    assert cluster.partition("orders") == withheld
+    (outcome,) = cluster.elect([name], Election.UNCLEAN)
+    assert outcome.error is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    (outcome,) = cluster.reassign({name: [2]})
+    assert outcome.error is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert outcome.message == (
+        "Broker 1 led orders-0 and was killed, but its process has not ended. Others can lead it "
+        "when it has."
+    )
+    assert cluster.partition("orders") == withheld
+
+
+def test_the_preferred_leader_is_not_elected_while_the_last_leader_is_suspended() -> None:
+    cluster = brokers(2)
+    cluster.assign("orders", [1, 2])
+    cluster.reassign({TopicPartition("orders", 0): [2, 1]})
+    cluster.suspend(1)
+    (outcome,) = cluster.elect([TopicPartition("orders", 0)], Election.PREFERRED)
+    assert outcome.error is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert "Broker 1 led orders-0 and was killed" in str(outcome.message)
+    assert cluster.partition("orders").leader == -1
+
+
+def test_two_brokers_may_be_suspended_at_once() -> None:
+    cluster = brokers(3)
+    cluster.assign("orders", [1, 2, 3], [2, 1, 3])
+    cluster.suspend(1)
+    cluster.suspend(2)
+    assert cluster.leaders("orders") == [-1, -1]
+    cluster.fence(1)
+    assert cluster.leaders("orders") == [3, -1]
+    cluster.fence(2)
+    assert cluster.leaders("orders") == [3, 3]
+
+
+def test_a_suspended_broker_that_has_died_and_returns_may_lead() -> None:
+    cluster = brokers(2)
+    cluster.assign("orders", [1])
+    cluster.suspend(1)
+    cluster.fence(1)
+    assert cluster.partition("orders").leader == -1
+    cluster.bring_back(1)
+    assert cluster.partition("orders").leader == 1
+
+
+def test_the_next_start_of_a_cluster_knows_no_suspended_brokers() -> None:
+    cluster = brokers(2)
+    cluster.assign("orders", [1, 2])
+    cluster.suspend(1)
+    cluster.resize(1, 2)
+    assert cluster.partition("orders").leader == 1
+    cluster.suspend(1)
+    cluster.resize(2)
+    assert cluster.leaders("orders") == [2]
+
+
+def test_a_new_process_of_a_suspended_broker_proves_that_the_old_one_has_ended() -> None:
+    cluster = brokers(2)
+    cluster.assign("orders", [1, 2])
+    cluster.suspend(1)
+    cluster.register(1, fenced=True)
+    assert cluster.partition("orders").leader == 2
+
+
+def test_a_dead_broker_is_not_suspended() -> None:
+    cluster = brokers(2)
+    cluster.fence(1)
+    assert not cluster.suspend(1).records
 
 
 # -- brokers leave

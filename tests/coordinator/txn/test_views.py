@@ -8,6 +8,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.txn.patterns import compile_pattern
 from fencepost.coordinator.txn.states import State
 from fencepost.coordinator.txn.views import (
+    Description,
     Filters,
     describe_transaction,
     list_transactions,
@@ -31,7 +32,8 @@ def ids(ledger: Ledger, filters: Filters, now_ms: int = 1_000) -> list[str]:
 
 def test_a_description_has_everything_known_about_an_id(ledger: Ledger) -> None:
     found = describe_transaction(ledger.state, "open")
-    assert found == (ErrorCode.NONE, "open", "Ongoing", 60_000, 500, 2, 7, {"t": (0, 3)})
+    partitions = {"t": (0, 3)}
+    assert found == Description(ErrorCode.NONE, "open", "Ongoing", 60_000, 500, 2, 7, partitions)
 
 
 def test_an_unknown_id_is_not_found(ledger: Ledger) -> None:

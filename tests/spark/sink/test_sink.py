@@ -456,28 +456,44 @@ def test_several_topics_and_headers_share_one_transaction(
     assert all(record.headers == (("h", record.value),) for record in records)
 
 
-@pytest.mark.parametrize(
-    ("expressions", "named"),
-    [
-        (["value AS body"], "no column 'value'"),
-        (["1.5 AS value"], "the column 'value' is decimal"),
-        (["value", "'nowhere' AS topic"], "the cluster has no topic 'nowhere'"),
-        (["value", "CAST(NULL AS string) AS topic", "'k' AS key"], "key b'k' has no topic"),
-        (["value", "9 AS partition"], "wants partition 9 of topic"),
-        (["value", "-1 AS partition"], "wants partition -1 of topic"),
-        (["value", "'1' AS partition"], "the column 'partition' is string, and must be int"),
-        (["value", "'x' AS headers"], "the column 'headers' is string"),
-        (["repeat(value, 1000000) AS value"], "kafka.max.request.size allows"),
-    ],
-)
-def test_rows_that_cannot_be_written_fail_the_query_with_a_clear_message_and_write_nothing(
-    pipeline: Pipeline, cluster: Cluster, expressions: list[str], named: str
+BAD_ROWS = {
+    "no column 'value'": ["value AS body"],
+    "the column 'value' is decimal": ["1.5 AS value"],
+    "the cluster has no topic 'nowhere'": ["value", "'nowhere' AS topic"],
+    "key b'k' has no topic": ["value", "CAST(NULL AS string) AS topic", "'k' AS key"],
+    "wants partition 9 of topic": ["value", "9 AS partition"],
+    "wants partition -1 of topic": ["value", "-1 AS partition"],
+    "the column 'partition' is string, and must be int": ["value", "'1' AS partition"],
+    "the column 'headers' is string": ["value", "'x' AS headers"],
+    "kafka.max.request.size allows": ["repeat(value, 1000000) AS value"],
+}
+"""What the message names, and the columns."""
+
+
+def test_rows_that_cannot_be_written_fail_with_a_clear_message_and_write_nothing(
+    pipeline: Pipeline, cluster: Cluster
 ) -> None:
+    """One query has a sink for each kind, and fails with the message of the last."""
     pipeline.add(["good"])
-    sink = pipeline.sink(topic=None if "topic" in str(expressions) else pipeline.topic)
-    failure = pipeline.run(sink, lambda lines: lines.selectExpr(*expressions))
+    said: dict[str, str] = {}
+
+    def write_each(rows: DataFrame, batch_id: int) -> None:
+        for number, (named, expressions) in enumerate(BAD_ROWS.items()):
+            sink = pipeline.sink(
+                transactional_id=f"{pipeline.transactional_id}-{number}",
+                topic=None if "topic" in str(expressions) else pipeline.topic,
+            )
+            try:
+                sink(rows.selectExpr(*expressions), batch_id)
+            except Exception as problem:
+                said[named] = str(problem)
+                if len(said) == len(BAD_ROWS):
+                    raise
+
+    failure = pipeline.run(write_each, lambda lines: lines)
+    assert {named for named, words in said.items() if named in words} == BAD_ROWS.keys()
     assert failure is not None
-    assert named in failure
+    assert list(BAD_ROWS)[-1] in failure
     assert read_values(cluster, pipeline.topic) == []
 
 
@@ -511,28 +527,36 @@ def test_rows_refused_by_the_brokers_fail_the_query_with_a_clear_message_and_sta
     assert read_values(cluster, strict) == []
 
 
-@pytest.mark.parametrize("way", ["collected", "direct", "shuffled"])
 @pytest.mark.parametrize("may_ask", [True, False], ids=["asked", "learned"])
 def test_batches_are_split_to_fit_max_message_bytes(
-    pipeline: Pipeline,
-    cluster: Cluster,
-    monkeypatch: pytest.MonkeyPatch,
-    way: str,
-    may_ask: bool,
+    pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, may_ask: bool
 ) -> None:
+    """One query has a sink and a topic for each of the three routes."""
     from fencepost.spark.sink import job, limits
 
     if not may_ask:
         monkeypatch.setattr(limits, "_describe_limit", lambda *_: None)
-    for other in {"collected", "direct", "shuffled"} - {way, "shuffled"}:
-        if (way, other) != ("collected", "direct"):
-            monkeypatch.setattr(job, f"_run_{other}", lambda rows, plan: None)
-    small = f"{pipeline.topic}-small"
-    cluster.create_topics([NewTopic(small, 2, 1, configs={"max.message.bytes": "3000"})])
+    left_out = {"collected": [], "direct": ["collected"], "shuffled": ["collected", "direct"]}
+    topics = {way: f"{pipeline.topic}-{way}" for way in left_out}
+    configs = {"max.message.bytes": "3000"}
+    cluster.create_topics([NewTopic(topic, 2, 1, configs=configs) for topic in topics.values()])
     pipeline.add(numbered(0), numbered(1, 400))
-    sink = pipeline.sink(topic=small, max_attempts=1)
-    assert pipeline.run(sink, lambda lines: lines.selectExpr("repeat('v', 100) AS value")) is None
-    assert read_values(cluster, small) == ["v" * 100] * 440
+    sinks = {
+        way: pipeline.sink(transactional_id=topic, topic=topic, max_attempts=1)
+        for way, topic in topics.items()
+    }
+
+    def write_by_each_route(rows: DataFrame, batch_id: int) -> None:
+        for way, sink in sinks.items():
+            with pytest.MonkeyPatch.context() as patch:
+                for other in left_out[way]:
+                    patch.setattr(job, f"_run_{other}", lambda rows, plan: None)
+                sink(rows, batch_id)
+
+    values = "repeat('v', 100) AS value"
+    assert pipeline.run(write_by_each_route, lambda lines: lines.selectExpr(values)) is None
+    for topic in topics.values():
+        assert read_values(cluster, topic) == ["v" * 100] * 440
 
 
 @pytest.mark.parametrize("version", [2, 1], ids=["tv2", "tv1"])

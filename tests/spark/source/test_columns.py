@@ -302,7 +302,7 @@ def test_small_and_large_batches_give_the_same_rows(
 def test_importing_the_package_does_not_load_numba() -> None:
     said = (
         "import sys, fencepost.spark.sink.job, fencepost.spark.sink.sink, "
-        "fencepost.spark.source.data_source\n"
+        "fencepost.spark.data_source\n"
         "print([name for name in sys.modules if name in ('numba', 'fencepost.records.columns')])"
     )
     command = [sys.executable, "-c", said]

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import (
@@ -20,6 +20,7 @@ from fencepost.base.ids import (
     TopicPartition,
 )
 from fencepost.broker.controller.answer import TIMED_OUT, Answer
+from fencepost.broker.controller.metadata_log import MetadataLog
 from fencepost.broker.controller.new_topics import (
     NewTopic,
     decide_new_topic,
@@ -57,6 +58,7 @@ from fencepost.coordinator.metadata.registry import (
     decide_fence_brokers,
     decide_register_broker,
     decide_reserve_ids,
+    decide_suspend_broker,
     decide_unfence_brokers,
     decide_unregister_brokers,
 )
@@ -69,7 +71,8 @@ if TYPE_CHECKING:
 
     from fencepost.base.seams import Randomness
     from fencepost.broker.controller.followers import Followers
-    from fencepost.broker.controller.metadata_log import MetadataLog, Taken
+    from fencepost.broker.controller.metadata_log import Taken
+    from fencepost.broker.partition_host import PartitionHost
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.layout import Layout
@@ -193,9 +196,38 @@ class Controller:
         self._after_removal: list[Callable[[], None]] = []
         self._stopped = False
 
+    @classmethod
+    def on_host(
+        cls,
+        host: PartitionHost[Any],
+        config: BrokerConfig,
+        randomness: Randomness,
+        followers: Followers,
+        *,
+        broker_ids: Sequence[int] | None = None,
+    ) -> Controller:
+        """A controller whose metadata log is among the partitions of a process."""
+        metadata_log = MetadataLog(
+            host.runtime, host.layout, host.store, host.background, host.flusher, followers
+        )
+        return cls(
+            host.runtime,
+            config,
+            randomness,
+            host.layout,
+            metadata_log,
+            followers,
+            broker_ids=broker_ids,
+        )
+
     @property
     def _state(self) -> MetadataState:
         return self._followers.state
+
+    @property
+    def end_offset(self) -> int:
+        """The end of the metadata log."""
+        return self._log.partition.log_end_offset
 
     # -- start and stop ---------------------------------------------------------------------------
 
@@ -224,7 +256,7 @@ class Controller:
             return  # A new directory: nothing was placed yet.
         event = Resize(
             self._broker_ids,
-            self._log.partition.log_end_offset,
+            self.end_offset,
             bytes(16),
             internal_factors(self._config),
         )
@@ -263,7 +295,7 @@ class Controller:
         """Registers the address of a single broker, which is this node."""
         event = RegisterBroker(
             node_id=self._node_id,
-            epoch=self._log.partition.log_end_offset,
+            epoch=self.end_offset,
             incarnation_id=draw_id(self._randomness),
             endpoints=(Endpoint("PLAINTEXT", host, port),),
             rack=self._config.broker_rack,
@@ -581,12 +613,19 @@ class Controller:
 
         Returns whether the registration is in the log; `done` is called when brokers know it.
         """
-        event = event._replace(epoch=self._log.partition.log_end_offset, features=FEATURES)
+        event = event._replace(epoch=self.end_offset, features=FEATURES)
         return self._commit(decide_register_broker(self._state, event), done)
 
     def fence_brokers(self, node_ids: Iterable[int], done: Callable[[ErrorCode], None]) -> None:
         """Gives the partitions of brokers that are dead to others."""
         self._commit(decide_fence_brokers(self._state, frozenset(node_ids)), done)
+
+    def suspend_broker(self, node_id: int, done: Callable[[ErrorCode], None]) -> ErrorCode:
+        """Takes the partitions of a broker whose killed process does not end.
+
+        Returns whether the change is in the log.
+        """
+        return self._commit(decide_suspend_broker(self._state, node_id), done)
 
     def unfence_brokers(self, node_ids: Iterable[int], done: Callable[[ErrorCode], None]) -> None:
         """Lets brokers that are ready lead again."""

@@ -182,6 +182,11 @@ class GroupCoordinator:
         states = [known.state for known in self._partitions.values() if not known.is_refused]
         return LOADING if any(state.is_loading for state in states) else states
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether a partition is still being loaded."""
+        return isinstance(self.states(), ErrorCode)
+
     # -- membership -------------------------------------------------------------------------------
 
     def new_ticket(self) -> int:

@@ -3,8 +3,8 @@
 Behaviour: adds partitions to a transaction before the producer writes to them. If one does not
            exist or may not be written, none is added (OPERATION_NOT_ATTEMPTED for the others).
            Answers once the record is durable. With verifyOnly, a broker checks whether partitions
-           were added, which changes nothing. Brokers of a cluster ask over their links; there a
-           client that sends v4 up is refused.
+           were added, which changes nothing. Brokers of a cluster ask over their links
+           (`broker/peer_requests.py`); there a client that sends v4 up is refused.
 Versions:  v2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before that (KIP-588); v3 flexible; v4 several
            transactions at once, from brokers only (KIP-890); v5 TRANSACTION_ABORTABLE.
 Errors:    CLUSTER_AUTHORIZATION_FAILED (v4 up, of the whole reply); per partition
@@ -72,7 +72,7 @@ def handle(
 
 def _may_ask(context: Context) -> bool:
     """Whether the sender may use this version: several transactions at once are for brokers."""
-    if context.from_peer or context.api_version < FIRST_VERSION_OF_BROKERS:
+    if context.api_version < FIRST_VERSION_OF_BROKERS:
         return True
     return not context.services.in_cluster and context.authorize(
         "CLUSTER_ACTION", "CLUSTER", CLUSTER_NAME
@@ -113,13 +113,7 @@ def _serve(
 
 
 def _refuse(transactional_id: str, names: list[TopicPartition], context: Context) -> Errors:
-    """Returns the errors of all partitions if one of them cannot join, otherwise nothing.
-
-    Another broker asks for partitions that it leads. If their topic is deleted meanwhile, they need
-    no marker.
-    """
-    if context.from_peer:
-        return []
+    """Returns the errors of all partitions if one of them cannot join, otherwise nothing."""
     from_client = context.api_version < FIRST_VERSION_OF_BROKERS
     if from_client and not context.authorize("WRITE", "TRANSACTIONAL_ID", transactional_id):
         return [(name, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED) for name in names]

@@ -2,7 +2,9 @@
 
 Behaviour: the state of transactional ids that this node coordinates. While markers are being
            written, only the partitions that still lack theirs are shown; topics that the client may
-           not describe are left out.
+           not describe are left out. Two tagged fields of fencepost (tags 10,000 and 10,001) name
+           the client whose InitProducerId last succeeded: its client id and address. Other clients
+           skip them. They are absent if the coordinator was loaded since.
 Errors:    per id TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST (an empty id),
            COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND.
 """
@@ -57,4 +59,6 @@ def _describe(transactional_id: str, context: Context) -> TransactionState:
             for topic, indexes in found.partitions.items()
             if context.authorize("DESCRIBE", "TOPIC", topic)
         ],
+        client_id=found.client_id,
+        client_host=found.client_host,
     )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from fencepost.broker.transactions.journal import Client
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.events import InitProducerId, Reply
 from fencepost.wire.forms.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -43,7 +44,9 @@ def handle(request: InitProducerIdRequest, context: Context) -> InitProducerIdRe
         context.services.transactions.fresh_producer_id(done)
     else:
         context.services.transactions.init_producer_id(
-            _event_of(request, request.transactional_id), done
+            _event_of(request, request.transactional_id),
+            done,
+            Client(context.client_address, context.client_id),
         )
     return parked
 

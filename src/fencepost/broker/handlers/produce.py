@@ -362,16 +362,11 @@ def _verify(
     """Sends all first writes to the coordinator together; continues with its reply."""
     assert request.transactional_id is not None
 
-    def answered(errors: list[ErrorCode]) -> None:
-        for write, error in zip(waiting, errors, strict=True):
-            if error is not NONE:
-                _refuse(write, _explain_verification(request, write, error, context), context)
-                writes.remove(write)
-        reply = _finish(request, response, writes, context, parked)
-        if reply is not parked:
-            parked.answer(reply)
-
     first = waiting[0].batch  # All have the same producer (`_has_several_producers`).
+    # Not a nested function: a compiled one refers to itself, and only the collector frees that.
+    answered = partial(
+        _verified, request, response, writes, waiting, context, parked, perf_counter()
+    )
     context.services.transactions.verify_all(
         [write.partition.name for write in waiting],
         request.transactional_id,
@@ -380,6 +375,27 @@ def _verify(
         add=context.api_version >= FIRST_VERSION_OF_TV2,
         done=answered,
     )
+
+
+def _verified(
+    request: ProduceRequest,
+    response: ProduceResponse,
+    writes: list[Write],
+    waiting: list[Write],
+    context: Context,
+    parked: Parked,
+    asked_at: float,
+    errors: list[ErrorCode],
+) -> None:
+    """Continues with the coordinator's reply."""
+    context.services.transactions.journal.verified(errors, perf_counter() - asked_at)
+    for write, error in zip(waiting, errors, strict=True):
+        if error is not NONE:
+            _refuse(write, _explain_verification(request, write, error, context), context)
+            writes.remove(write)
+    reply = _finish(request, response, writes, context, parked)
+    if reply is not parked:
+        parked.answer(reply)
 
 
 def _refuse_gone(write: Write, response: ProduceResponse, context: Context) -> None:

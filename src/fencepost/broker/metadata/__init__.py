@@ -27,8 +27,8 @@ the state at once, while its folders remain until its last partition is closed. 
 its topic deleted or replaced, or its leader changed again, does nothing.
 
 At a start the controller folds the whole log into the state and sets aside folders without a topic;
-then `MetadataEffects.open_all` opens what this broker leads. That covers every effect that a crash
-has interrupted.
+then `MetadataEffects.opening_all` opens what this broker leads. That covers every effect that a
+crash has interrupted.
 
 A partition that the disk refuses to open is offline. It is tried again every few seconds, and at
 the next start; one whose files are damaged is tried again only at the next start.

@@ -163,16 +163,28 @@ class MetadataEffects:
 
     # -- start and stop ---------------------------------------------------------------------------
 
-    def open_all(self, *, compares_logs: bool = False) -> None:
+    def open_all(self) -> None:
+        """Opens all at once; see `opening_all`."""
+        for _ in self.opening_all():
+            pass
+
+    def opening_all(self, *, compares_logs: bool = False) -> Iterator[None]:
         """Opens every partition that this broker leads, under the settings that the log has.
+
+        In slices: nobody is served yet, but the loop tells whoever asks that the start goes on.
 
         With `compares_logs` the start compares all logs before it serves any. A partition that
         cannot be opened misses that, and stays offline until the next start.
         """
         self._apply_broker_settings()
         self._compares_logs = compares_logs
-        for topic in self._state.topics.values():
-            self._open(topic, range(len(topic.partitions)))
+        turn = Turn()
+        for topic in list(self._state.topics.values()):
+            for index, state in enumerate(topic.partitions):
+                yield from self._open_slices(topic, index, state.leader_epoch)
+                if turn.is_over():
+                    yield
+                    turn = Turn()
         self._compares_logs = False
 
     def logged_epochs(self) -> list[tuple[TopicPartition, int]]:
@@ -323,12 +335,6 @@ class MetadataEffects:
     def has_offline(self) -> bool:
         """Whether a partition could not be opened and will be tried again, maybe at a start."""
         return bool(self._to_retry or self._until_restart)
-
-    def _open(self, topic: Topic, indexes: Iterable[int]) -> None:
-        """Opens the partitions that this broker leads; retries those that fail later."""
-        for index in indexes:
-            for _ in self._open_slices(topic, index, topic.partitions[index].leader_epoch):
-                pass
 
     def _open_slices(self, topic: Topic, index: int, leader_epoch: int) -> Iterator[None]:
         """Opens a partition that this broker leads at this epoch; stops if that changes."""

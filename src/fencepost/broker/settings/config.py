@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.options import suggest
+from fencepost.base.properties import read_properties
 from fencepost.broker.settings.kinds import Kind, Setting, Update, settings_of
 from fencepost.broker.settings.listener import (
     ANY_HOST,
-    MAX_PORT,
     Listener,
     is_loopback,
+    parse_address,
     parse_listener,
 )
-from fencepost.broker.settings.properties import read_properties
 from fencepost.broker.settings.tables import (
     BROKER_SYNONYMS,
     IGNORED,
@@ -494,7 +494,7 @@ def given_settings(
     given.update(said)
     if listen is not None:
         name = _listener_name(given)
-        _check_listen(name, listen)
+        parse_address("--listen", listen)  # For its message: it has no listener name.
         given["listeners"] = f"{name}://{listen}"
     if data is not None:
         given.pop("log.dir", None)
@@ -508,17 +508,6 @@ def _listener_name(given: Mapping[str, str]) -> str:
     """The name for the --listen address: that of the advertised listener, if there is one."""
     advertised = given.get("advertised.listeners", "")
     return advertised.partition("://")[0].strip() or "PLAINTEXT"
-
-
-def _check_listen(name: str, listen: str) -> None:
-    """Reports a bad --listen address in its own terms, without a listener name."""
-    try:
-        parse_listener("--listen", f"{name}://{listen}")
-    except ConfigError as problem:
-        raise ConfigError(
-            f"--listen is {listen!r}; it must look like 127.0.0.1:9092 or [::1]:9092, "
-            f"with a port of at most {MAX_PORT}"
-        ) from problem
 
 
 def _read_file(path: str) -> dict[str, str]:

@@ -35,6 +35,25 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+class Address(NamedTuple):
+    """A host and a port."""
+
+    host: str
+    port: int
+
+
+def parse_address(option: str, text: str) -> Address:
+    """Parses the value of an option such as `127.0.0.1:9092`; port 0 stands for a free one."""
+    try:
+        found = parse_listener(option, f"PLAINTEXT://{text}")
+    except ConfigError as problem:
+        raise ConfigError(
+            f"{option} is {text!r}; it must look like 127.0.0.1:9092 or [::1]:9092, "
+            f"with a port of at most {MAX_PORT}"
+        ) from problem
+    return Address(found.host, found.port)
+
+
 def parse_listener(setting: str, text: str) -> Listener:
     """Parses `PLAINTEXT://127.0.0.1:9092`; an empty host stands for all addresses."""
     name, separator, address = text.strip().partition("://")

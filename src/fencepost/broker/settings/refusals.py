@@ -7,7 +7,7 @@ brokers, and they wait for it.
 from __future__ import annotations
 
 from fencepost.base.failures import ConfigError
-from fencepost.broker.settings.listener import is_loopback
+from fencepost.broker.settings.listener import Address, is_loopback, parse_address
 
 
 def refuse_optimised_python() -> None:
@@ -16,6 +16,15 @@ def refuse_optimised_python() -> None:
         raise ConfigError(
             "The broker does not run under python -O: its assertions protect the data."
         )
+
+
+def metrics_address(text: str | None, *, allow_remote: bool) -> Address | None:
+    """Parses --metrics; ConfigError for an address beyond loopback unless that is allowed."""
+    if text is None:
+        return None
+    address = parse_address("--metrics", text)
+    refuse_remote(address.host, allow_remote)
+    return address
 
 
 def refuse_remote(host: str, allow_remote: bool) -> None:

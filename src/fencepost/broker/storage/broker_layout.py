@@ -190,10 +190,10 @@ class BrokerLayout:
             self._folders.create(folder, topic_id, sync=sync)
         elif owner != topic_id:
             # Only the parent renames folders, and it does so before it lets anyone open the new
-            # topic. So its rename has failed.
+            # topic. So its rename has failed, and it tries again.
             raise StorageError(
-                f"{folder} still belongs to the deleted topic {topic_id_text(owner)}; restart the "
-                "cluster to set it aside"
+                f"{folder} still belongs to the deleted topic {topic_id_text(owner)}; the parent "
+                "tries to remove it"
             )
         return folder
 

@@ -18,11 +18,13 @@ full; `cluster_checkpoints.py` says which files count.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import TopicPartition
+from fencepost.base.seams import Disk
 from fencepost.broker.storage.cluster_checkpoints import (
     ClusterCheckpoints,
     KnownPartition,
@@ -40,6 +42,11 @@ Known = Mapping[TopicPartition, KnownPartition]
 
 class ParentLayout(Layout):
     """One data directory that several brokers use."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        super().__init__(disk, folder)
+        self._undeleted: list[tuple[TopicPartition, bytes]] = []
+        """Deleted partitions whose folders could not be renamed."""
 
     def begin_cluster(self, known: Known, *, sync: bool) -> None:
         """Hands the logs over to the brokers, which may open them when this returns.
@@ -109,8 +116,26 @@ class ParentLayout(Layout):
         """Renames the folder of a deleted partition; returns what to remove in the background.
 
         No broker has the log open any more. A folder of another topic stays, and one without a
-        readable topic id is kept as a stray, so that no new topic of this name adopts it.
+        readable topic id is kept as a stray, so that no new topic of this name adopts it. If the
+        disk fails, `delete_again` does it later: until then no broker opens a new partition of
+        this name.
         """
+        try:
+            return self._delete(name, topic_id)
+        except OSError:
+            self._undeleted.append((name, topic_id))
+            raise
+
+    def delete_again(self) -> list[str]:
+        """Tries again what `delete` could not do; returns what to remove in the background."""
+        left, self._undeleted = self._undeleted, []
+        folders: list[str] = []
+        for name, topic_id in left:
+            with contextlib.suppress(OSError):
+                folders += self.delete(name, topic_id)
+        return folders
+
+    def _delete(self, name: TopicPartition, topic_id: bytes) -> list[str]:
         folder = self.folder_of(name)
         if not self._disk.exists(folder):
             return []  # It was never written to.

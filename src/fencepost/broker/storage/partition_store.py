@@ -39,6 +39,7 @@ from weakref import WeakValueDictionary
 
 from fencepost.base.failures import StorageError, SyncError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
+from fencepost.broker.storage.recovery_report import RecoveryReport
 from fencepost.log.config import LogConfig
 from fencepost.log.opening import opening_log, run_to_end, unborn_log
 from fencepost.partition.partition import Partition
@@ -95,6 +96,8 @@ class PartitionStore:
         self._flusher = flusher
         self._background = background
         self._removal = removal
+        self.recovery: Final = RecoveryReport()
+        """What this process has recovered."""
         self._leaving: dict[TopicPartition, Partition] = {}
         """Partitions that are withdrawn and not closed yet."""
         self._unclean: set[TopicPartition] = set()
@@ -146,6 +149,7 @@ class PartitionStore:
             partition.close(clean=False)
             raise
         self._unclean.discard(name)
+        self.recovery.opened(partition)
         self._partitions.add(partition, self._flusher.sealed)
         if opened.needs_flush:
             self._flusher.sealed(partition)

@@ -26,16 +26,19 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.ids import TRANSACTION_STATE_TOPIC, coordinator_partition
+from fencepost.base.ids import NO_PRODUCER_ID, TRANSACTION_STATE_TOPIC, coordinator_partition
 from fencepost.base.limits import IMPLICIT_ADD_WAIT_MS
 from fencepost.base.refusal import Refusal
 from fencepost.broker.log_loader import LogLoader
+from fencepost.broker.metrics.counters import Cause
 from fencepost.broker.peers import NO_PEERS
 from fencepost.broker.transactions.ending import Ending
 from fencepost.broker.transactions.first_writes import FirstWrites
+from fencepost.broker.transactions.journal import BY_CLIENT, RECOVERED, Journal, Origin
 from fencepost.broker.transactions.partition import CoordinatorPartition
 from fencepost.broker.transactions.timeouts import TransactionClock
 from fencepost.coordinator.txn.decide import (
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
     from fencepost.broker.peers import Peers
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
+    from fencepost.broker.transactions.journal import Client
     from fencepost.broker.transactions.markers import MarkerWriter
     from fencepost.broker.transactions.producer_ids import ProducerIds
     from fencepost.coordinator.metadata.state import MetadataState
@@ -112,6 +116,7 @@ class TransactionCoordinator:
         self._metadata = metadata
         self._producer_ids = producer_ids
         self._markers = markers
+        self.journal = Journal(runtime)
         self._served: dict[int, CoordinatorPartition] = {}
         self._loading: dict[int, LogLoader] = {}
         """Loads in progress, and those that were refused because the log is damaged."""
@@ -147,7 +152,7 @@ class TransactionCoordinator:
         StorageError if it cannot be read.
         """
         self.unload(partition_index)
-        coordinator = CoordinatorPartition(self._runtime, partition_index, partition)
+        coordinator = CoordinatorPartition(self._runtime, partition_index, partition, self.journal)
         self._loading[partition_index] = loader = LogLoader(
             self._runtime,
             partition,
@@ -201,7 +206,9 @@ class TransactionCoordinator:
         for effect in prepared:
             coordinator.pending[effect.transactional_id] = coordinator.partition.log_end_offset
         for effect in prepared:
-            ending = Ending(self._runtime, self._markers, coordinator, effect, Reply(NONE), None)
+            ending = Ending(
+                self._runtime, self._markers, coordinator, effect, Reply(NONE), None, RECOVERED
+            )
             ending.write_markers()
 
     def is_served(self, partition: Partition) -> bool:
@@ -255,7 +262,9 @@ class TransactionCoordinator:
 
     # -- requests ---------------------------------------------------------------------------------
 
-    def init_producer_id(self, event: InitProducerId, done: Done) -> None:
+    def init_producer_id(
+        self, event: InitProducerId, done: Done, client: Client | None = None
+    ) -> None:
         """InitProducerId with a transactional id: fences the producer that had it before."""
         error = refuse_init_producer_id(
             event,
@@ -266,7 +275,36 @@ class TransactionCoordinator:
             done(Reply(error))
             return
         event = replace(event, transaction_version=self.transaction_version)
-        self.submit(decide_init_producer_id, event, done)
+        # A producer that sends its identity recovers from an error: the abort is its own.
+        is_new = event.producer_id == NO_PRODUCER_ID
+        origin = Origin(Cause.NEWER_INSTANCE, client) if is_new else BY_CLIENT
+        self.submit(decide_init_producer_id, event, self._noting_owner(event, client, done), origin)
+
+    def _noting_owner(self, event: InitProducerId, client: Client | None, done: Done) -> Done:
+        """Notes who has the id from now on, and logs that the client before it is fenced."""
+        transactional_id = event.transactional_id
+        coordinator = self._find(transactional_id)
+        if not isinstance(coordinator, CoordinatorPartition):
+            return done
+        before = coordinator.state.transactions.get(transactional_id)
+        # Not a nested function: compiled ones refer to themselves, and only the collector frees
+        # such cycles.
+        return partial(self._initialised, coordinator, event, before, client, done)
+
+    def _initialised(
+        self,
+        coordinator: CoordinatorPartition,
+        event: InitProducerId,
+        before: TransactionMetadata | None,
+        client: Client | None,
+        done: Done,
+        reply: Reply,
+    ) -> None:
+        if reply.error is NONE:
+            is_fence, last = coordinator.take_over(event.transactional_id, client)
+            if is_fence and before is not None and event.producer_id == NO_PRODUCER_ID:
+                self.journal.taken_over(event.transactional_id, before, last, client)
+        done(reply)
 
     def fresh_producer_id(self, done: Done) -> None:
         """InitProducerId without a transactional id: an unused producer id, epoch 0, no record."""
@@ -296,8 +334,12 @@ class TransactionCoordinator:
         decide: Callable[[CoordinatorState, Container[str], E, int], Decision],
         event: E,
         done: Done,
+        origin: Origin = BY_CLIENT,
     ) -> None:
-        """Decides, appends and applies; answers when the record is durable."""
+        """Decides, appends and applies; answers when the record is durable.
+
+        `origin` is why a transaction ends, if this ends one.
+        """
         coordinator = self._find(event.transactional_id)
         if not isinstance(coordinator, CoordinatorPartition):
             done(Reply(coordinator))
@@ -305,9 +347,9 @@ class TransactionCoordinator:
         now_ms = self._runtime.clock.now_ms()
         decision = decide(coordinator.state, coordinator.pending, event, now_ms)
         if decision is RESERVE_PRODUCER_ID:
-            self._reserve_producer_id(decide, event, done)
+            self._reserve_producer_id(decide, event, done, origin)
         elif decision.records:
-            self._write(coordinator, decision, now_ms, done)
+            self._write(coordinator, decision, now_ms, done, origin)
         else:
             assert decision.reply is not None
             done(decision.reply)
@@ -318,6 +360,7 @@ class TransactionCoordinator:
         decide: Callable[[CoordinatorState, Container[str], Any, int], Decision],
         event: Any,
         done: Done,
+        origin: Origin,
     ) -> None:
         """Allocates a producer id, and decides again: the state may have changed meanwhile."""
         assert event.new_producer_id < 0, "one fresh producer id is enough for any decision"
@@ -326,12 +369,18 @@ class TransactionCoordinator:
             if producer_id is None:
                 done(_ALLOCATION_FAILED)
             else:
-                self.submit(decide, replace(event, new_producer_id=producer_id), done)
+                again = replace(event, new_producer_id=producer_id)
+                self.submit(decide, again, done, origin)
 
         self._producer_ids.allocate(allocated)
 
     def _write(
-        self, coordinator: CoordinatorPartition, decision: Decision, now_ms: int, done: Done
+        self,
+        coordinator: CoordinatorPartition,
+        decision: Decision,
+        now_ms: int,
+        done: Done,
+        origin: Origin = BY_CLIENT,
     ) -> None:
         """Appends and applies the record of a decision; continues when it is durable."""
         (record,) = decision.records
@@ -340,7 +389,7 @@ class TransactionCoordinator:
         if decision.effects:
             effect = decision.effects[0]
             assert isinstance(effect, WriteMarkers)
-            ending = Ending(self._runtime, self._markers, coordinator, effect, reply, done)
+            ending = Ending(self._runtime, self._markers, coordinator, effect, reply, done, origin)
             ending.begin(record, now_ms)
             return
         end_offset = coordinator.append(record, now_ms)
@@ -368,14 +417,16 @@ class TransactionCoordinator:
         done: Callable[[ErrorCode], None],
     ) -> None:
         """Verifies a first write to one partition; see `verify_all`."""
+        answered = partial(self._verified, perf_counter(), done)
         self.verify_all(
-            [name],
-            transactional_id,
-            producer_id,
-            producer_epoch,
-            add=add,
-            done=lambda errors: done(errors[0]),
+            [name], transactional_id, producer_id, producer_epoch, add=add, done=answered
         )
+
+    def _verified(
+        self, asked_at: float, done: Callable[[ErrorCode], None], errors: list[ErrorCode]
+    ) -> None:
+        self.journal.verified(errors, perf_counter() - asked_at)
+        done(errors[0])
 
     def verify_all(
         self,
@@ -488,7 +539,16 @@ class TransactionCoordinator:
             return Description(coordinator, transactional_id)
         ending = coordinator.endings.get(transactional_id)
         unmarked = None if ending is None else partitions_of(list(ending.unmarked))
-        return describe_transaction(coordinator.state, transactional_id, unmarked)
+        found = describe_transaction(coordinator.state, transactional_id, unmarked)
+        client = coordinator.clients.get(transactional_id)
+        if client is None:
+            return found
+        return found._replace(client_id=client.client_id, client_host=client.host)
+
+    @property
+    def open_count(self) -> int:
+        """The number of transactions that are not complete."""
+        return sum(len(coordinator.state.open) for coordinator in self._served.values())
 
     @property
     def is_loading(self) -> bool:

@@ -3,7 +3,7 @@
     begin             append the Prepare record
     _prepared         it is durable: the outcome is fixed
     write_markers     append a marker to each partition; retry those that cannot be written now
-    _send_markers     send the markers of partitions that other nodes lead; `answered` gets the
+    _send_markers     send the markers of partitions that other nodes lead; `_answered` gets the
                       replies
     _marked           one marker is durable; after the last one:
     _complete         append the Complete record
@@ -15,7 +15,7 @@ in Kafka, and the rest continues; it goes out at once if a partition will never 
 An answer that is an error (a fence asks the new producer to retry) does not wait either.
 
 A marker that was sent is sent again only after a reply, or after the death of the node that had it
-(`remote_markers.py`). The same marker may then be in a partition twice. That ends nothing else: the
+(`markers.py`). The same marker may then be in a partition twice. That ends nothing else: the
 producer cannot begin its next transaction before the Complete record.
 
 When a partition refuses a marker, Kafka's rules for the sender apply:
@@ -46,8 +46,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_NODE, TopicPartition
-from fencepost.base.limits import END_TXN_WAIT_MS
 from fencepost.base.refusal import Refusal
+from fencepost.broker.transactions.journal import BY_CLIENT, Origin
 from fencepost.broker.transactions.markers import (
     ABORT_LEADER_POINTS,
     COMMIT_LEADER_POINTS,
@@ -144,15 +144,18 @@ class Ending:
     """One commit or abort in progress, and the answer that waits for it."""
 
     __slots__ = (
-        "_answer_timer",
+        "_answer_deadline",
+        "_begun_at",
         "_coordinator",
         "_done",
         "_effect",
         "_elsewhere",
         "_failed",
         "_is_overtaken",
+        "_lifetime_ms",
         "_marker",
         "_markers",
+        "_origin",
         "_points",
         "_remote_points",
         "_reply",
@@ -170,6 +173,7 @@ class Ending:
         effect: WriteMarkers,
         reply: Reply,
         done: Callable[[Reply], None] | None,
+        origin: Origin,
     ) -> None:
         self._runtime = runtime
         self._markers = markers
@@ -177,6 +181,9 @@ class Ending:
         self._effect = effect
         self._reply = reply
         self._done = done
+        self._origin = origin
+        self._begun_at = perf_counter()
+        self._lifetime_ms = 0
         self._marker = EndMarker(
             effect.producer_id,
             effect.producer_epoch,
@@ -186,7 +193,7 @@ class Ending:
         )
         self._points = COMMIT_POINTS if effect.commit else ABORT_POINTS
         self._remote_points = COMMIT_REMOTE_POINTS if effect.commit else ABORT_REMOTE_POINTS
-        self._answer_timer: TimerHandle | None = None
+        self._answer_deadline = 0
         self._timer: TimerHandle | None = None
         self._failed: list[TopicPartition] = []
         self._elsewhere: dict[int, list[TopicPartition]] | None = None
@@ -203,11 +210,18 @@ class Ending:
         """Appends the Prepare record; everything else follows once it is durable."""
         self._reach(self._points.before_prepare)
         coordinator = self._coordinator
+        transactional_id = record.transactional_id
+        before = None
+        if self._origin is not BY_CLIENT:
+            before = coordinator.state.transactions[transactional_id]
         end_offset = coordinator.append(record, now_ms)
         if isinstance(end_offset, Refusal):
             self._reply = Reply(end_offset.error)
             self._answer()
             return
+        if before is not None:
+            fenced = coordinator.fence(transactional_id)
+            coordinator.journal.aborting(transactional_id, before, self._origin, fenced, now_ms)
         self._reach(self._points.prepare_appended)
         if coordinator.partition.high_watermark >= end_offset:
             self._prepared()
@@ -221,13 +235,7 @@ class Ending:
             self._reply = Reply(ErrorCode.NOT_COORDINATOR)
             self._answer()
             return
-        if self._reply.error is not NONE:
-            log.info(
-                "transactional id %s: another producer takes it over; the open transaction of "
-                "producer %d is aborted",
-                self._effect.transactional_id,
-                self._effect.producer_id,
-            )
+        if self._reply.error is not NONE:  # Another producer takes the id over, and has to retry.
             self._answer()
         self.write_markers()
 
@@ -245,7 +253,7 @@ class Ending:
         else:
             self._complete()
         if self._done is not None:
-            self._answer_timer = self._runtime.call_later(END_TXN_WAIT_MS, self._answer)
+            self._answer_deadline = self._coordinator.answers.set(self._answer)
 
     def _write_some(self, names: list[TopicPartition]) -> None:
         """Writes these markers, in several turns of the loop if they are very many."""
@@ -335,13 +343,10 @@ class Ending:
         """Sends each leader the markers of its partitions."""
         self._elsewhere = None
         for leader, names in elsewhere.items():
-            self._markers.send(leader, self._marker, names, self)
+            self._markers.send(leader, self._marker, names, partial(self._answered, names))
+            self._reach(self._remote_points.markers_sent)
 
-    def sent(self) -> None:
-        """The markers for one leader were handed to its link."""
-        self._reach(self._remote_points.markers_sent)
-
-    def answered(self, names: Sequence[TopicPartition], errors: list[ErrorCode] | None) -> None:
+    def _answered(self, names: Sequence[TopicPartition], errors: list[ErrorCode] | None) -> None:
         """A leader has answered, or it is dead: the next leader gets the markers then."""
         if self.is_abandoned:
             return
@@ -378,7 +383,10 @@ class Ending:
         event = MarkersWritten(effect.transactional_id, effect.producer_id, effect.producer_epoch)
         now_ms = self._runtime.clock.now_ms()
         decision = decide_markers_written(coordinator.state, event, now_ms)
-        end_offset = coordinator.append(decision.records[0], now_ms)
+        record = decision.records[0]
+        assert record.metadata is not None
+        self._lifetime_ms = now_ms - record.metadata.start_ms
+        end_offset = coordinator.append(record, now_ms)
         if isinstance(end_offset, Refusal):
             self._runtime.call_later(COMPLETE_RETRY_MS, self._append_complete)
             return
@@ -396,6 +404,13 @@ class Ending:
         coordinator, transactional_id = self._coordinator, self._effect.transactional_id
         if not coordinator.closed:
             del coordinator.endings[transactional_id]
+            if self._effect.partitions:  # An abort of TV2 may end nothing.
+                coordinator.journal.ended(
+                    self._origin,
+                    commit=self._effect.commit,
+                    seconds=perf_counter() - self._begun_at,
+                    lifetime_ms=self._lifetime_ms,
+                )
             # Before the answer: the client's next request may be there already, and is served
             # within it.
             coordinator.settle(transactional_id, end_offset)
@@ -405,9 +420,9 @@ class Ending:
 
     def _answer(self) -> None:
         """Answers the client, once."""
-        if self._answer_timer is not None:
-            self._answer_timer.cancel()
-            self._answer_timer = None
+        if self._answer_deadline:
+            self._coordinator.answers.cancel(self._answer_deadline)
+            self._answer_deadline = 0
         done, self._done = self._done, None
         if done is not None:
             done(self._reply)

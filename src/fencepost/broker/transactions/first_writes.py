@@ -2,7 +2,7 @@
 
 A leader that receives the first write of a transaction has to ask the coordinator before it appends
 (`partition/verification.py`). If another node is the coordinator, the question is an
-AddPartitionsToTxn over the link to it: verifyOnly in TV1, and an addition in TV2.
+request over the link to it: whether the partition was added in TV1, and an addition in TV2.
 
 If that node is dead, or does not coordinate the id yet or any more, the leader asks again after a
 pause, and the metadata says whom. So a producer rarely notices that its coordinator has moved. The
@@ -11,24 +11,19 @@ harmless: a question changes nothing, and an addition only its own transaction, 
 next one has another epoch.
 
 Each question is a request of its own: a node answers some of them late (the previous transaction is
-still ending), and the others must not wait for that.
+still ending), and the others must not wait for that. Those of one turn of the loop share a write on
+the link.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_NODE, TRANSACTION_STATE_TOPIC
 from fencepost.base.limits import FIRST_WRITE_WAIT_MS
-from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
+from fencepost.broker.deadlines import Deadlines
+from fencepost.broker.peers import FirstWrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,9 +33,6 @@ if TYPE_CHECKING:
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.transactions.coordinator import TransactionCoordinator
     from fencepost.coordinator.metadata.state import MetadataState
-
-VERSION: Final = 5
-"""The first version with TRANSACTION_ABORTABLE."""
 
 ASK_AGAIN_MS: Final = 100
 """Pause before the next attempt: Kafka's retry.backoff.ms."""
@@ -71,6 +63,7 @@ class FirstWrites:
         self.node_id: Final = node_id
         self.peers: Final = peers
         self.transactions: Final = transactions
+        self.time_limits: Final = Deadlines(runtime, FIRST_WRITE_WAIT_MS)
         self._metadata: Final = metadata
 
     def ask(
@@ -87,20 +80,8 @@ class FirstWrites:
         if self.transactions.partition_for(transactional_id) is None:
             done([ErrorCode.NOT_COORDINATOR] * len(names))
             return
-        topics: dict[str, list[int]] = {}
-        for topic, index in names:
-            topics.setdefault(topic, []).append(index)
-        transaction = AddPartitionsToTxnTransaction(
-            transactional_id=transactional_id,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            verify_only=not add,
-            topics=[
-                AddPartitionsToTxnTopic(name=topic, partitions=indexes)
-                for topic, indexes in topics.items()
-            ],
-        )
-        _Question(self, names, transaction, done).begin()
+        write = FirstWrite(names, transactional_id, producer_id, producer_epoch, add)
+        _Question(self, write, done).begin()
 
     def coordinator_of(self, transactional_id: str) -> int:
         """The node that coordinates an id; -1 if there is none now."""
@@ -111,52 +92,48 @@ class FirstWrites:
 class _Question:
     """One question, from its first attempt to its answer."""
 
-    __slots__ = ("_asking", "_done", "_error", "_names", "_pause", "_time_limit", "_transaction")
+    __slots__ = ("_asking", "_done", "_error", "_pause", "_time_limit", "_write")
 
     def __init__(
         self,
         asking: FirstWrites,
-        names: Sequence[TopicPartition],
-        transaction: AddPartitionsToTxnTransaction,
+        write: FirstWrite,
         done: Callable[[list[ErrorCode]], None],
     ) -> None:
         self._asking = asking
-        self._names = names
-        self._transaction = transaction
+        self._write = write
         self._done: Callable[[list[ErrorCode]], None] | None = done
         self._error = ErrorCode.NETWORK_EXCEPTION
         """The answer if the time is up."""
         self._pause: TimerHandle | None = None
-        self._time_limit: TimerHandle | None = None
+        self._time_limit = 0
 
     def begin(self) -> None:
-        self._time_limit = self._asking.runtime.call_later(FIRST_WRITE_WAIT_MS, self._give_up)
+        self._time_limit = self._asking.time_limits.set(self._give_up)
         self._attempt()
 
     def _attempt(self) -> None:
         self._pause = None
-        asking, transaction = self._asking, self._transaction
-        coordinator = asking.coordinator_of(transaction.transactional_id)
+        asking, write = self._asking, self._write
+        coordinator = asking.coordinator_of(write.transactional_id)
         if coordinator == NO_NODE:
             self._told([ErrorCode.COORDINATOR_NOT_AVAILABLE])
         elif coordinator == asking.node_id:
             asking.transactions.verify_here(
-                self._names,
-                transaction.transactional_id,
-                transaction.producer_id,
-                transaction.producer_epoch,
-                add=not transaction.verify_only,
+                write.names,
+                write.transactional_id,
+                write.producer_id,
+                write.producer_epoch,
+                add=write.add,
                 done=self._told,
             )
         else:
             self._error = ErrorCode.NETWORK_EXCEPTION
-            asking.peers.request(
-                coordinator,
-                ApiKey.ADD_PARTITIONS_TO_TXN,
-                VERSION,
-                AddPartitionsToTxnRequest(transactions=[transaction]),
-                partial(_replied, self._names, self._told),
-            )
+            asking.peers.verify(coordinator, write, self._replied)
+
+    def _replied(self, errors: list[ErrorCode] | None) -> None:
+        """The coordinator has answered; None if its node is dead."""
+        self._told([ErrorCode.NETWORK_EXCEPTION] if errors is None else errors)
 
     def _told(self, errors: list[ErrorCode]) -> None:
         if self._done is None:
@@ -169,33 +146,12 @@ class _Question:
 
     def _give_up(self) -> None:
         """The time is up; a reply that comes later is ignored."""
-        self._time_limit = None
         if self._pause is not None:
             self._pause.cancel()
-        self._answer([self._error] * len(self._names))
+        self._answer([self._error] * len(self._write.names))
 
     def _answer(self, errors: list[ErrorCode]) -> None:
-        if self._time_limit is not None:
-            self._time_limit.cancel()
-            self._time_limit = None
+        self._asking.time_limits.cancel(self._time_limit)
         done, self._done = self._done, None
         assert done is not None, "a question is answered once"
         done(errors)
-
-
-def _replied(
-    names: Sequence[TopicPartition],
-    told: Callable[[list[ErrorCode]], None],
-    reply: AddPartitionsToTxnResponse | None,
-) -> None:
-    """Reads a coordinator's reply; None if the node is dead."""
-    if reply is None:
-        told([ErrorCode.NETWORK_EXCEPTION])
-        return
-    errors = {
-        (topic.name, result.partition_index): result.partition_error_code
-        for transaction in reply.results_by_transaction
-        for topic in transaction.topic_results
-        for result in topic.results_by_partition
-    }
-    told([ErrorCode(errors[topic, index]) for topic, index in names])

@@ -1,10 +1,15 @@
 """Writes commit and abort markers to partitions: the second phase of two-phase commit.
 
 `MarkerWriter.append` writes one marker to one partition that this node leads. Both the coordinator
-here (`ending.py`) and the coordinator of another node (WriteTxnMarkers) use it. A marker on
+here (`ending.py`) and that of another node (`arriving_markers.py`) use it. A marker on
 `__consumer_offsets` also settles the pending offsets of the transaction, before `append` returns
-(KAFKA-17507). `MarkerWriter.send` passes the markers of partitions that another node leads to
-`remote_markers.py`.
+(KAFKA-17507).
+
+`MarkerWriter.send` sends a marker to another node, for the partitions that it leads. A marker is
+sent once. Its sender hears of it when the node has answered, or when the node's process is dead and
+can serve nothing any more; only then may it send the marker again. In TV1 a late second copy would
+end part of the producer's next transaction. The markers of one turn of the loop are requests of
+their own that share a write on the link.
 """
 
 from __future__ import annotations
@@ -18,7 +23,6 @@ from fencepost.base.failures import StorageError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, NO_NODE
 from fencepost.base.refusal import Refusal
 from fencepost.broker.peers import NO_PEERS
-from fencepost.broker.transactions.remote_markers import RemoteMarkers
 from fencepost.records.control import Marker
 from fencepost.records.entry import Entry
 
@@ -26,9 +30,8 @@ if TYPE_CHECKING:
     from fencepost.base.ids import TopicPartition
     from fencepost.broker.groups.coordinator import GroupCoordinator
     from fencepost.broker.local_partitions import LocalPartitions
-    from fencepost.broker.peers import Peers
+    from fencepost.broker.peers import Done, Peers
     from fencepost.broker.runtime import Runtime
-    from fencepost.broker.transactions.remote_markers import Sender
     from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.partition.partition import Partition
 
@@ -108,7 +111,7 @@ class MarkerWriter:
         self._metadata = metadata
         self._groups = groups
         self._node_id = node_id
-        self._remote = RemoteMarkers(runtime, peers) if peers.is_cluster else None
+        self._peers = peers
 
     def append(self, topic: str, index: int, marker: EndMarker) -> Written | Refusal:
         """Appends and applies one marker; the caller waits until it is durable."""
@@ -144,17 +147,20 @@ class MarkerWriter:
 
     def other_leader(self, name: TopicPartition) -> int:
         """The other node that leads a partition; -1 if there is none, or this node does."""
-        if self._remote is None:
+        if not self._peers.is_cluster:
             return NO_NODE
         leader = self._metadata.leader(name[0], name[1])
         return NO_NODE if leader == self._node_id else leader
 
-    def send(
-        self, leader: int, marker: EndMarker, names: list[TopicPartition], sender: Sender
-    ) -> None:
+    def explain(self, name: TopicPartition, refusal: Refusal) -> ErrorCode:
+        """The error for a coordinator on another node whose marker was refused here."""
+        if refusal is NOT_LEADER and self._metadata.leader(*name) in (NO_NODE, self._node_id):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return refusal.error
+
+    def send(self, leader: int, marker: EndMarker, names: list[TopicPartition], done: Done) -> None:
         """Sends a marker to partitions that another node leads, all with one request."""
-        assert self._remote is not None, "a single broker sends no markers"
-        self._remote.send(leader, marker, names, sender)
+        self._peers.write_marker(leader, marker, names, done)
 
     def _settle_offsets(self, index: int, offset: int, marker: EndMarker) -> None:
         outcome = Marker(marker.commit, marker.coordinator_epoch)

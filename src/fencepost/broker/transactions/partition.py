@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
-from fencepost.base.limits import MAX_BATCH_BYTES
+from fencepost.base.limits import END_TXN_WAIT_MS, MAX_BATCH_BYTES
 from fencepost.base.refusal import Refusal
 from fencepost.broker.checkpoint import CheckpointKeeper, read_checkpoint
+from fencepost.broker.deadlines import Deadlines
 from fencepost.coordinator.txn.apply import CoordinatorState, apply, read_entry
+from fencepost.coordinator.txn.prepare import ONGOING
 from fencepost.records.coordinator_checkpoint import SavedRecord
 from fencepost.records.entry import Entry
 from fencepost.records.transaction_log import encode_key, encode_value
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.transactions.ending import Ending
+    from fencepost.broker.transactions.journal import Client, Journal
     from fencepost.coordinator.txn.events import LogRecord
     from fencepost.partition.partition import Partition
     from fencepost.records.transaction_log import TransactionMetadata
@@ -38,6 +41,10 @@ log = logging.getLogger(__name__)
 
 MAX_VALUE_BYTES: Final = MAX_BATCH_BYTES - 64 * 1024
 """Of one record: its batch also holds a header and a key of up to 32 KiB."""
+
+
+REMEMBERED_CLIENTS: Final = 1_000
+"""Per partition; each takes about 250 bytes."""
 
 
 class Waiter:
@@ -67,20 +74,27 @@ class CoordinatorPartition:
     __slots__ = (
         "_runtime",
         "_waiting",
+        "answers",
         "checkpoint",
+        "clients",
         "closed",
         "endings",
+        "fenced",
         "index",
+        "journal",
         "partition",
         "pending",
         "state",
     )
 
-    def __init__(self, runtime: Runtime, index: int, partition: Partition) -> None:
+    def __init__(
+        self, runtime: Runtime, index: int, partition: Partition, journal: Journal
+    ) -> None:
         self._runtime = runtime
         self._waiting: dict[str, list[Waiter]] = {}
         self.index = index
         self.partition = partition
+        self.journal = journal
         self.state = CoordinatorState()
         self.pending: dict[str, int] = {}
         """Ids whose last record is not durable, or whose markers are being written, each with the
@@ -88,6 +102,13 @@ class CoordinatorPartition:
         self.checkpoint = self._new_keeper()
         self.endings: dict[str, Ending] = {}
         """Transactions whose markers are being written."""
+        self.answers = Deadlines(runtime, END_TXN_WAIT_MS)
+        """When each EndTxn is answered even if its markers are not written."""
+        self.clients: dict[str, Client] = {}
+        """Who initialised each id here last, for the log and DescribeTransactions. Not in the log
+        of the partition, so empty after a load; only the last `REMEMBERED_CLIENTS`."""
+        self.fenced: set[str] = set()
+        """Ids whose producer was fenced with its open transaction, and nobody has them yet."""
         self.closed = False
 
     @property
@@ -156,6 +177,8 @@ class CoordinatorPartition:
             log.error("%s cannot be written: %s", self.partition.name, problem)
             # Kafka's code for a transaction log that cannot be written here.
             return Refusal(ErrorCode.NOT_COORDINATOR, str(problem))
+        if metadata.state == ONGOING and transactional_id not in self.state.open:
+            self.journal.counters.started += 1
         apply(self.state, record)
         self.pending[transactional_id] = end_offset
         self.checkpoint.count(1)
@@ -173,6 +196,8 @@ class CoordinatorPartition:
             return False
         for record in records:
             apply(self.state, record)
+            self.clients.pop(record.transactional_id, None)
+            self.fenced.discard(record.transactional_id)
             self.pending[record.transactional_id] = end_offset
         self.checkpoint.count(len(records))
 
@@ -182,6 +207,22 @@ class CoordinatorPartition:
 
         self._runtime.when_durable(self.partition, end_offset, durable)
         return True
+
+    def fence(self, transactional_id: str) -> Client | None:
+        """Notes that the producer of an id was fenced; returns its client, if it is known."""
+        self.fenced.add(transactional_id)
+        return self.clients.pop(transactional_id, None)
+
+    def take_over(self, transactional_id: str, client: Client | None) -> tuple[bool, Client | None]:
+        """Notes who has an id from now on; whether somebody had it before, and who."""
+        last = self.clients.pop(transactional_id, None)
+        is_fence = transactional_id not in self.fenced
+        self.fenced.discard(transactional_id)
+        if client is not None:
+            if len(self.clients) >= REMEMBERED_CLIENTS:
+                del self.clients[next(iter(self.clients))]
+            self.clients[transactional_id] = client
+        return is_fence, last
 
     def settle(self, transactional_id: str, end_offset: int) -> None:
         """Ends the wait of an id, unless a later record of it was appended; waiters continue."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.limits import MAX_BATCH_BYTES
+from fencepost.broker.transactions.journal import BY_RESTART, BY_TIMEOUT
 from fencepost.broker.turns import run_in_turns
 from fencepost.coordinator.txn.decide import decide_expiration
 from fencepost.coordinator.txn.events import ExpirationDue, Reply, TimedOut
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.transactions.coordinator import TransactionCoordinator
+    from fencepost.broker.transactions.journal import Origin
     from fencepost.broker.transactions.partition import CoordinatorPartition
 
 log = logging.getLogger(__name__)
@@ -99,35 +101,28 @@ class TransactionClock:
             for coordinator in self._transactions.coordinators()
             for transactional_id, _ in timed_out_ids(coordinator.state, coordinator.pending, now_ms)
         ]
-        self._abort(late, "its timeout")
+        self._abort(late, BY_TIMEOUT)
 
-    def _abort(self, found: list[OpenTransaction], cause: str) -> None:
-        run_in_turns(self._runtime, self._abort_steps(found, cause), lambda: None)
+    def _abort(self, found: list[OpenTransaction], origin: Origin) -> None:
+        run_in_turns(self._runtime, self._abort_steps(found, origin), lambda: None)
 
-    def _abort_steps(self, found: list[OpenTransaction], cause: str) -> Iterator[None]:
+    def _abort_steps(self, found: list[OpenTransaction], origin: Origin) -> Iterator[None]:
         for each in found:
             if each.is_still_open():
-                self.abort(each.transactional_id, each.producer_id, cause)
+                self.abort(each.transactional_id, each.producer_id, origin)
                 yield
 
-    def abort(self, transactional_id: str, producer_id: int, cause: str) -> None:
+    def abort(self, transactional_id: str, producer_id: int, origin: Origin) -> None:
         """Aborts one open transaction by decision of the coordinator."""
 
         def ended(reply: Reply) -> None:
-            if reply.error is ErrorCode.NONE:
-                log.info(
-                    "transactional id %s: the transaction of producer %d was aborted after %s",
-                    transactional_id,
-                    producer_id,
-                    cause,
-                )
-            else:
+            if reply.error is not ErrorCode.NONE:
                 log.debug(
                     "transactional id %s: not aborted: %s", transactional_id, reply.error.name
                 )
 
         event = TimedOut(transactional_id, producer_id, self._transactions.transaction_version)
-        self._transactions.submit(decide_timeout, event, ended)
+        self._transactions.submit(decide_timeout, event, ended, origin)
 
     def abort_all(self, coordinator: CoordinatorPartition) -> None:
         """Aborts what a load found open (transaction.recovery.ongoing=abort)."""
@@ -136,7 +131,7 @@ class TransactionClock:
             for each in coordinator.state.open
             if each not in coordinator.pending
         ]
-        self._abort(found, "a restart of its coordinator")
+        self._abort(found, BY_RESTART)
 
     # -- transactional.id.expiration.ms -----------------------------------------------------------
 

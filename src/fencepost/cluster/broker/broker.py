@@ -22,6 +22,7 @@ import itertools
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.errors import ErrorCode
@@ -33,7 +34,7 @@ from fencepost.base.ids import (
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.handlers import incremental_alter_configs
 from fencepost.broker.metadata.follower import MetadataFollower
-from fencepost.broker.peers import PeerRequests
+from fencepost.broker.peer_requests import PeerRequests
 from fencepost.broker.settings.changes import alters_loggers
 from fencepost.broker.waiting import NoReply, Parked
 from fencepost.cluster import messages
@@ -167,9 +168,10 @@ class ClusterBroker(BrokerCore):
         randomness: Randomness,
         on_fatal: Callable[[str], None],
         trace: Trace | None = None,
+        counts_requests: bool = False,
     ) -> None:
         self.peers: Final = Peers(
-            asyncio.get_running_loop(), self._serve_peer, self._applied_offset
+            asyncio.get_running_loop(), lambda: self._peer_requests, self._applied_offset
         )
         super().__init__(
             config,
@@ -184,6 +186,7 @@ class ClusterBroker(BrokerCore):
             forward=controller.forward,
             trace=trace,
             peers=self.peers,
+            counts_requests=counts_requests,
         )
         self.following: Final = Following(self.follower, self.effects, controller, self._applied)
         self._peer_requests: Final = PeerRequests(self.services, trace)
@@ -193,9 +196,11 @@ class ClusterBroker(BrokerCore):
         """The processes of the other brokers."""
         self._standstill: Final = Standstill(asyncio.get_running_loop(), self._stood_still)
         self._port = 0
+        self._load_began_at = 0.0
 
     def load(self, batch: messages.Batch, done: Callable[[], None]) -> None:
         """Takes the state, and opens what this broker leads; calls `done` at the end."""
+        self._load_began_at = perf_counter()
         self.following.load(batch)
         self.layout.load()
         self.layout.keep_only(self.metadata.topics_by_id.keys())
@@ -216,6 +221,12 @@ class ClusterBroker(BrokerCore):
     async def listen_on(self, sockets: Sequence[socket.socket]) -> None:
         """Serves clients on sockets that are bound already."""
         self._port = sockets[0].getsockname()[1]
+        recovery = self.host.store.recovery
+        recovery.log_start(
+            perf_counter() - self._load_began_at,
+            after_crash=recovery.scanned_partitions > 0,
+            open_transactions=self.transactions.open_count,
+        )
         await self.make_server().listen_on(sockets)
         self._standstill.start()
 
@@ -256,7 +267,8 @@ class ClusterBroker(BrokerCore):
             self._refuse_living(broker_id)
             self.peers.disconnect(broker_id)
         # Any broker forwards what only the controller serves, so any is as good. All show the same.
-        self.follower.controller_id = min(self._live, default=NO_NODE)
+        reachable = [node for node in self._live if self.metadata.endpoint(node) is not None]
+        self.follower.controller_id = min(reachable, default=NO_NODE)
         self.peers.applied(end_offset)
 
     def join(self, broker_id: int, pid: int, end: socket.socket) -> None:
@@ -279,11 +291,6 @@ class ClusterBroker(BrokerCore):
 
     def _applied_offset(self) -> int:
         return self.following.applied_offset
-
-    def _serve_peer(
-        self, api: ApiKey, version: int, form: Any, done: Callable[[Any], None]
-    ) -> Callable[[], None]:
-        return self._peer_requests.serve(api, version, form, done)
 
 
 def _no_metadata_log() -> None:

@@ -17,20 +17,23 @@ import os
 import signal
 import socket
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.base.mapping import Mapping
-from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness
+from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness, now_us
 from fencepost.broker.core import address_of, cannot_listen
+from fencepost.broker.log_format import TEXT, set_up_log
 from fencepost.broker.partition_host import PartitionHost
 from fencepost.broker.process import (
     freeze_garbage_collector,
     kill_at,
     new_event_loop,
+    serve_metrics,
     stop_on_failed_callback,
 )
 from fencepost.broker.settings.config import BrokerConfig
+from fencepost.broker.settings.listener import Address
 from fencepost.broker.storage.broker_layout import BrokerLayout
 from fencepost.broker.storage.descriptors import open_file_limit, raise_open_file_limit, share_out
 from fencepost.broker.trace import Trace
@@ -41,6 +44,9 @@ from fencepost.cluster.broker.owners import Owners
 from fencepost.cluster.link import Link
 from fencepost.cluster.messages import Kind
 from fencepost.cluster.parent.supervision import HEARTBEAT_MS
+
+if TYPE_CHECKING:
+    from fencepost.broker.metrics.endpoint import MetricsEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +70,7 @@ class BrokerProcess:
         self._is_stopping = False
         self._stopped: Final = asyncio.Event()
         self._exit_code = 0
+        self._endpoint: MetricsEndpoint | None = None
         self._link: Final = Link(loop, end, on_message=self._on_message, on_end=_end_orphaned)
         self._controller.attach(self._link)
         self._beat()
@@ -74,7 +81,8 @@ class BrokerProcess:
         return self._exit_code
 
     def _beat(self) -> None:
-        self._controller.send(Kind.HEARTBEAT)
+        has_offline = self._broker is not None and bool(self._broker.partitions.offline)
+        self._controller.send(Kind.HEARTBEAT, messages.encode_heartbeat(has_offline=has_offline))
         self._loop.call_later(HEARTBEAT_MS / 1000, self._beat)
 
     @property
@@ -130,6 +138,23 @@ class BrokerProcess:
             "port": port,
             "advertised": [advertised_host, advertised_port],
         }
+        if settings["metrics"] is None:
+            self._controller.send(Kind.HELLO, messages.encode_json(hello))
+        else:
+            at = Address(*settings["metrics"])
+            self._loop.create_task(self._start_metrics(self._broker, at, hello))
+
+    async def _start_metrics(
+        self, broker: ClusterBroker, at: Address, hello: dict[str, Any]
+    ) -> None:
+        """Serves metrics before the partitions are opened, and says HELLO with the address."""
+        try:
+            self._endpoint = await serve_metrics(broker, at)
+        except FencepostError as problem:
+            self._refuse(str(problem))
+            return
+        assert self._endpoint is not None
+        hello["metrics"] = address_of(at.host, self._endpoint.port)
         self._controller.send(Kind.HELLO, messages.encode_json(hello))
 
     def _refuse(self, reason: str) -> None:
@@ -139,7 +164,8 @@ class BrokerProcess:
         self._stopped.set()
 
     def _build(self, settings: dict[str, Any]) -> ClusterBroker:
-        logging.getLogger().setLevel(settings["log_level"])
+        broker_id = int(settings["settings"]["node.id"])
+        set_up_log(settings["log_format"], level=settings["log_level"], broker_id=broker_id)
         config = BrokerConfig(
             settings["settings"],
             frozenset(settings["unknown_ok"]),
@@ -167,7 +193,8 @@ class BrokerProcess:
             owners,
             randomness=SystemRandomness(),
             on_fatal=_on_fatal,
-            trace=_open_trace(settings["trace"], clock, config.node_id),
+            trace=_open_trace(settings["trace"], config.node_id),
+            counts_requests=settings["metrics"] is not None,
         )
         broker.follower.cluster_id = settings["cluster_id"]
         return broker
@@ -181,8 +208,7 @@ class BrokerProcess:
         await self._running.listen_on(self._sockets)
         self._running.start_periodic_work()
         freeze_garbage_collector()
-        offline = self._running.effects.has_offline
-        self._controller.send(Kind.SERVING, messages.encode_json({"offline": offline}))
+        self._controller.send(Kind.SERVING)
 
     def _stop(self) -> None:
         if not self._is_stopping:
@@ -191,6 +217,8 @@ class BrokerProcess:
 
     async def _close(self) -> None:
         await self._running.stop()
+        if self._endpoint is not None:
+            await self._endpoint.stop()
         self._stopped.set()
 
     # -- commands of operators and tests ----------------------------------------------------------
@@ -217,13 +245,13 @@ class BrokerProcess:
         self._running.runtime.crash_points = kill_at(point)
 
 
-def _open_trace(path: str | None, clock: SystemClock, broker_id: int) -> Trace | None:
+def _open_trace(path: str | None, broker_id: int) -> Trace | None:
     if path is None:
         return None
     try:
         # All brokers write to it: each line in one write, so that lines do not mix.
         file = open(path, "a", buffering=TRACE_BUFFER_BYTES, encoding="utf-8")  # noqa: SIM115
-        return Trace(clock, file, broker_id)
+        return Trace(now_us, file, broker_id)
     except OSError as problem:
         raise ConfigError(f"Cannot write the trace to {path}: {problem.strerror}.") from problem
 
@@ -263,11 +291,7 @@ def main(arguments: list[str]) -> int:
     file, broker_id = int(arguments[0]), int(arguments[1])
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format=f"%(asctime)s %(levelname)s [broker {broker_id}] %(name)s: %(message)s",
-    )
+    set_up_log(TEXT, broker_id=broker_id)  # Until the parent has said how.
     gc.disable()  # Until everything is loaded: hardly any of it is garbage.
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_run(file))

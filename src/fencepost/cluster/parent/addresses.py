@@ -1,5 +1,7 @@
 """The addresses of the brokers of a cluster, from settings that are written for one broker.
 
+`--metrics HOST:PORT` is the parent's; broker K has the K-th port after it.
+
 `--listen HOST:PORT` is the first broker's address. The others listen on the ports after it; with
 port 0 each takes a free one. `advertised.listeners` has an entry for each broker, or one for the
 first, whose port rises with the brokers in the same way.
@@ -12,7 +14,7 @@ from typing import Final
 
 from fencepost.base.failures import ConfigError
 from fencepost.broker.settings.config import BrokerConfig
-from fencepost.broker.settings.listener import parse_listener
+from fencepost.broker.settings.listener import Address, parse_listener
 
 MAX_PORT: Final = 65_535
 MAX_BROKERS: Final = 64
@@ -46,6 +48,19 @@ def settings_of_brokers(
             own["advertised.listeners"] = advertised[number]
         found.append(own)
     return found
+
+
+def metrics_ports(at: Address | None, count: int) -> list[int]:
+    """The ports for the metrics of the parent and of each broker; zeros for free ones."""
+    if at is None or at.port == 0:
+        return [0] * (count + 1)
+    last = at.port + count
+    if last > MAX_PORT:
+        raise ConfigError(
+            f"--metrics needs ports {at.port} to {last}, one for the parent and one for each of "
+            f"the {count} brokers; the last one is {MAX_PORT}"
+        )
+    return list(range(at.port, last + 1))
 
 
 def _advertised(text: str, count: int) -> list[str]:

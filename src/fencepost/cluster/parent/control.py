@@ -9,7 +9,8 @@ connection carries one command as a line of JSON, and gets one line back:
 
     status                  processes, addresses, states; who leads and coordinates how much
     kill                    kill -9; returns when others lead. The broker stays dead
-    restart                 starts a dead broker; returns when it serves and may lead
+    restart                 starts a dead broker; returns when it serves and may lead. One that
+                            serves is left as it is
     pause, resume           SIGSTOP and SIGCONT; `pause` returns when the process stands still
     down, up                the broker cuts off its clients, and lets them in again
     fail, delay, drop       a fault for the next request of an API at one broker
@@ -18,7 +19,9 @@ connection carries one command as a line of JSON, and gets one line back:
     rebalance               every broker gets its share of the leaders; returns when it leads them
 
 `kill` and `restart` wait until every live broker knows the new leaders; a paused broker is waited
-for until it goes on or is killed.
+for until it goes on or is killed. `commands.py` has what happens when several commands meet. When
+the cluster is told to stop, a command that is not complete is given up, and only `status` is
+answered. A command goes on if its client disconnects.
 """
 
 from __future__ import annotations
@@ -32,9 +35,9 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from fencepost.base.errors import ErrorCode
-from fencepost.base.failures import FencepostError
+from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from fencepost.cluster.parent.commands import Commands
 
 if TYPE_CHECKING:
     from fencepost.cluster.parent.controller_node import ControllerNode
@@ -44,6 +47,10 @@ log = logging.getLogger(__name__)
 
 SOCKET: Final = ".fencepost-control"
 MAX_COMMAND_BYTES: Final = 64 * 1024
+MAX_CONNECTIONS: Final = 256
+"""Commands at once; more than any program sends, and far fewer than the parent has descriptors."""
+SILENCE_SECONDS: Final = 10
+"""How long a connection may stay open without a command."""
 _MAX_PATH_BYTES: Final = 100
 """A little less than the 104 or 108 bytes that the kernels take for the path of a Unix socket."""
 
@@ -59,24 +66,24 @@ class ControlServer:
     def __init__(self, parent: Parent, node: ControllerNode) -> None:
         self._parent = parent
         self._node = node
+        self._commands: Final = Commands(parent, node)
+        self._connections = 0
         self._server: asyncio.AbstractServer | None = None
         self._down: set[int] = set()
         """The processes that were cut off from their clients."""
 
     async def start(self, folder: str) -> None:
         """Listens in a data directory; a socket that a dead parent left there is replaced."""
-        with socket_path(folder) as path:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            mask = os.umask(0o177)
-            try:
-                listening.bind(path)
-            finally:
-                os.umask(mask)
-        listening.setblocking(False)
+        try:
+            with socket_path(folder) as path:
+                listening = _bind(path)
+        except OSError as problem:
+            raise ConfigError(
+                f"The control socket {os.path.join(folder, SOCKET)} cannot be created: "
+                f"{problem.strerror}. Brokers of a cluster need a directory that can have one."
+            ) from problem
         self._server = await asyncio.start_unix_server(
-            self._serve, sock=listening, limit=MAX_COMMAND_BYTES
+            self._serve, sock=listening, limit=MAX_COMMAND_BYTES, backlog=MAX_CONNECTIONS
         )
 
     async def stop(self, folder: str) -> None:
@@ -87,69 +94,86 @@ class ControlServer:
                 os.unlink(path)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
         try:
-            answer = await self._answer(await reader.readline())
+            answer = await self._answer(reader)
             writer.write(json.dumps(answer).encode() + b"\n")
             with contextlib.suppress(ConnectionError):
                 await writer.drain()
-        except (ConnectionError, ValueError) as problem:
-            log.warning("a command was not understood: %s", problem)
         finally:
+            self._connections -= 1
             writer.close()
 
-    async def _answer(self, line: bytes) -> dict[str, Any]:
+    async def _answer(self, reader: asyncio.StreamReader) -> dict[str, Any]:
         try:
-            command = json.loads(line)
-            if not isinstance(command, dict):
-                raise FencepostError("A command is a JSON object.")
-            return {"result": await self._run(command)}
-        except json.JSONDecodeError as problem:
-            return {"error": f"The command is not JSON: {problem}."}
+            return {"result": await self._run(await self._read(reader))}
         except FencepostError as problem:
             return {"error": str(problem)}
 
+    async def _read(self, reader: asyncio.StreamReader) -> dict[str, Any]:
+        if self._connections > MAX_CONNECTIONS:
+            raise FencepostError(f"More than {MAX_CONNECTIONS} commands wait; try again later.")
+        try:
+            async with asyncio.timeout(SILENCE_SECONDS):
+                line = await reader.readline()
+            command = json.loads(line)
+        except TimeoutError as problem:
+            raise FencepostError(f"No command came within {SILENCE_SECONDS} s.") from problem
+        except ConnectionError as problem:
+            raise FencepostError("The connection ended before its command.") from problem
+        except (ValueError, RecursionError) as problem:
+            raise FencepostError(f"The command is not a line of JSON: {problem}.") from problem
+        if not isinstance(command, dict):
+            raise FencepostError("A command is a JSON object.")
+        return command
+
     async def _run(self, command: dict[str, Any]) -> Any:
+        if command == {"do": "status"}:
+            return self._status()
+        running = asyncio.ensure_future(self._change(command))
+        stopping = asyncio.ensure_future(self._parent.stopping.wait())
+        try:
+            await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                raise FencepostError(
+                    f"The cluster is stopping: {command['do']} may not be complete."
+                )
+            return running.result()
+        finally:
+            running.cancel()
+            stopping.cancel()
+
+    async def _change(self, command: dict[str, Any]) -> None:
+        if self._parent.stopping.is_set():
+            raise FencepostError("The cluster is stopping.")
         match command:
-            case {"do": "status"}:
-                return self._status()
             case {"do": "rebalance"}:
-                await self._parent.rebalance()
-            case {"do": str(do), "broker": broker_id} if do in _BROKER_COMMANDS:
-                if not isinstance(broker_id, int):
+                await self._commands.rebalance()
+            case {"do": str(do)} if do in _BROKER_COMMANDS:
+                broker_id = command.get("broker")
+                if not isinstance(broker_id, int) or isinstance(broker_id, bool):
                     raise FencepostError(f"The id of a broker is a number, not {broker_id!r}.")
                 await self._command_broker(do, broker_id, command)
             case _:
                 raise FencepostError(f"There is no command {json.dumps(command)}.")
-        return None
 
     async def _command_broker(self, do: str, broker_id: int, command: dict[str, Any]) -> None:
-        parent = self._parent
+        self._parent.broker(broker_id)
         match do:
             case "kill":
-                parent.kill(broker_id)
-                await parent.wait_for(lambda: parent.broker(broker_id).child is None)
-                await self._carried_out()
+                await self._commands.kill(broker_id)
             case "restart":
-                parent.restart(broker_id)
-                await parent.wait_for(lambda: parent.is_leading(broker_id))
-                await self._carried_out()
+                await self._commands.restart(broker_id)
             case "pause":
-                parent.pause(broker_id)
-                await _stood_still(self._pid_of(broker_id))
+                await self._commands.pause(broker_id)
             case "resume":
-                parent.resume(broker_id)
+                self._parent.resume(broker_id)
             case "roll":
-                await parent.roll(broker_id)
+                await self._commands.roll(broker_id)
             case _:
                 rest = {key: value for key, value in command.items() if key != "broker"}
-                await parent.ask_broker(broker_id, rest)
+                await self._parent.ask_broker(broker_id, rest)
                 self._note_reach(do, self._pid_of(broker_id))
-
-    async def _carried_out(self) -> None:
-        """Returns when every live broker has carried out what was decided so far."""
-        done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        self._node.controller.fence_brokers((), done.set_result)  # Decides nothing new.
-        await done
 
     def _pid_of(self, broker_id: int) -> int:
         child = self._parent.broker(broker_id).child
@@ -195,12 +219,21 @@ class ControlServer:
         }
 
 
-async def _stood_still(pid: int) -> None:
-    """Returns when a process that got SIGSTOP stands still, or has ended."""
-    if pid > 0:
-        how = os.WSTOPPED | os.WEXITED | os.WNOWAIT  # It is reaped elsewhere.
-        with contextlib.suppress(ChildProcessError):
-            await asyncio.to_thread(os.waitid, os.P_PID, pid, how)
+def _bind(path: str) -> socket.socket:
+    """A socket that only this user may open."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listening.bind(path)
+    except OSError:
+        listening.close()
+        raise
+    finally:
+        os.umask(mask)
+    listening.setblocking(False)
+    return listening
 
 
 @contextlib.contextmanager

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.failures import StorageError
 from fencepost.broker.context import Context
 from fencepost.broker.controller.controller import Controller
-from fencepost.broker.controller.metadata_log import MetadataLog
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.handlers import CONTROLLER_APIS, HANDLERS
 from fencepost.broker.metadata.follower import MetadataFollower
@@ -40,6 +39,9 @@ log = logging.getLogger(__name__)
 CONTROLLER_ID: Final = 0
 """The node id of the controller. Brokers have ids from 1 on."""
 
+DELETE_AGAIN_MS: Final = 5_000
+"""How often folders of deleted partitions that the disk has not let go are tried again."""
+
 
 class ControllerNode(BrokerCore):
     """The controller of one cluster."""
@@ -57,17 +59,8 @@ class ControllerNode(BrokerCore):
     ) -> None:
         follower = MetadataFollower()
         self.brokers: Final = RemoteFollowers(follower, self._end_offset)
-        self._metadata_log: Final = MetadataLog(
-            host.runtime, host.layout, host.store, host.background, host.flusher, self.brokers
-        )
-        self.controller: Final = Controller(
-            host.runtime,
-            config,
-            randomness,
-            host.layout,
-            self._metadata_log,
-            self.brokers,
-            broker_ids=broker_ids,
+        self.controller: Final = Controller.on_host(
+            host, config, randomness, self.brokers, broker_ids=broker_ids
         )
         super().__init__(
             config,
@@ -83,9 +76,10 @@ class ControllerNode(BrokerCore):
         self._randomness = randomness
         self._broker_ids: Final = tuple(broker_ids)
         self._is_loaded = False
+        self._is_stopped = False
 
     def _end_offset(self) -> int:
-        return self._metadata_log.partition.log_end_offset
+        return self.controller.end_offset
 
     @property
     def cluster_id(self) -> str:
@@ -114,6 +108,13 @@ class ControllerNode(BrokerCore):
         finally:
             disk.set_starting(False)
         self._is_loaded = True
+        self.runtime.call_later(DELETE_AGAIN_MS, self._delete_again)
+
+    def _delete_again(self) -> None:
+        """Renames folders of deleted partitions that could not be renamed, and goes on trying."""
+        if not self._is_stopped:
+            self.host.removal.add(self.layout.delete_again())
+            self.runtime.call_later(DELETE_AGAIN_MS, self._delete_again)
 
     def opened(self) -> None:
         """Every broker has opened its partitions: recovery is complete."""
@@ -149,6 +150,7 @@ class ControllerNode(BrokerCore):
 
         `was_begun` is whether brokers have got the state, and may have opened partitions.
         """
+        self._is_stopped = True
         self.controller.stop()
         await self.close_services()
         if self._is_loaded:

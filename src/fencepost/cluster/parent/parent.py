@@ -12,6 +12,8 @@ controller:
     it says SERVING            at the start: ready when all have; later: it is unfenced, and after a
                                moment the leaders are balanced
     it is silent too long      it is killed
+    it was killed and does     it is suspended: its partitions have no leader until it has been
+    not end                    reaped
     it has been reaped         its link is closed; it is fenced: others lead its partitions
     the disk is full           these records are tried again; a new process waits for the fencing of
                                the one before it
@@ -20,7 +22,7 @@ controller:
 Every pair of brokers that are registered shares a link of its own, which is made when the second of
 them says HELLO.
 
-An operator or a test gives commands over the control socket (`control.py`).
+An operator or a test gives commands over the control socket (`control.py`, `commands.py`).
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError, FencepostError
+from fencepost.base.ids import NO_NODE
 from fencepost.broker.storage.identity import draw_id
 from fencepost.cluster import messages
 from fencepost.cluster.link import Link, make_pair
@@ -83,8 +86,8 @@ class BrokerState:
         self.port: int | None = None
         """The port that it had last."""
         self.is_serving = False
-        self.has_offline = False
-        """Whether it could not open a partition at its start."""
+        self.has_all_open = False
+        """Whether it said so since it has carried out the last batch of the metadata log."""
         self.is_paused = False
         self.is_rolling = False
 
@@ -123,8 +126,10 @@ class Parent:
         spawn: Callable[[int], BrokerChild],
         session_timeout_ms: int,
         announce: Callable[[str], None],
+        make_link: Callable[..., Link] = Link,
     ) -> None:
         self._loop = loop
+        self._make_link = make_link
         self._node = node
         self._randomness = randomness
         self._spawn = spawn
@@ -136,8 +141,12 @@ class Parent:
         self._is_begun = False
         """Whether all brokers have said HELLO once, and got the state."""
         self._is_announced = False
+        self._is_trusted = False
+        """Whether it is recorded that every partition has been recovered."""
         self._is_stopping = False
         self._failure: str | None = None
+        self.stopping: Final = asyncio.Event()
+        """Set from the moment on at which the cluster is told to stop."""
         self._ended: Final = asyncio.Event()
         self._joined: set[frozenset[int]] = set()
         """The pairs of processes that have a link."""
@@ -170,6 +179,7 @@ class Parent:
             return
         log.info("stopping %d brokers", len(self.brokers))
         self._is_stopping = True
+        self.stopping.set()
         self._act(self.supervision.stop_all(self._now_ms(), patience_ms=STOP_PATIENCE_MS))
         for broker in self.brokers.values():
             if broker.is_paused and broker.child is not None:
@@ -196,7 +206,11 @@ class Parent:
             self._loop.call_later(HEARTBEAT_MS / 1000, self._look)
 
     def _end_if_all_are_gone(self) -> None:
-        if self._is_stopping and all(each.child is None for each in self.brokers.values()):
+        """Ends with the last process; one that cannot die keeps the lock of the directory."""
+        if self._is_stopping and all(
+            each.child is None or self.is_suspended(each.broker_id)
+            for each in self.brokers.values()
+        ):
             self._ended.set()
 
     # -- what the rules say -----------------------------------------------------------------------
@@ -217,10 +231,11 @@ class Parent:
                 case Suspend():
                     log.error(
                         "broker %d (process %d) was killed, but the kernel does not let it end. "
-                        "Its partitions cannot be used until it does",
+                        "Its partitions have no leader until it does",
                         broker.broker_id,
                         broker.child.pid if broker.child else -1,
                     )
+                    self._suspend(broker)
                 case Failover():
                     self._fail_over(broker)
 
@@ -232,8 +247,8 @@ class Parent:
             self._act(self.supervision.on_reaped(broker.broker_id, self._now_ms()))
             return
         broker.hello = None
-        broker.is_serving = broker.is_paused = False
-        broker.link = Link(
+        broker.is_serving = broker.is_paused = broker.has_all_open = False
+        broker.link = self._make_link(
             self._loop,
             broker.child.end,
             on_message=partial(self._on_message, broker),
@@ -271,10 +286,29 @@ class Parent:
         for number, (broker_id, waiting) in list(self._controlled.items()):
             if broker_id == broker.broker_id:
                 del self._controlled[number]
-                waiting.set_exception(FencepostError(f"Broker {broker_id} has ended."))
+                if not waiting.done():  # Otherwise the command was given up.
+                    waiting.set_exception(FencepostError(f"Broker {broker_id} has ended."))
         self._act(self.supervision.on_reaped(broker.broker_id, self._now_ms()))
         self._tell_changed()
         self._end_if_all_are_gone()
+
+    def _suspend(self, broker: BrokerState) -> None:
+        """The process does not end: nothing waits for it, and no broker leads its partitions."""
+        self._tell_changed()
+        self._end_if_all_are_gone()
+        if self._is_begun and not self._is_stopping:
+            self._node.brokers.suspend(broker.broker_id)
+            self._take_leadership(broker)
+
+    def _take_leadership(self, broker: BrokerState) -> None:
+        """Writes that a suspended broker leads nothing; the record may have to wait for space."""
+        if self._is_stopping or not self.is_suspended(broker.broker_id):
+            return
+        known = self._node.metadata.brokers.get(broker.broker_id)
+        if known is not None:
+            logged = self._logged("the suspension of a broker")
+            if self._node.controller.suspend_broker(broker.broker_id, logged):
+                self._loop.call_later(RETRY_MS / 1000, self._take_leadership, broker)
 
     def _fail_over(self, broker: BrokerState) -> None:
         """The process is gone: others lead its partitions."""
@@ -308,9 +342,12 @@ class Parent:
         match kind:
             case Kind.HEARTBEAT:
                 self.supervision.on_heartbeat(broker_id, self._now_ms())
+                broker.has_all_open = not messages.decode_heartbeat(body)
+                self._trust_if_all_are_open()
             case Kind.RELEASED:
                 self._node.brokers.released(broker_id, messages.decode_offset(body))
             case Kind.DONE:
+                broker.has_all_open = False  # Its next heartbeat tells.
                 self._node.brokers.done(broker_id, messages.decode_offset(body))
             case Kind.REQUEST:
                 self._serve(broker, messages.decode_request(body))
@@ -319,7 +356,6 @@ class Parent:
             case Kind.HELLO:
                 self._on_hello(broker, messages.decode_json(body))
             case Kind.SERVING:
-                broker.has_offline = messages.decode_json(body)["offline"]
                 self._on_serving(broker)
             case Kind.CONTROLLED:
                 self._on_controlled(messages.decode_json(body))
@@ -454,16 +490,29 @@ class Parent:
     def _on_serving(self, broker: BrokerState) -> None:
         self.supervision.on_serving(broker.broker_id, self._now_ms())
         broker.is_serving = True
-        broker.is_rolling = False
+        broker.is_rolling = broker.has_all_open = False
         known = self._node.metadata.brokers[broker.broker_id]
         if known.fenced:
             self._unfence(broker, broker.child)
         if not self._is_announced and all(each.is_serving for each in self.brokers.values()):
             self._is_announced = True
-            if not any(each.has_offline for each in self.brokers.values()):
-                self._node.opened()
             self._announce(",".join(each.hello["address"] for each in self._with_hello()))
         self._tell_changed()
+
+    def _trust_if_all_are_open(self) -> None:
+        """Records that recovery is complete, once every partition is open at its leader.
+
+        A partition that was never opened since a loss of power has not been recovered. If the
+        record were written before, another broker would later open it as after a kill.
+        """
+        if self._is_trusted or not self._is_announced:
+            return
+        has_leaderless = NO_NODE in self._node.metadata.leader_counts
+        if has_leaderless or self._node.brokers.unfinished():
+            return
+        if all(each.is_serving and each.has_all_open for each in self.brokers.values()):
+            self._node.opened()
+            self._is_trusted = True
 
     def _unfence(self, broker: BrokerState, child: BrokerChild | None) -> None:
         """Lets a process lead; its record may have to wait for space on the disk."""
@@ -520,7 +569,7 @@ class Parent:
         self._act(self.supervision.kill(broker_id, self._now_ms(), hold=True))
 
     def restart(self, broker_id: int) -> None:
-        """Starts a broker that is dead, now."""
+        """Starts a broker that is dead, now; one that runs is left as it is."""
         self.broker(broker_id)
         self._act(self.supervision.restart(broker_id))
 
@@ -540,38 +589,26 @@ class Parent:
         broker.is_paused = False
         broker.child.resume()
 
-    async def roll(self, broker_id: int) -> None:
-        """Stops a broker cleanly after others have taken its partitions, and starts it again."""
-        broker = self.broker(broker_id)
-        if not broker.is_serving:
-            raise FencepostError(f"Broker {broker_id} does not serve: it cannot be rolled.")
-        moved: asyncio.Future[ErrorCode] = self._loop.create_future()
-        broker.is_rolling = True
-        self._node.controller.controlled_shutdown(broker_id, moved.set_result)
-        await moved
+    def stop_broker(self, broker_id: int) -> None:
+        """Asks a broker to stop cleanly; it is killed if it takes too long."""
         self._act(self.supervision.stop(broker_id, self._now_ms(), patience_ms=STOP_PATIENCE_MS))
-        await self.wait_for(lambda: broker.child is None)
-        self.restart(broker_id)
-        await self.wait_for(lambda: self.is_leading(broker_id))
-        await self.rebalance()
-
-    async def rebalance(self) -> None:
-        """Gives every broker its share of the leaders; returns when they lead."""
-        balanced: asyncio.Future[ErrorCode] = self._loop.create_future()
-        self._node.controller.rebalance(None, balanced.set_result)
-        await balanced
 
     def is_leading(self, broker_id: int) -> bool:
         """Whether a broker serves clients and may lead."""
-        known = self._node.metadata.brokers.get(broker_id)
-        is_fenced = known is None or known.fenced
-        return self.broker(broker_id).is_serving and not is_fenced
+        may_lead = broker_id in self._node.metadata.active_nodes()
+        return self.broker(broker_id).is_serving and may_lead
+
+    def is_suspended(self, broker_id: int) -> bool:
+        """Whether a broker was killed, and the kernel does not let its process end."""
+        return self.supervision.processes[broker_id].is_suspended
+
+    def is_held(self, broker_id: int) -> bool:
+        """Whether a broker was killed by command, and stays dead until it is restarted."""
+        return self.supervision.processes[broker_id].is_held
 
     async def wait_for(self, condition: Callable[[], bool]) -> None:
         """Returns when a condition on the brokers' states holds."""
         while not condition():
-            if self._is_stopping:
-                raise FencepostError("The cluster is stopping.")
             changed: asyncio.Future[None] = self._loop.create_future()
             self._changed.append(changed)
             await changed
@@ -595,6 +632,13 @@ class Parent:
             "state": state,
             "restarts": max(0, process.restarts - 1),
         }
+
+    def why_not_ready(self) -> str | None:
+        """Which brokers do not serve; None if all do."""
+        if self._is_stopping:
+            return "the cluster is stopping"
+        absent = [str(each.broker_id) for each in self.brokers.values() if not each.is_serving]
+        return f"these brokers do not serve: {', '.join(absent)}" if absent else None
 
 
 def _peer(broker: BrokerState, pid: int) -> Body:

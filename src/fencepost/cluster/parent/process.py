@@ -20,7 +20,9 @@ from fencepost.cluster.parent.controller_node import CONTROLLER_ID, ControllerNo
 from fencepost.cluster.parent.parent import BrokerState, Parent
 
 if TYPE_CHECKING:
+    from fencepost.broker.settings.listener import Address
     from fencepost.cluster.parent.broker_child import BrokerChild
+    from fencepost.cluster.parent.metrics import ParentEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ async def serve(
     started: Sequence[BrokerChild],
     spawn: Callable[[int], BrokerChild],
     *,
+    metrics_at: Address | None,
     lifeline: int | None,
     announce: Callable[[str], None],
 ) -> int:
@@ -67,6 +70,7 @@ async def serve(
         announce=announce,
     )
     control = ControlServer(parent, node)
+    endpoint = await _serve_metrics(parent, metrics_at)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, parent.stop)
     if lifeline is not None:
@@ -82,7 +86,19 @@ async def serve(
         parent.kill_all()
         await control.stop(own.data)
         await node.stop(was_begun=parent.is_begun)
+        if endpoint is not None:
+            await endpoint.stop()
     return 0
+
+
+async def _serve_metrics(parent: Parent, at: Address | None) -> ParentEndpoint | None:
+    if at is None:
+        return None
+    from fencepost.cluster.parent.metrics import ParentEndpoint
+
+    endpoint = ParentEndpoint(parent)
+    await endpoint.start(*at)
+    return endpoint
 
 
 async def _reconcile(brokers: Sequence[BrokerState]) -> None:

@@ -19,6 +19,11 @@ Batches go through these steps in their order, each broker at its own speed. A c
 broker that is disconnected, because its process is gone, is waited for no longer. One that is
 connected gets the state as it is then, and later batches.
 
+A broker whose killed process does not end is suspended: nothing is sent to it, and no batch waits
+until it is done. But it may still write what it has not released. So a batch that gives its
+partitions to others waits, with all later ones, until it is disconnected; one that leaves them
+without a leader does not.
+
 Records that have no effects (blocks of producer ids) are sent with the next batch that has some.
 """
 
@@ -27,6 +32,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
+from fencepost.base.ids import NO_NODE
 from fencepost.coordinator.metadata.effects import LeadersChanged, TopicRemoved
 from fencepost.coordinator.metadata.snapshot import snapshot
 from fencepost.records.metadata_log import RemoveTopicRecord, encode_record
@@ -87,6 +93,7 @@ class RemoteFollowers:
         self._follower: Final = follower
         self._end_offset: Final = end_offset
         self._brokers: Final[dict[int, _Progress]] = {}
+        self._suspended: Final[set[int]] = set()
         self._unsent: Final[deque[_Batch]] = deque()
         self._releasing: Final[deque[_Batch]] = deque()
         """Batches that were sent, and that brokers may not open yet."""
@@ -120,6 +127,7 @@ class RemoteFollowers:
             if isinstance(effect, LeadersChanged)
             for change in effect.partitions
             if change.closes_at(change.leader_before)
+            and not (change.leader == NO_NODE and change.leader_before in self._suspended)
         }
         values = [encode_record(record) for record in records]
         self._unsent.append(_Batch(self._end_offset(), values, effects, losers))
@@ -150,12 +158,19 @@ class RemoteFollowers:
         port.state(end_offset, [encode_record(record) for record in snapshot(self.state)])
         self._brokers[broker_id] = _Progress(port, end_offset)
 
+    def suspend(self, broker_id: int) -> None:
+        """The process of a broker was killed, but has not ended."""
+        if self._brokers.pop(broker_id, None) is not None:
+            self._suspended.add(broker_id)
+            self._go_on()
+
     def disconnect(self, broker_id: int) -> None:
         """The process of a broker is gone."""
-        if self._brokers.pop(broker_id, None) is not None:
-            for batch in self._releasing:
-                batch.losers.discard(broker_id)
-            self._go_on()
+        self._brokers.pop(broker_id, None)
+        self._suspended.discard(broker_id)
+        for batch in self._releasing:
+            batch.losers.discard(broker_id)
+        self._go_on()
 
     def released(self, broker_id: int, end_offset: int) -> None:
         """A broker has closed what the batches below this offset take from it."""
@@ -184,7 +199,7 @@ class RemoteFollowers:
     def _send_unsent(self) -> None:
         while self._unsent:
             batch = self._unsent.popleft()
-            batch.losers &= self._brokers.keys()
+            batch.losers &= self._brokers.keys() | self._suspended
             # The controller removes folders between release and open.
             removes = any(isinstance(effect, TopicRemoved) for effect in batch.effects)
             opens_at_once = not batch.losers and not removes

@@ -13,10 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fencepost.base.failures import ConfigError
+from fencepost.broker.log_format import TEXT
 from fencepost.broker.settings.config import BrokerConfig, given_settings
-from fencepost.broker.settings.refusals import refuse_optimised_python, refuse_remote
+from fencepost.broker.settings.refusals import (
+    metrics_address,
+    refuse_optimised_python,
+    refuse_remote,
+)
 from fencepost.broker.storage.directory_lock import DirectoryLock
-from fencepost.cluster.parent.addresses import MAX_BROKERS, settings_of_brokers
+from fencepost.cluster.parent.addresses import MAX_BROKERS, metrics_ports, settings_of_brokers
 from fencepost.cluster.parent.broker_child import BrokerChild
 
 if TYPE_CHECKING:
@@ -35,6 +40,8 @@ def run(
     durability: str | None = None,
     allow_remote: bool = False,
     trace_file: str | None = None,
+    metrics: str | None = None,
+    log_format: str = TEXT,
     lifeline: int | None = None,
     last_ports: Sequence[int] = (),
     announce: Callable[[str], None],
@@ -57,6 +64,8 @@ def run(
     )
     each = settings_of_brokers(given, broker_ids, unknown_ok)
     configs = [BrokerConfig(own, unknown_ok, broker_count=brokers) for own in each]
+    metrics_at = metrics_address(metrics, allow_remote=allow_remote)
+    ports = metrics_ports(metrics_at, brokers)
     for config in configs:
         _check(config, allow_remote=allow_remote, may_narrow=listen is None)
     lock = DirectoryLock(configs[0].data)
@@ -72,7 +81,10 @@ def run(
 
     started = [spawn(broker_id) for broker_id in broker_ids]
     try:
-        states = _states(configs, each, unknown_ok, trace_file)
+        states = _states(configs, each, unknown_ok, trace_file, log_format)
+        if metrics_at is not None:
+            for state, port in zip(states, ports[1:], strict=True):
+                state.settings["metrics"] = [metrics_at.host, port]
         for state, port in zip(states, last_ports, strict=False):
             state.port = port
         import asyncio
@@ -81,7 +93,15 @@ def run(
 
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             return runner.run(
-                serve(configs[0], states, started, spawn, lifeline=lifeline, announce=on_ready)
+                serve(
+                    configs[0],
+                    states,
+                    started,
+                    spawn,
+                    metrics_at=metrics_at,
+                    lifeline=lifeline,
+                    announce=on_ready,
+                )
             )
     finally:
         for child in started:
@@ -104,6 +124,7 @@ def _states(
     settings: Sequence[dict[str, str]],
     unknown_ok: frozenset[str],
     trace_file: str | None,
+    log_format: str,
 ) -> list[BrokerState]:
     from fencepost.cluster.parent.parent import BrokerState
 
@@ -118,6 +139,8 @@ def _states(
             "broker_ids": [each.node_id for each in configs],
             "trace": None if trace_file is None else os.path.abspath(trace_file),
             "log_level": level,
+            "log_format": log_format,
+            "metrics": None,
         }
         states.append(BrokerState(config.node_id, start))
     return states

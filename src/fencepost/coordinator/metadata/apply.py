@@ -123,15 +123,18 @@ def _add_partition(state: MetadataState, record: PartitionRecord) -> None:
 def _change_partition(state: MetadataState, record: PartitionChangeRecord) -> None:
     topic = state.topics_by_id[bytes(record.topic_id)]
     before = topic.partitions[record.partition_id]
-    after = before._replace(
-        replicas=before.replicas if record.replicas is None else tuple(record.replicas),
-        isr=before.isr if record.isr is None else tuple(record.isr),
-        partition_epoch=before.partition_epoch + 1,
-    )
+    leader, leader_epoch = before.leader, before.leader_epoch
     if record.leader != NO_LEADER_CHANGE:
-        after = after._replace(leader=record.leader, leader_epoch=before.leader_epoch + 1)
+        leader, leader_epoch = record.leader, leader_epoch + 1
         _count_leader(state, before.leader, -1)
-        _count_leader(state, record.leader, 1)
+        _count_leader(state, leader, 1)
+    after = PartitionState(
+        leader,
+        leader_epoch,
+        before.partition_epoch + 1,
+        before.replicas if record.replicas is None else tuple(record.replicas),
+        before.isr if record.isr is None else tuple(record.isr),
+    )
     assert after.isr, "a partition has an in-sync replica, dead or alive"
     assert after.leader == NO_NODE or after.leader in after.isr, "a leader is in sync"
     topic.partitions[record.partition_id] = after

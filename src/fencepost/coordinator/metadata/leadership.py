@@ -6,6 +6,10 @@ every active replica may lead and is in sync:
     in-sync replicas   the active replicas, in their order; without one, the last that was active
     leader             an active replica; -1 without one
 
+A broker is suspended if it was killed and its process has not ended: a call that it is in may still
+write. What it led has no leader, and it is the one in-sync replica, until the process is reaped and
+the broker fenced. No event gives such a partition to another broker before.
+
 When the active brokers change, a partition keeps its leader if that is still active. Otherwise its
 preferred leader takes over, the first of its replicas. If that is not active either, the active
 replica does that leads the fewest partitions of the topic, then of all topics: so the partitions of
@@ -102,13 +106,20 @@ class _ActiveReplicas:
 
 
 def follow_brokers(
-    state: MetadataState, active: frozenset[int], *, without: frozenset[int] = frozenset()
+    state: MetadataState,
+    active: frozenset[int],
+    *,
+    without: frozenset[int] = frozenset(),
+    suspended: frozenset[int] | None = None,
 ) -> Changes:
     """The changes of all partitions when these brokers are active.
 
     Brokers in `without` are replicas no longer. A partition that has no others gets the active
-    broker that leads the fewest.
+    broker that leads the fewest. `suspended` are the brokers that are suspended then; if they are
+    not given, those that are so now and do not become active.
     """
+    if suspended is None:
+        suspended = state.suspended_nodes() - active - without
     changes = Changes()
     replicas_of = _ActiveReplicas(active)
     leads = Counter(state.leader_counts)
@@ -120,6 +131,8 @@ def follow_brokers(
                 replicas = tuple(node for node in replicas if node not in without)
                 replicas = replicas or (min(active, key=lambda node: (leads[node], node)),)
             live = replicas_of.among(replicas)
+            if suspended and _last_leader(partition) in suspended:
+                live = ()
             leader = partition.leader
             if leader not in live:
                 if leads_in_topic is None:
@@ -143,6 +156,11 @@ def _successor(
     if replicas[0] == live[0]:
         return live[0]
     return min(live, key=lambda node: (leads_in_topic[node], leads[node]))
+
+
+def _last_leader(partition: PartitionState) -> int:
+    """The leader of a partition; without one, its last, if others could lead it."""
+    return partition.isr[0] if partition.leader == NO_NODE else partition.leader
 
 
 def _last_in_sync(partition: PartitionState, replicas: tuple[int, ...]) -> tuple[int]:
@@ -195,7 +213,9 @@ def _refuse_election(
     if election is Election.UNCLEAN:
         if partition.leader != NO_NODE:
             return refuse(ErrorCode.ELECTION_NOT_NEEDED, f"{name} has a leader.")
-        assert active.isdisjoint(partition.replicas), "an active replica would lead already"
+        assert active.isdisjoint(partition.replicas) or _is_withheld(state, partition), (
+            "an active replica would lead already"
+        )
         return refuse(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"No replica of {name} is available."
         )
@@ -209,7 +229,21 @@ def _refuse_election(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
             f"Broker {preferred}, the preferred leader of {name}, is not available.",
         )
+    if _is_withheld(state, partition):
+        return refuse(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, _why_withheld(name, partition))
     return None
+
+
+def _is_withheld(state: MetadataState, partition: PartitionState) -> bool:
+    """Whether no broker may lead a partition, because its last leader is suspended."""
+    return partition.leader == NO_NODE and partition.isr[0] in state.suspended_nodes()
+
+
+def _why_withheld(name: TopicPartition, partition: PartitionState) -> str:
+    return (
+        f"Broker {partition.isr[0]} led {name} and was killed, but its process has not ended. "
+        "Others can lead it when it has."
+    )
 
 
 def decide_alter_reassignments(
@@ -252,6 +286,8 @@ def _refuse_reassignment(
         return refuse(
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"No reassignment of {name} is in progress."
         )
+    if _is_withheld(state, partition):
+        return refuse(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, _why_withheld(name, partition))
     if problem := refuse_replicas(state, active, replicas):
         return refuse(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     before = len(partition.replicas)
@@ -274,11 +310,12 @@ def decide_rebalance(state: MetadataState, at_most: int | None = None) -> Decisi
     second rebalance changes nothing; with `at_most`, repeated ones lead to the same result.
     """
     replicas_of = _ActiveReplicas(state.active_nodes())
+    suspended = state.suspended_nodes()
     choices: dict[int, list[tuple[Topic, int, tuple[int, ...]]]] = {}
     for topic in state.topics.values():
         for index, partition in enumerate(topic.partitions):
             live = replicas_of.among(partition.replicas)
-            if live:
+            if live and _last_leader(partition) not in suspended:
                 choices.setdefault(len(live), []).append((topic, index, live))
     changes = Changes()
     leads: Counter[int] = Counter()

@@ -58,7 +58,10 @@ def place(
 
 
 def _fenced_nodes(state: MetadataState) -> list[int]:
-    return sorted(node for node, broker in state.brokers.items() if broker.fenced)
+    """The dead brokers, which may be replicas after all live ones."""
+    return sorted(
+        node for node, broker in state.brokers.items() if broker.fenced or broker.is_suspended
+    )
 
 
 def stripe(live: Sequence[int], fenced: Sequence[int], index: int) -> tuple[int, ...]:

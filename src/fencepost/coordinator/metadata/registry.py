@@ -52,10 +52,11 @@ def decide_register_broker(state: MetadataState, event: RegisterBroker) -> Decis
             fenced=event.fenced,
         )
     )
-    active = state.active_nodes()
-    if event.fenced == (event.node_id not in active):
+    node, active, suspended = {event.node_id}, state.active_nodes(), state.suspended_nodes()
+    active_then = active - node if event.fenced else active | node
+    if active_then == active and suspended.isdisjoint(node):
         return Decision(tuple(records))
-    changes = follow_brokers(state, active ^ {event.node_id})
+    changes = follow_brokers(state, active_then, suspended=suspended - node)
     return Decision((*records, *changes.records))
 
 
@@ -67,6 +68,7 @@ def registration_record(
     endpoints: Sequence[Endpoint],
     rack: str | None,
     fenced: bool,
+    in_controlled_shutdown: bool = False,
 ) -> RegisterBrokerRecord:
     """The record that registers a broker."""
     return RegisterBrokerRecord(
@@ -78,16 +80,44 @@ def registration_record(
         ],
         rack=rack,
         fenced=fenced,
+        in_controlled_shutdown=in_controlled_shutdown,
     )
 
 
 def decide_fence_brokers(state: MetadataState, node_ids: frozenset[int]) -> Decision:
     """Fence brokers that are dead: others lead their partitions, at higher leader epochs."""
     fenced = [state.brokers[node] for node in sorted(node_ids) if not state.brokers[node].fenced]
-    changes = follow_brokers(state, state.active_nodes() - node_ids)
+    changes = follow_brokers(
+        state,
+        state.active_nodes() - node_ids,
+        suspended=state.suspended_nodes() - node_ids,
+    )
     return Decision(
         (*changes.records, *(_registration_change(each, fenced=FENCED) for each in fenced))
     )
+
+
+def decide_suspend_broker(state: MetadataState, node_id: int) -> Decision:
+    """Take the partitions of a broker whose killed process does not end; none leads them then.
+
+    The broker is registered again, without an address, so that clients do not try to reach it.
+    """
+    broker = state.brokers[node_id]
+    if broker.fenced or broker.is_suspended:
+        return Decision()
+    changes = follow_brokers(
+        state, state.active_nodes() - {node_id}, suspended=state.suspended_nodes() | {node_id}
+    )
+    record = registration_record(
+        node_id,
+        epoch=broker.epoch,
+        incarnation_id=broker.incarnation_id,
+        endpoints=(),
+        rack=broker.rack,
+        fenced=False,
+        in_controlled_shutdown=True,
+    )
+    return Decision((record, *changes.records))
 
 
 def decide_unfence_brokers(state: MetadataState, node_ids: frozenset[int]) -> Decision:

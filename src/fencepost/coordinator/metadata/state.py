@@ -35,12 +35,17 @@ class Broker(NamedTuple):
     in_controlled_shutdown: bool = False
     """About to stop; it stays so until it registers again."""
 
+    @property
+    def is_suspended(self) -> bool:
+        """Killed, but its process has not ended: it is about to stop, and has no address."""
+        return self.in_controlled_shutdown and not self.fenced and not self.endpoints
+
 
 class PartitionState(NamedTuple):
     """One partition: its replicas, its leader and their epochs."""
 
     leader: int
-    """-1 if no replica is alive."""
+    """-1 if no replica is alive, or if the last leader is suspended."""
     leader_epoch: int
     """Grows when a leader is set."""
     partition_epoch: int
@@ -48,7 +53,7 @@ class PartitionState(NamedTuple):
     replicas: tuple[int, ...]
     """The brokers that may lead it, the preferred leader first."""
     isr: tuple[int, ...]
-    """The live replicas, in their order; the last one that lived if none does."""
+    """The live replicas, in their order; without a leader, the last one that was in sync."""
 
 
 class Topic:
@@ -186,8 +191,12 @@ class MetadataState:
             if not broker.fenced and not broker.in_controlled_shutdown
         )
 
+    def suspended_nodes(self) -> frozenset[int]:
+        """The brokers that were killed and whose processes have not ended."""
+        return frozenset(each.node_id for each in self.brokers.values() if each.is_suspended)
+
     def endpoint(self, node_id: int) -> Endpoint | None:
-        """The address of a broker for clients; None if it is fenced or unknown."""
+        """The address of a broker for clients; None if it is fenced, suspended or unknown."""
         broker = self.brokers.get(node_id)
         if broker is None or broker.fenced or not broker.endpoints:
             return None

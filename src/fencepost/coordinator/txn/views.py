@@ -31,6 +31,10 @@ class Description(NamedTuple):
     producer_id: int = 0
     producer_epoch: int = 0
     partitions: Partitions = NO_PARTITIONS
+    client_id: str | None = None
+    """Of the client that last got this id's producer epoch; None if the coordinator was loaded
+    since then."""
+    client_host: str | None = None
 
 
 class Filters(NamedTuple):

@@ -1,6 +1,5 @@
 """The Spark source, `format("fencepost")`: topics as streams and as tables.
 
-data_source.py       the format; registered through `pyspark_fencepost`
 option_table.py      the options of Spark's own `kafka` format, under the same names, and ours
 options.py           parses and checks them
 stream_reader.py     `spark.readStream`: which offsets each micro-batch covers

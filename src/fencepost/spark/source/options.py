@@ -14,7 +14,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import TopicPartition
@@ -69,6 +69,14 @@ class Bound:
         return self.word in (None, EARLIEST)
 
 
+class Subscription(NamedTuple):
+    """Which partitions are read; one of the three is set."""
+
+    topics: tuple[str, ...] | None
+    pattern: str | None
+    assigned: tuple[TopicPartition, ...] | None
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """All options of a reader."""
@@ -109,7 +117,7 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
         _check_batch_bounds(starting, ending)
     return SourceOptions(
         client=client,
-        **_subscription(values),
+        **read_subscription(values)._asdict(),
         starting=starting,
         ending=ending,
         latest_if_no_time_matches=_strategy(values) == LATEST,
@@ -177,7 +185,8 @@ def _client_options(given: Mapping[str, str]) -> ClientOptions:
     return read_options(servers, kafka)
 
 
-def _subscription(values: Mapping[str, str]) -> dict[str, Any]:
+def read_subscription(values: Mapping[str, str]) -> Subscription:
+    """Reads `subscribe`, `subscribePattern` or `assign`."""
     given = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
     if len(given) != 1:
         found = f"not {len(given)} of them" if given else "and none was"
@@ -198,7 +207,7 @@ def _subscription(values: Mapping[str, str]) -> dict[str, Any]:
             _require(pattern, "subscribePattern must not be empty")
         case _:
             assigned = _assigned(values["assign"])
-    return {"topics": topics, "pattern": pattern, "assigned": assigned}
+    return Subscription(topics, pattern, assigned)
 
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:

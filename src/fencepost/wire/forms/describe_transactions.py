@@ -27,6 +27,8 @@ class TransactionState:
     producer_id: int = field("int64")
     producer_epoch: int = field("int16")
     topics: list[TopicData] = field("[]TopicData")
+    client_id: str | None = field("string", nullable="0+", tag=10000, default=None)
+    client_host: str | None = field("string", nullable="0+", tag=10001, default=None)
 
 
 @message(versions="0-0", flexible="0+")

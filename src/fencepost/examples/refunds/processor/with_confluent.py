@@ -28,6 +28,7 @@ from fencepost.examples.refunds.processor.ports import (
 )
 
 MAX_MESSAGES: Final = 100
+MAX_IDLE_MS: Final = 10_000
 
 FENCED: Final = frozenset(
     {
@@ -57,9 +58,13 @@ class ConfluentKafka:
             {
                 "bootstrap.servers": bootstrap_servers,
                 "transactional.id": transactional_id,
-                # By default librdkafka 2.16 forgets its brokers when the last one goes down, and a
-                # call that waits for a coordinator at that moment waits for ever.
+                # librdkafka 2.16 forgets a broker that is missing in the metadata, and by default
+                # all of them when the last one goes down. If the coordinator of the group was among
+                # them, send_offsets_to_transaction waits, beyond its timeout, until some other
+                # connection is opened or closed (librdkafka's issues 5511 and 5456). Idle ones are
+                # therefore closed soon.
                 "metadata.recovery.strategy": "none",
+                "connections.max.idle.ms": MAX_IDLE_MS,
                 **{key.replace("_", "."): value for key, value in settings.items()},
             }
         )

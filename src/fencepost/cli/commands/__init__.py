@@ -1,0 +1,1 @@
+"""The commands, one module or folder per noun. `app.py` puts them together."""

@@ -1,0 +1,186 @@
+"""`fencepost txn fence`, `abort` and `commit`: ends transactions whose producer cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fencepost.base.failures import FencepostError
+from fencepost.cli.confirmation import Yes, confirm
+from fencepost.cli.connection import AsJson, Connection, connected
+from fencepost.cli.output import output
+from fencepost.cli.partitions import parse_partition
+
+if TYPE_CHECKING:
+    from fencepost.forensics.ending import Action, Ended, NothingOpen
+
+TransactionalId = Annotated[str, typer.Argument(metavar="ID", help="The transactional id.")]
+LARGEST = 2**63 - 1
+
+
+@connected
+def fence_command(
+    connection: Connection,
+    transactional_id: TransactionalId,
+    idle: Annotated[
+        bool,
+        typer.Option("--idle", help="Lock out the producer even if it has no open transaction."),
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Abort the transaction of an id on all its partitions and lock out its producer.
+
+    Sends InitProducerId, as a new instance of the application would.
+
+    Example: fencepost txn fence refunds-1
+    """
+    from fencepost.forensics.ending import Action
+
+    _end(connection, Action.FENCE, transactional_id, yes, as_json, even_idle=idle)
+
+
+@connected
+def commit_command(
+    connection: Connection,
+    transactional_id: TransactionalId,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Commit the transaction of an id whose producer can no longer end it.
+
+    Sends EndTxn with the producer id and epoch that the coordinator describes. What the producer
+    has written so far becomes visible, be it complete or not.
+
+    Example: fencepost txn commit refunds-1
+    """
+    from fencepost.forensics.ending import Action
+
+    _end(connection, Action.COMMIT, transactional_id, yes, as_json)
+
+
+@connected
+def abort_command(
+    connection: Connection,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID|TOPIC:P",
+            help="A transactional id; or, with --producer-id or --start-offset, a partition.",
+        ),
+    ],
+    producer_id: Annotated[
+        int | None,
+        typer.Option(
+            metavar="ID",
+            help="Abort this producer's hanging transaction on one partition.",
+            min=0,
+            max=LARGEST,
+            show_default=False,
+        ),
+    ] = None,
+    start_offset: Annotated[
+        int | None,
+        typer.Option(
+            metavar="OFFSET",
+            help="Abort the hanging transaction that begins there.",
+            min=0,
+            max=LARGEST,
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="On a partition: although not all transactional ids are visible to this user.",
+        ),
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Abort the transaction of an id, or a hanging transaction on one partition.
+
+    By id, EndTxn aborts it on all its partitions. On a partition, WriteTxnMarkers aborts it there
+    alone; that is refused while a coordinator has the transaction, because it would be torn in
+    half.
+
+    Example: fencepost txn abort orders:0 --producer-id 4001 --start-offset 1200
+    """
+    if producer_id is None and start_offset is None:
+        from fencepost.forensics.ending import Action
+
+        if force:
+            raise FencepostError("--force is for a partition: name it with --producer-id.")
+        _end(connection, Action.ABORT, what, yes, as_json)
+        return
+    _abort_on_partition(connection, what, producer_id, start_offset, force, yes, as_json)
+
+
+def _end(
+    connection: Connection,
+    action: Action,
+    transactional_id: str,
+    yes: bool,
+    as_json: bool,
+    *,
+    even_idle: bool = False,
+) -> None:
+    from fencepost.forensics.ending import NothingOpen, carry_out, plan_ending
+
+    with connection.open() as cluster:
+        plan = plan_ending(cluster, action, transactional_id, even_idle=even_idle)
+    if isinstance(plan, NothingOpen):
+        _print_nothing(plan, as_json)
+        return
+    # No connection waits meanwhile: a person may take long to answer.
+    confirm(yes, plan.sentence)
+    with connection.open() as cluster:
+        ended = carry_out(cluster, plan)
+    _print_ended(ended, as_json)
+
+
+def _abort_on_partition(
+    connection: Connection,
+    place: str,
+    producer_id: int | None,
+    start_offset: int | None,
+    force: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    from fencepost.forensics.ending import NothingOpen, plan_marker, write_marker
+
+    partition = parse_partition(place)
+    with connection.open() as cluster:
+        plan = plan_marker(cluster, partition, producer_id, start_offset, force=force)
+    if isinstance(plan, NothingOpen):
+        _print_nothing(plan, as_json)
+        return
+    confirm(yes, plan.sentence)
+    with connection.open() as cluster:
+        ended = write_marker(cluster, plan)
+    _print_ended(ended, as_json)
+
+
+def _print_nothing(found: NothingOpen, as_json: bool) -> None:
+    shown = output(as_json)
+    shown.note(f"{found.sentence} Nothing was changed.")
+    if as_json:
+        shown.details({"changed": False, "found": found.sentence})
+
+
+def _print_ended(ended: Ended, as_json: bool) -> None:
+    row: dict[str, Any] = {
+        "changed": True,
+        "action": ended.action,
+        "transactional_id": ended.transactional_id,
+        "producer_id": ended.producer_id,
+        "producer_epoch": ended.producer_epoch,
+        "partitions": [str(each) for each in ended.partitions],
+        "new_producer_id": ended.new_producer_id,
+        "new_producer_epoch": ended.new_producer_epoch,
+        "leaves": ended.leaves,
+    }
+    output(as_json).details(row)

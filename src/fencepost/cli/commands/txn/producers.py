@@ -1,0 +1,95 @@
+"""`fencepost txn producers`: the producers of a topic's partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from fencepost.cli.connection import AsJson, Connection, connected
+from fencepost.cli.findings import conclude
+from fencepost.cli.output import output
+from fencepost.cli.partitions import parse_partition
+
+if TYPE_CHECKING:
+    from fencepost.forensics.listing import Producer
+
+COLUMNS: Final = (
+    "partition",
+    "producer",
+    "epoch",
+    "sequence",
+    "last_write_ms",
+    "open_from",
+    "pins",
+    "id",
+)
+
+
+@connected
+def producers_command(
+    connection: Connection,
+    place: Annotated[
+        str, typer.Argument(metavar="TOPIC[:P]", help="A topic, or one of its partitions.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """List the producers of partitions: sequence, open transaction, transactional id.
+
+    Example: fencepost txn producers orders:0
+    """
+    from fencepost.forensics.listing import list_producers
+
+    # A colon is in no topic's name.
+    partition = parse_partition(place) if ":" in place else None
+    with connection.look() as cluster:
+        found = list_producers(
+            cluster,
+            place if partition is None else partition.topic,
+            None if partition is None else partition.partition,
+        )
+    shown = output(as_json)
+    to_row = _row if as_json else _short_row
+    rows = [to_row(each, found.taken_at_ms) for each in found.found]
+    shown.table(rows, COLUMNS, "No producer is known there.")
+    for unread, reason in sorted(found.unread.items()):
+        shown.note(f"{unread} could not be read: {reason}.")
+    conclude(found.missing)
+
+
+def _row(producer: Producer, at_ms: int) -> dict[str, Any]:
+    """All fields for JSON."""
+    state, transaction = producer.state, producer.transaction
+    return {
+        "topic": producer.partition.topic,
+        "partition": producer.partition.partition,
+        "producer_id": state.producer_id,
+        "producer_epoch": state.producer_epoch,
+        "last_sequence": _known(state.last_sequence),
+        "last_written_at_ms": _known(state.last_timestamp_ms),
+        "last_write_age_ms": producer.last_write_age(at_ms),
+        "coordinator_epoch": _known(state.coordinator_epoch),
+        "start_offset": _known(state.current_txn_start_offset),
+        "pins": producer.pins,
+        "transactional_id": transaction.transactional_id if transaction else None,
+        "state": getattr(transaction.view, "state", None) if transaction else None,
+        "coordinator": transaction.coordinator if transaction else None,
+    }
+
+
+def _short_row(producer: Producer, at_ms: int) -> dict[str, Any]:
+    row = _row(producer, at_ms)
+    return {
+        **row,
+        "partition": str(producer.partition),
+        "producer": row["producer_id"],
+        "epoch": row["producer_epoch"],
+        "sequence": row["last_sequence"],
+        "last_write_ms": row["last_write_age_ms"],
+        "open_from": row["start_offset"],
+        "id": row["transactional_id"],
+    }
+
+
+def _known(value: int) -> int | None:
+    return value if value >= 0 else None

@@ -1,0 +1,215 @@
+"""The screen of `fencepost top`: a frame as text that fits the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Group
+from rich.text import Text
+
+from fencepost.cli.output import in_words
+from fencepost.cli.units import moment_for_people
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import RenderableType
+
+    from fencepost.forensics.pins import Pin
+    from fencepost.forensics.top import Frame, OpenTransaction
+
+FIXED_LINES: Final = 11
+"""Lines besides the rows of the two tables and the notes."""
+FEWEST_ROWS: Final = 3
+
+_STATES: Final = {
+    "Ongoing": "ongoing",
+    "PrepareCommit": "preparing commit",
+    "PrepareAbort": "preparing abort",
+    "CompleteCommit": "committed",
+    "CompleteAbort": "aborted",
+    "Empty": "empty",
+}
+_OPEN_COLUMNS: Final = ("transactional_id", "state", "age_ms", "left_ms", "partitions", "client")
+_PIN_COLUMNS: Final = ("partition", "hidden", "for_ms", "kind", "held_by", "ends_within_ms")
+
+_NAMES: Final = frozenset({"transactional_id", "client", "partition", "held_by"})
+SHORTEST_NAME: Final = 8
+
+
+def screen(frame: Frame, title: str, width: int, height: int | None) -> RenderableType:
+    """A frame that fits a terminal; without a height it has all rows."""
+    parts: list[RenderableType] = [
+        Text(f"{title}  {moment_for_people(frame.taken_at_ms)}", style="bold", no_wrap=True),
+        Text(),
+        *_summary(frame),
+        Text(),
+    ]
+    open_rows, pin_rows = _share(frame, height)
+    parts += _section(
+        f"open transactions: {frame.open_count}",
+        [open_row(each) for each in frame.open[:open_rows]],
+        _OPEN_COLUMNS,
+        frame.open_count - min(open_rows, len(frame.open)),
+        width,
+    )
+    parts.append(Text())
+    parts += _section(
+        f"pinned partitions: {len(frame.pinned)} of {frame.partitions}",
+        [pin_row(pin) for pin in frame.pinned[:pin_rows]],
+        _PIN_COLUMNS,
+        len(frame.pinned) - min(pin_rows, len(frame.pinned)),
+        width,
+    )
+    parts += [
+        Text(f"! {note}", style="yellow", no_wrap=True, overflow="ellipsis") for note in frame.notes
+    ]
+    return Group(*parts)
+
+
+def _note(sentence: str) -> Text:
+    return Text(f"! {sentence}", style="yellow", no_wrap=True, overflow="ellipsis")
+
+
+def _summary(frame: Frame) -> list[Text]:
+    named = {_STATES.get(state, state): count for state, count in frame.states.items()}
+    order = [*_STATES.values(), *(name for name in named if name not in _STATES.values())]
+    states = [f"{named[name]} {name}" for name in order if named.get(name)]
+    figures = {
+        "committed": frame.committed_per_second,
+        "aborted": frame.aborted_per_second,
+    }
+    rates = ", ".join(f"{in_words(name, value)} {name}" for name, value in figures.items())
+    latencies = {
+        "half": frame.commit_p50_ms,
+        "99 %": frame.commit_p99_ms,
+        "all": frame.commit_max_ms,
+    }
+    times = ", ".join(
+        f"{name} within {in_words('x_ms', value)}"
+        for name, value in latencies.items()
+        if value.value is not None
+    )
+    return [
+        _line("ids", ", ".join(states) or "none"),
+        _line("per second", rates),
+        _line("commits", times or "none completed meanwhile"),
+    ]
+
+
+def _line(name: str, text: str) -> Text:
+    line = Text(f"{name:<12}", style="bold", no_wrap=True, overflow="ellipsis")
+    return line.append(text, style="not bold")
+
+
+def _share(frame: Frame, height: int | None) -> tuple[int, int]:
+    """How many rows each table gets; what one does not need is the other's."""
+    if height is None:
+        return len(frame.open), len(frame.pinned)
+    room = max(2 * FEWEST_ROWS, height - FIXED_LINES - len(frame.notes))
+    half = room // 2
+    open_rows = min(len(frame.open), max(half, room - len(frame.pinned)))
+    return open_rows, min(len(frame.pinned), room - open_rows)
+
+
+def _section(
+    title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], left_out: int, width: int
+) -> list[RenderableType]:
+    more = f" (the oldest {len(rows)})" if left_out > 0 else ""
+    heading = Text(title + more, style="bold")
+    if not rows:
+        return [heading]
+    cells = [[in_words(column, row[column]) for column in columns] for row in rows]
+    names = [column.removesuffix("_ms").replace("_", " ") for column in columns]
+    widths = fit([names, *cells], [column in _NAMES for column in columns], width)
+    return [
+        heading,
+        *(
+            Text(_joined(each, widths), style="dim" if each is names else "", no_wrap=True)
+            for each in (names, *cells)
+        ),
+    ]
+
+
+def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(
+        cell.ljust(room) if len(cell) <= room else f"{cell[: room - 1]}…"
+        for cell, room in zip(cells, widths, strict=True)
+    ).rstrip()
+
+
+def fit(cells: Sequence[Sequence[str]], may_shrink: Sequence[bool], width: int) -> list[int]:
+    """Widths of columns that fit side by side; names are shortened, the longest first.
+
+    A terminal that is narrower than figures and the shortest names cuts off the last columns.
+    """
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    over = sum(widths) + 2 * (len(widths) - 1) - width
+    while over > 0:
+        longest = max(
+            (number for number, room in enumerate(widths) if may_shrink[number]),
+            key=lambda number: widths[number],
+        )
+        if widths[longest] <= SHORTEST_NAME:
+            break
+        widths[longest] -= 1
+        over -= 1
+    return widths
+
+
+# -- rows, also for JSON --------------------------------------------------------------------------
+
+
+def open_row(each: OpenTransaction) -> dict[str, Any]:
+    """One open transaction."""
+    return {
+        "transactional_id": each.transactional_id,
+        "state": each.state,
+        "age_ms": each.age_ms,
+        "left_ms": each.left_ms,
+        "partitions": each.partitions,
+        "coordinator": each.coordinator,
+        "producer_id": each.producer_id,
+        "producer_epoch": each.producer_epoch,
+        "client": each.client,
+    }
+
+
+def pin_row(pin: Pin) -> dict[str, Any]:
+    """One pinned partition."""
+    holder = pin.holder
+    held_by = None
+    if holder is not None:
+        held_by = (
+            holder.transaction.transactional_id
+            if holder.transaction is not None
+            else f"producer {holder.producer.producer_id}"
+        )
+    return {
+        "partition": str(pin.partition),
+        "hidden": pin.hidden_offsets,
+        "for_ms": pin.pinned_for_ms,
+        "kind": pin.kind,
+        "held_by": held_by,
+        "ends_within_ms": pin.ends_in_at_most_ms,
+    }
+
+
+def frame_row(frame: Frame) -> dict[str, Any]:
+    """All of a frame for JSON."""
+    return {
+        "taken_at_ms": frame.taken_at_ms,
+        "over_ms": frame.over_ms,
+        "states": dict(frame.states),
+        "committed_per_second": frame.committed_per_second,
+        "aborted_per_second": frame.aborted_per_second,
+        "commit_p50_ms": frame.commit_p50_ms,
+        "commit_p99_ms": frame.commit_p99_ms,
+        "commit_max_ms": frame.commit_max_ms,
+        "open_count": frame.open_count,
+        "open": [open_row(each) for each in frame.open],
+        "pinned_count": len(frame.pinned),
+        "partitions": frame.partitions,
+        "pinned": [pin_row(pin) for pin in frame.pinned],
+        "notes": list(frame.notes),
+    }

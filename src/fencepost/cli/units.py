@@ -1,0 +1,66 @@
+"""Durations, moments, sizes and counts as people write and read them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+_UNITS_MS: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|min|m|h|d)")
+LARGEST_MS: Final = 2**63 - 1
+
+
+def parse_duration(text: str) -> int:
+    """Returns the milliseconds of a duration such as 500ms, 10s, 5m, 2h or 1.5h."""
+    found = _DURATION.fullmatch(text.strip())
+    duration_ms = round(float(found[1]) * _UNITS_MS[found[2]]) if found else -1
+    if not 0 <= duration_ms <= LARGEST_MS:
+        raise ValueError(
+            f"{text!r} is not a duration: write a number and a unit (500ms, 10s, 5m, 2h)"
+        )
+    return duration_ms
+
+
+def for_people(duration_ms: int) -> str:
+    """Formats a duration: 850 ms, 12.3 s, 4 min 10 s, 3 h 5 min, 2 d 4 h."""
+    if duration_ms < 1_000:
+        return f"{duration_ms} ms"
+    if duration_ms < 60_000:
+        return f"{duration_ms / 1_000:.1f} s"
+    seconds = duration_ms // 1_000
+    if seconds < 3_600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    minutes = seconds // 60
+    if minutes < 1_440:
+        return f"{minutes // 60} h {minutes % 60} min"
+    hours = minutes // 60
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def moment_for_people(since_epoch_ms: int) -> str:
+    """Formats a timestamp in UTC, to compare with the logs of other machines."""
+    moment = datetime.fromtimestamp(since_epoch_ms / 1_000, UTC)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{since_epoch_ms % 1_000:03} UTC"
+
+
+def size_for_people(size_bytes: int) -> str:
+    """Formats a size: 850 B, 12.3 KB, 4.1 MB, with 1 KB = 1,000 bytes."""
+    size = float(size_bytes)
+    for unit in ("B", "KB", "MB"):
+        if size < 1_000:
+            return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1_000
+    return f"{size:.1f} GB"
+
+
+def counted(count: int, noun: str) -> str:
+    """Formats a count of things: 1 record, 2 records."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,128 @@
+"""Writes single records: chooses their partitions, and collects them into batches.
+
+A record with a key goes to the partition that Kafka's Java client would choose. Records without one
+stay in one partition until its batch is full, then go on to the next: few large batches cost less
+than many small ones. Each record has a number (of its line, say). Records of one partition are
+written in the order of their numbers, so the numbers of the oldest unacknowledged batch tell where
+a failed write stopped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fencepost.base.ids import TopicPartition
+from fencepost.client.partitioner import partition_for_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fencepost.client.blocking import TransactionalWriter
+    from fencepost.records.opened import Record
+
+_RECORD_OVERHEAD_BYTES: Final = 30
+"""More than lengths, deltas and attributes of a record can take."""
+
+
+class Numbers(NamedTuple):
+    """The first and the last number of a batch."""
+
+    first: int
+    last: int
+
+
+class RecordWriter:
+    """Writes the records of one topic."""
+
+    def __init__(
+        self,
+        writer: TransactionalWriter,
+        topic: str,
+        partitions: Sequence[int],
+        *,
+        available: Sequence[int] = (),
+        batch_bytes: int,
+    ) -> None:
+        """`available` are partitions for records without a key: those with a leader."""
+        assert partitions
+        self.acknowledged: dict[int, int] = {}
+        """How many records of each partition are acknowledged."""
+        self._writer = writer
+        self._topic = topic
+        self._partitions = sorted(partitions)
+        self._available = sorted(available or partitions)
+        self._batch_bytes = batch_bytes
+        self._turn = 0
+        self._collected: dict[int, list[Record]] = {}
+        self._sizes: dict[int, int] = {}
+        self._numbers: dict[int, list[int]] = {}
+        self._unacknowledged: dict[int, deque[Numbers]] = {}
+
+    @property
+    def count(self) -> int:
+        """How many records are acknowledged."""
+        return sum(self.acknowledged.values())
+
+    def add(self, record: Record, number: int, partition: int | None = None) -> None:
+        """Takes a record; sends its batch when it is full, and waits while the buffer is."""
+        index = self._choose(record) if partition is None else partition
+        size = _size(record)
+        if self._sizes.get(index, 0) + size > self._batch_bytes:
+            self._seal(index)
+            if partition is None and record.key is None:
+                index = self._choose(record)
+        self._collected.setdefault(index, []).append(record)
+        self._numbers.setdefault(index, []).append(number)
+        self._sizes[index] = self._sizes.get(index, 0) + size
+
+    def send(self) -> None:
+        """Sends what was collected, without waiting for acknowledgements."""
+        for index in list(self._collected):
+            self._seal(index)
+        self._writer.poll()
+
+    def flush(self) -> None:
+        """Sends what was collected, and waits until everything is acknowledged."""
+        self.send()
+        self._writer.flush()
+
+    def oldest_unacknowledged(self, partition: int | None = None) -> Numbers | None:
+        """Returns the numbers of the oldest batch without an acknowledgement, in any partition."""
+        waiting = [
+            queue[0]
+            for index, queue in self._unacknowledged.items()
+            if queue and partition in (None, index)
+        ]
+        return min(waiting, default=None)
+
+    def _choose(self, record: Record) -> int:
+        if record.key is None:
+            return self._available[self._turn % len(self._available)]
+        # The Java client counts all partitions, with or without a leader.
+        return self._partitions[partition_for_key(record.key, len(self._partitions))]
+
+    def _seal(self, index: int) -> None:
+        records = self._collected.pop(index, None)
+        if not records:
+            return
+        numbers = self._numbers.pop(index)
+        del self._sizes[index]
+        if self._available[self._turn % len(self._available)] == index:
+            self._turn += 1
+        batch = Numbers(numbers[0], numbers[-1])
+        self._unacknowledged.setdefault(index, deque()).append(batch)
+
+        def done() -> None:
+            # Not always the oldest: a batch may be acknowledged after the one behind it.
+            self._unacknowledged[index].remove(batch)
+            self.acknowledged[index] = self.acknowledged.get(index, 0) + len(records)
+
+        self._writer.write_records(TopicPartition(self._topic, index), records, done)
+
+
+def _size(record: Record) -> int:
+    headers = sum(
+        len(name) * 4 + len(value or b"") + _RECORD_OVERHEAD_BYTES for name, value in record.headers
+    )
+    return _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"") + headers

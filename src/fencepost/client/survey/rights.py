@@ -1,0 +1,82 @@
+"""What the caller may see of transactional ids; no request tells that as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.client.calls import AnyBroker, Core, call_one
+from fencepost.client.failures import ClientError
+from fencepost.client.survey.asking import Missing
+from fencepost.client.transactions import coordinator_of
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.describe_acls import DescribeAclsRequest
+from fencepost.wire.forms.describe_transactions import DescribeTransactionsRequest
+
+if TYPE_CHECKING:
+    from fencepost.client.steps import Steps
+    from fencepost.wire.forms.describe_transactions import DescribeTransactionsResponse
+
+_ANY: Final = 1
+"""The value of a filter of DescribeAcls that matches everything, and the pattern type `any`."""
+_TRANSACTIONAL_ID: Final = 5
+DENY: Final = 2
+LITERAL: Final = 3
+
+
+class Acl(NamedTuple):
+    """One rule about transactional ids."""
+
+    name: str
+    pattern_type: int
+    permission: int
+
+
+def may_describe(core: Core, transactional_id: str) -> Steps[bool | None]:
+    """Whether the caller may describe this id, which need not exist; None if nobody answers."""
+    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    try:
+        reply = yield from call_one(
+            core,
+            coordinator_of(transactional_id),
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            request,
+            _code_of_probe,
+        )
+    except ClientError:
+        return None
+    code = reply.form.transaction_states[0].error_code
+    return bool(code != ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+
+def _code_of_probe(form: DescribeTransactionsResponse) -> tuple[int, str | None]:
+    code = form.transaction_states[0].error_code
+    answers = (
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    )
+    return (0 if code in answers else code), None
+
+
+def transactional_id_acls(core: Core) -> Steps[list[Acl] | Missing]:
+    """Returns all rules about transactional ids; Missing with SECURITY_DISABLED if none apply."""
+    request = DescribeAclsRequest(
+        resource_type_filter=_TRANSACTIONAL_ID,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+    )
+    reply = yield from call_one(
+        core, AnyBroker(), ApiKey.DESCRIBE_ACLS, request, lambda _: (0, None)
+    )
+    form = reply.form
+    if form.error_code:
+        return Missing(form.error_message or "", form.error_code)
+    return [
+        Acl(resource.resource_name, resource.pattern_type, acl.permission_type)
+        for resource in form.resources
+        for acl in resource.acls
+    ]

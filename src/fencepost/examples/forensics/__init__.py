@@ -1,0 +1,1 @@
+"""Forensics with Spark: hanging transactions, slow commits and fencing storms in a log."""

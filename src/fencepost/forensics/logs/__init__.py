@@ -1,0 +1,1 @@
+"""Logs with the fate of each record: over the wire, or from files."""

@@ -1,0 +1,31 @@
+"""`fencepost tap`: a proxy that decodes what clients and brokers say to each other.
+
+Theory of operation. A client connects to a local port and the tap to the broker behind it. Bytes
+are passed on as they come. Only addresses in replies are changed, so that the client finds every
+broker through the tap: each broker has a local port (`addresses.py`).
+
+    socket -> relay.py -> conversation.py -> relay.py -> socket
+                               |  walk.py, rewriting.py
+                               v
+                          lines (records/trace.py) -> sinks.py, table.py
+
+`conversation.py` with `requests.py` and `replies.py`, `walk.py` and `rewriting.py` do no I/O: they
+take bytes and the time, and return bytes and lines. `relay.py` (one connection), `dialing.py` (to a
+broker), `proxy.py` (all of them) and `run.py` (until Ctrl-C) are the shell.
+
+Rules:
+- Requests are never changed, and never wait: the tap looks at a copy after it has sent them.
+- A small reply that may hold addresses waits until it is complete. A large Fetch reply streams
+  through; its node endpoints (KIP-951), which come last, are renumbered to an unknown tag, because
+  its size has been sent before. The client then asks for metadata, as older ones do.
+- Nothing is opened but batch headers, and a record's bytes are never kept.
+- Memory is bounded: one receive buffer for all connections, and per direction at most one read that
+  its receiver has not accepted yet, and one reply that waits.
+- What cannot be decoded (an unknown API or version, bytes that are not Kafka's) is passed on
+  unchanged, and a line says so.
+
+`tap show` (`show.py`) reads what `tap` or `serve --trace` wrote: `trace_file.py` reads lines,
+`story.py` finds the exchanges of one transactional id, `fencing.py` judges why it was fenced,
+`markers.py` looks into the partitions, `lanes.py` arranges rows, and `lanes_text.py` and
+`lanes_svg.py` draw them. `wording.py` puts an exchange into words, here and in the live table.
+"""

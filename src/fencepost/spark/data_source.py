@@ -1,0 +1,93 @@
+"""`format("fencepost")`: the data source that Spark loads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSource
+
+from fencepost.base.failures import ConfigError
+from fencepost.spark.source.columns import DDL, ddl_of
+from fencepost.spark.source.options import SourceOptions, read_source_options
+from fencepost.spark.views.options import is_view, read_view_options
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from pyspark.sql.types import StructType
+
+    from fencepost.spark.source.batch_reader import BatchReader
+    from fencepost.spark.source.stream_reader import StreamReader
+    from fencepost.spark.views.data_reader import ViewReader
+
+
+READS_ONLY: Final = (
+    "format fencepost reads and does not write: write streams with "
+    "df.writeStream.foreachBatch(fencepost.spark.TransactionalSink(...))"
+)
+
+
+class FencepostSource(DataSource):
+    """Kafka topics as rows, for `spark.read` and `spark.readStream`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "fencepost"
+
+    def schema(self) -> str:
+        if is_view(self.options):
+            from fencepost.spark.views.schemas import ddl_of as ddl_of_view
+
+            view = read_view_options(self.options)
+            return ddl_of_view(view.view, view.columns)
+        # Spark calls this before it says whether this is a stream; the columns are the same.
+        return ddl_of(read_source_options(_without_limits(self.options), streaming=True).columns)
+
+    def reader(self, schema: StructType) -> BatchReader | ViewReader:
+        if is_view(self.options):
+            from fencepost.spark.views.data_reader import ViewReader
+
+            return ViewReader(read_view_options(self.options))
+        from fencepost.spark.source.batch_reader import BatchReader
+
+        options = read_source_options(self.options, streaming=False)
+        _require_own_schema(options, schema)
+        return BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        from fencepost.spark.source.stream_reader import StreamReader
+
+        if is_view(self.options):
+            raise ConfigError("a view is a table: use it with spark.read, not with readStream")
+        options = read_source_options(self.options, streaming=True)
+        _require_own_schema(options, schema)
+        return StreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise ConfigError(READS_ONLY)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
+        raise ConfigError(READS_ONLY)
+
+
+def _require_own_schema(options: SourceOptions, given: StructType) -> None:
+    """Refuses a user's schema: Spark would notice in the middle of the query, or never."""
+    wanted = [
+        (name, DDL[name].replace(" ", "").replace("long", "bigint")) for name in options.columns
+    ]
+    if [(field.name, field.dataType.simpleString()) for field in given.fields] != wanted:
+        raise ConfigError(
+            "format fencepost has a fixed schema, and another one was given: leave "
+            "schema(...) out and cast the "
+            "columns afterwards; columns= chooses among them"
+        )
+
+
+def _without_limits(options: Mapping[str, str]) -> dict[str, str]:
+    """Options without those that only `spark.read` has."""
+    return {
+        name: value
+        for name, value in dict(options).items()
+        if not name.lower().startswith("ending")
+    }

@@ -1,0 +1,40 @@
+"""Runs commands inside the test process, and reads what they print."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fencepost.cli import main
+
+
+class Commands:
+    """Commands against one broker."""
+
+    def __init__(self, servers: str, capture: pytest.CaptureFixture[str]) -> None:
+        self.servers = servers
+        self._capture = capture
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        """Returns what a command prints: on standard error, if it is to fail."""
+        ended = main.run([*arguments, "--bootstrap-servers", self.servers])
+        shown = self._capture.readouterr()
+        assert ended == code, shown.err or shown.out
+        self.noted = shown.err
+        return shown.err if code else shown.out
+
+    def json(self, *arguments: str) -> Any:
+        """Returns the JSON document that a command prints."""
+        return json.loads(self.run(*arguments, "--json"))
+
+    def lines(self, *arguments: str) -> list[Any]:
+        """Returns the JSON lines that a command prints."""
+        return [json.loads(line) for line in self.run(*arguments, "--json").splitlines()]
+
+    def refusal(self, *arguments: str) -> str:
+        """Returns the one line with which a command fails."""
+        (line,) = self.run(*arguments, code=1).splitlines()
+        assert line.startswith("fencepost: ")
+        return line.removeprefix("fencepost: ")

@@ -1,0 +1,1 @@
+"""Commands of fencepost beside Kafka's own tools."""

@@ -1,0 +1,31 @@
+"""Long matrices are divided between two runs of the same tests.
+
+`make test` runs on the interpreted broker, and `make test-compiled` runs the broker's tests again
+on the compiled one. Each takes half of the samples of a long matrix: both run every test, and
+together they run every sample. `FENCEPOST_EVERY_CALL=1` runs everything in either.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from fencepost.records import batch
+
+EVERY_CALL: Final = bool(os.environ.get("FENCEPOST_EVERY_CALL"))
+IS_COMPILED: Final = not str(batch.__file__).endswith(".py")
+
+Sample = TypeVar("Sample")
+
+
+def half_of(samples: Sequence[Sample], *variation: str) -> Sequence[Sample]:
+    """Every second sample.
+
+    The names of a variation decide where it begins: what one variation of a test leaves out,
+    another takes in the same run.
+    """
+    if EVERY_CALL:
+        return samples
+    turn = sum("".join(variation).encode()) + IS_COMPILED
+    return samples[turn % 2 :: 2]
