@@ -38,7 +38,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(_JAVA_OPTIONS))
 
 @pytest.fixture(autouse=True)
 def log_as_before() -> Iterator[None]:
-    """Undoes what a command that a test runs in this process, `serve` above all, sets up for its log."""
+    """Undoes the log settings of a command, such as `serve`, that a test ran in this process."""
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
     yield
