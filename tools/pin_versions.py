@@ -15,7 +15,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 TARGET: Final = ROOT / "constraints.txt"
 
-HELD: Final = {"pyspark": "4.2.0"}
+HELD: Final = {"pyspark": "4.3.0"}
 HEADER: Final = """\
 # The versions that fencepost is developed and tested with, for all extras (dev, docs, spark, java,
 # re2): `pip install -c constraints.txt ...`. Written by `make constraints`; no addresses.
