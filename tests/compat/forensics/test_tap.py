@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from fencepost.forensics.tap import show
-from fencepost.forensics.tap.fencing import find_fence
+from fencepost.forensics.tap.swimlane import show
+from fencepost.forensics.tap.swimlane.fencing import find_fence
 from tests.compat.test_client_security import PASSWORD, Secured, _write_and_read, secured
 from tools.apache_kafka import ApacheKafka
 from tools.fencepost_process import FencepostProcess

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from fencepost.base.seams import Buffer
-from fencepost.forensics.tap.conversation import Conversation
+from fencepost.forensics.tap.decoding.conversation import Conversation
 from fencepost.records.trace import Body
 from fencepost.wire.apis import Api
 from fencepost.wire.compile import encode

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.forensics.tap.exchange import COPIED_BYTES
+from fencepost.forensics.tap.decoding.exchange import COPIED_BYTES
 from fencepost.records.builder import build_pairs
 from fencepost.records.trace import MAX_ITEMS
 from fencepost.wire.apis import API, ApiKey

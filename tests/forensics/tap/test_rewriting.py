@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.base.failures import FencepostError
-from fencepost.forensics.tap.exchange import COPIED_BYTES
-from fencepost.forensics.tap.walk import holds_endpoints
+from fencepost.forensics.tap.decoding.exchange import COPIED_BYTES
+from fencepost.forensics.tap.decoding.walk import holds_endpoints
 from fencepost.records.builder import build_pairs
 from fencepost.wire.apis import API, Api, ApiKey
 from fencepost.wire.compile import decode, encode

@@ -183,7 +183,7 @@ def show(
 
     Example: fencepost tap show trace.jsonl --transactional-id refunds-1 --svg refunds.svg
     """
-    from fencepost.forensics.tap import show as showing
+    from fencepost.forensics.tap.swimlane import show as showing
 
     trace = showing.read(file, start, end)
     if transactional_id is None:

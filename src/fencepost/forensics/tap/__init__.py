@@ -4,14 +4,14 @@ Theory of operation. A client connects to a local port and the tap to the broker
 are passed on as they come. Only addresses in replies are changed, so that the client finds every
 broker through the tap: each broker has a local port (`addresses.py`).
 
-    socket -> relay.py -> conversation.py -> relay.py -> socket
-                               |  walk.py, rewriting.py
-                               v
-                          lines (records/trace.py) -> sinks.py, table.py
+    socket -> relay.py -> decoding/ -> relay.py -> socket
+                              |
+                              v
+                         lines (records/trace.py) -> sinks.py, table.py
 
-`conversation.py` with `requests.py` and `replies.py`, `walk.py` and `rewriting.py` do no I/O: they
-take bytes and the time, and return bytes and lines. `relay.py` (one connection), `dialing.py` (to a
-broker), `proxy.py` (all of them) and `run.py` (until Ctrl-C) are the shell.
+`decoding/` does no I/O: it takes bytes and the time, and returns bytes and lines. `relay.py` (one
+connection), `dialing.py` (to a broker), `proxy.py` (all of them) and `run.py` (until Ctrl-C) are
+the shell.
 
 Rules:
 - Requests are never changed, and never wait: the tap looks at a copy after it has sent them.
@@ -24,8 +24,6 @@ Rules:
 - What cannot be decoded (an unknown API or version, bytes that are not Kafka's) is passed on
   unchanged, and a line says so.
 
-`tap show` (`show.py`) reads what `tap` or `serve --trace` wrote: `trace_file.py` reads lines,
-`story.py` finds the exchanges of one transactional id, `fencing.py` judges why it was fenced,
-`markers.py` looks into the partitions, `lanes.py` arranges rows, and `lanes_text.py` and
-`lanes_svg.py` draw them. `wording.py` puts an exchange into words, here and in the live table.
+`tap show` (`swimlane/`) reads what `tap` or `serve --trace` wrote, and draws the history of one
+transactional id. `wording.py` puts an exchange into words, there and in the live table.
 """

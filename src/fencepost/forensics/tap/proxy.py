@@ -14,7 +14,7 @@ from typing import Any, Final
 from fencepost.base.failures import FencepostError
 from fencepost.client.options import Endpoint
 from fencepost.forensics.tap.addresses import Addresses
-from fencepost.forensics.tap.conversation import Conversation
+from fencepost.forensics.tap.decoding.conversation import Conversation
 from fencepost.forensics.tap.dialing import reach
 from fencepost.forensics.tap.relay import WOULD_BLOCK, Relay
 from fencepost.forensics.tap.sinks import Sink

@@ -20,7 +20,7 @@ from typing import Final
 
 from fencepost.base.failures import FencepostError
 from fencepost.base.seams import Buffer
-from fencepost.forensics.tap.conversation import Conversation
+from fencepost.forensics.tap.decoding.conversation import Conversation
 from fencepost.records.trace import Body
 
 READ_BYTES: Final = 512 * 1024

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
-from fencepost.forensics.tap.fencing import Fence
-from fencepost.forensics.tap.story import Call, Story
+from fencepost.forensics.tap.swimlane.fencing import Fence
+from fencepost.forensics.tap.swimlane.story import Call, Story
 
 SILENCE_US: Final = 1_000_000
 """A longer pause between two rows gets a row of its own."""
@@ -148,7 +148,7 @@ def moment(time_us: int) -> str:
     return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%H:%M:%S}.{time_us % 1_000_000:06}"
 
 
-def last_words(story: Story, fence: Fence | None) -> list[str]:
+def conclusion_lines(story: Story, fence: Fence | None) -> list[str]:
     """The sentences below a swim-lane: what was in flight when the producer was fenced."""
     name = story.transactional_id
     if fence is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import FencepostError, WireError
 from fencepost.base.seams import Buffer
-from fencepost.forensics.tap.exchange import (
+from fencepost.forensics.tap.decoding.exchange import (
     COPIED_BYTES,
     MAX_FRAME_BYTES,
     Exchange,
@@ -15,15 +15,15 @@ from fencepost.forensics.tap.exchange import (
     request_line,
     undecoded,
 )
-from fencepost.forensics.tap.rewriting import HIDDEN_TAG, rewrite
-from fencepost.forensics.tap.walk import Steps, Walk, holds_endpoints, walk_message
+from fencepost.forensics.tap.decoding.rewriting import HIDDEN_TAG, rewrite
+from fencepost.forensics.tap.decoding.walk import Steps, Walk, holds_endpoints, walk_message
 from fencepost.records.trace import Body, describe_message
 from fencepost.wire.apis import Api, ApiKey
 from fencepost.wire.codec import decode_response
 from fencepost.wire.shapes import RAISE_RESPONSE
 
 if TYPE_CHECKING:
-    from fencepost.forensics.tap.conversation import Conversation
+    from fencepost.forensics.tap.decoding.conversation import Conversation
 
 
 MAX_HELD_BYTES: Final = 256 * 1024 * 1024

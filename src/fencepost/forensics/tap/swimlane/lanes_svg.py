@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fencepost.base.svg import MARGIN, document, rectangle, rule, text, text_width
-from fencepost.forensics.tap.lanes import Kind, Row, Swimlane, moment
+from fencepost.forensics.tap.swimlane.lanes import Kind, Row, Swimlane, moment
 
 LANE: Final = 250
 TIMES: Final = 130

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fencepost.base.failures import WireError
-from fencepost.forensics.tap.walk import Walk
+from fencepost.forensics.tap.decoding.walk import Walk
 from fencepost.records.trace import Body
 from fencepost.wire.apis import BY_NUMBER, Api, ApiKey, name_of_api
 from fencepost.wire.compile import reader

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
-from fencepost.forensics.tap.fencing import find_fence
-from fencepost.forensics.tap.lanes import last_words, lay_out
-from fencepost.forensics.tap.lanes_svg import draw_svg
-from fencepost.forensics.tap.lanes_text import draw_text
-from fencepost.forensics.tap.markers import find_markers
-from fencepost.forensics.tap.story import MarkerSeen, Span, Story, list_ids, tell
-from fencepost.forensics.tap.trace_file import read_trace
+from fencepost.forensics.tap.swimlane.fencing import find_fence
+from fencepost.forensics.tap.swimlane.lanes import conclusion_lines, lay_out
+from fencepost.forensics.tap.swimlane.lanes_svg import draw_svg
+from fencepost.forensics.tap.swimlane.lanes_text import draw_text
+from fencepost.forensics.tap.swimlane.markers import find_markers
+from fencepost.forensics.tap.swimlane.story import MarkerSeen, Span, Story, list_ids, tell
+from fencepost.forensics.tap.swimlane.trace_file import read_trace
 from fencepost.records.trace import Body
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ def markers(cluster: Cluster, told: Story) -> list[MarkerSeen]:
 def drawing(told: Story, width: int) -> list[str]:
     """Returns the swim-lane for a terminal."""
     fence = find_fence(told)
-    return [*draw_text(lay_out(told, fence), width), "", *last_words(told, fence)]
+    return [*draw_text(lay_out(told, fence), width), "", *conclusion_lines(told, fence)]
 
 
 def picture(told: Story) -> str:
     """Returns the swim-lane as SVG."""
     fence = find_fence(told)
     title = f"Requests of {told.transactional_id}"
-    return draw_svg(lay_out(told, fence), title, last_words(told, fence))
+    return draw_svg(lay_out(told, fence), title, conclusion_lines(told, fence))
 
 
 def as_row(told: Story) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from collections import deque
 from collections.abc import Callable
 
 from fencepost.base.seams import Buffer
-from fencepost.forensics.tap.exchange import Exchange
-from fencepost.forensics.tap.replies import Replies
-from fencepost.forensics.tap.requests import Requests
-from fencepost.forensics.tap.rewriting import Translate
+from fencepost.forensics.tap.decoding.exchange import Exchange
+from fencepost.forensics.tap.decoding.replies import Replies
+from fencepost.forensics.tap.decoding.requests import Requests
+from fencepost.forensics.tap.decoding.rewriting import Translate
 from fencepost.records.trace import Body
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from fencepost.base.seams import Buffer
-from fencepost.forensics.tap.walk import Spot, TagSize
+from fencepost.forensics.tap.decoding.walk import Spot, TagSize
 
 Translate = Callable[[str, int, int], tuple[str, int]]
 """Host, port and node id of a broker -> host and port under which the client shall reach it."""

@@ -17,10 +17,10 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import connect
 from fencepost.client.failures import ClientError
-from fencepost.forensics.tap import show
-from fencepost.forensics.tap.fencing import FENCING_ERRORS, find_fence
-from fencepost.forensics.tap.lanes import MAX_ROWS
-from fencepost.forensics.tap.story import Story, tell
+from fencepost.forensics.tap.swimlane import show
+from fencepost.forensics.tap.swimlane.fencing import FENCING_ERRORS, find_fence
+from fencepost.forensics.tap.swimlane.lanes import MAX_ROWS
+from fencepost.forensics.tap.swimlane.story import Story, tell
 from fencepost.records.opened import Record
 from tests.cli.test_commands import fencepost_command
 from tools.tap_process import TapProcess

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from fencepost.forensics.figures import Figure, estimated, exact, unknown
-from fencepost.forensics.tap.story import Call, Story
+from fencepost.forensics.tap.swimlane.story import Call, Story
 
 FENCING_ERRORS: Final = frozenset(
     {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.ids import TopicPartition
-from fencepost.forensics.tap.story import MarkerSeen, Story
+from fencepost.forensics.tap.swimlane.story import MarkerSeen, Story
 from fencepost.records.control import read_marker
 
 if TYPE_CHECKING:

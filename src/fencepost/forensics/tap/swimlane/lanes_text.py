@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.forensics.tap.lanes import Kind, Row, Swimlane, moment
+from fencepost.forensics.tap.swimlane.lanes import Kind, Row, Swimlane, moment
 
 _TIME: Final = 16
 _LEAST_LANE: Final = 14

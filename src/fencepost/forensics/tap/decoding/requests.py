@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import FencepostError, WireError
-from fencepost.forensics.tap.exchange import (
+from fencepost.forensics.tap.decoding.exchange import (
     COPIED_BYTES,
     MAX_FRAME_BYTES,
     Exchange,
@@ -14,14 +14,14 @@ from fencepost.forensics.tap.exchange import (
     request_line,
     undecoded,
 )
-from fencepost.forensics.tap.walk import Steps, Walk, walk_message
+from fencepost.forensics.tap.decoding.walk import Steps, Walk, walk_message
 from fencepost.records.trace import Body, describe_message
 from fencepost.wire.apis import BY_NUMBER, ApiKey
 from fencepost.wire.codec import decode_request, read_request_header
 from fencepost.wire.shapes import RAISE_REQUEST
 
 if TYPE_CHECKING:
-    from fencepost.forensics.tap.conversation import Conversation
+    from fencepost.forensics.tap.decoding.conversation import Conversation
 
 
 _TLS_HANDSHAKE: Final = b"\x16\x03"
