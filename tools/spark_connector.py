@@ -1,4 +1,8 @@
-"""Spark's own Kafka connector from Maven Central, for comparison with our source and sink."""
+"""Spark's own Kafka connector from Maven Central, for comparison with our source and sink.
+
+Its newest published version is 4.2.0. It also runs on the newer Spark of constraints.txt, so both
+sides of a comparison have the same Spark.
+"""
 
 from __future__ import annotations
 

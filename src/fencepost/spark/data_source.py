@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+import pyspark
 from pyspark.sql.datasource import DataSource
 
 from fencepost.base.failures import ConfigError
@@ -26,6 +27,14 @@ READS_ONLY: Final = (
     "format fencepost reads and does not write: write streams with "
     "df.writeStream.foreachBatch(fencepost.spark.TransactionalSink(...))"
 )
+
+
+STREAMS_NEED: Final = (
+    'spark.readStream.format("fencepost") needs Spark 4.2 or newer, and this is Spark {version}: '
+    'upgrade it. spark.read.format("fencepost") and the sink work here'
+)
+_STREAMING_API: Final = "pyspark.sql.streaming.datasource"
+"""Where Spark keeps what a Python source needs to limit its batches, since 4.2."""
 
 
 class FencepostSource(DataSource):
@@ -56,10 +65,14 @@ class FencepostSource(DataSource):
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        from fencepost.spark.source.stream_reader import StreamReader
-
         if is_view(self.options):
             raise ConfigError("a view is a table: use it with spark.read, not with readStream")
+        try:
+            from fencepost.spark.source.stream_reader import StreamReader
+        except ModuleNotFoundError as problem:
+            if problem.name != _STREAMING_API:
+                raise
+            raise ConfigError(STREAMS_NEED.format(version=pyspark.__version__)) from None
         options = read_source_options(self.options, streaming=True)
         _require_own_schema(options, schema)
         return StreamReader(options)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LEAST_SPARK: Final = (4, 2)
+LEAST_SPARK: Final = (4, 0)
 
 EXECUTOR_WAIT_SECONDS: Final = 120.0
 """How long to wait for the first executor: a cluster starts them while the query starts."""
@@ -58,7 +58,7 @@ def check_session(session: SparkSession) -> None:
     """Checks the session's version and settings."""
     version = tuple(int(part) for part in session.version.split(".")[:2])
     if version < LEAST_SPARK:
-        raise SinkRefused(f"Spark {session.version} is too old: fencepost needs Spark 4.2 or newer")
+        raise SinkRefused(f"Spark {session.version} is too old: fencepost needs Spark 4.0 or newer")
     if is_on(session, "spark.dynamicAllocation.enabled"):
         raise SinkRefused(
             "spark.dynamicAllocation.enabled is true, and Spark does not run barrier stages "

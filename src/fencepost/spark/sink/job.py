@@ -39,6 +39,7 @@ from fencepost.spark.transport.packing import PackingPlan
 from fencepost.spark.transport.rendezvous import Rendezvous
 from fencepost.spark.transport.rows import select_rows
 from fencepost.spark.transport.shuffled import PACKED_SCHEMA, DeliveryPlan, deliver, pack
+from fencepost.spark.transport.slots import bring_to_slots
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -190,7 +191,7 @@ def _run_shuffled(rows: DataFrame, plan: JobPlan) -> list[Report]:
     delivery = DeliveryPlan(plan.identity, slots, plan.settings.client)
     with _small_arrow_batches(rows.sparkSession), workers_python(rows.sparkSession):
         packed = rows.mapInArrow(_packing_task(_packing_plan(plan, slots, counts)), PACKED_SCHEMA)
-        routed = packed.repartitionById(slots, "slot").sortWithinPartitions("map_id", "ordinal")
+        routed = bring_to_slots(packed, slots).sortWithinPartitions("map_id", "ordinal")
         written = routed.mapInArrow(_delivering_task(delivery), REPORT_SCHEMA, barrier=True)
         plan.before_run(rows)
         return _collect(written)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fencepost.spark.connection import cluster_of
@@ -108,7 +108,9 @@ class RowCollector:
         found = _PORT_AND_SECRET.match(self._array_text(address))
         if found is not None:
             address = (int(found[1]), found[2])
-        with _load_from_socket(address, serializer) as rows:
+        loaded = _load_from_socket(address, serializer)
+        # Before Spark 4.2 a plain iterator.
+        with loaded if hasattr(loaded, "__exit__") else nullcontext(loaded) as rows:
             return list(rows)
 
     def _find_casts(self, df: DataFrame) -> Any:
