@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from fencepost.client.transactions import ProducerIdentity  # noqa: E402
 from fencepost.spark.connection import cluster_of  # noqa: E402
 from fencepost.spark.failures import (  # noqa: E402
     CountsDisagree,
+    HostsDiffer,
     PeerLost,
     RowRefused,
 )
@@ -29,6 +32,12 @@ from fencepost.spark.transport.accounts import settle_accounts  # noqa: E402
 from fencepost.spark.transport.collected import collect_limit_after, write_collected  # noqa: E402
 from fencepost.spark.transport.delivery import Attempt, first_length  # noqa: E402
 from fencepost.spark.transport.direct import DirectPlan, write_directly  # noqa: E402
+from fencepost.spark.transport.exchange import (  # noqa: E402
+    LOOPBACK,
+    Meeting,
+    bind_address,
+    reachable_hosts,
+)
 from fencepost.spark.transport.packing import PackingPlan  # noqa: E402
 from fencepost.spark.transport.rendezvous import Rendezvous, RendezvousCall  # noqa: E402
 
@@ -65,13 +74,16 @@ def packing_plan(cluster: Cluster, topic: str) -> PackingPlan:
 class BarrierStage:
     """A barrier stage whose tasks are threads."""
 
-    def __init__(self, cluster: Cluster, topic: str, rendezvous: Rendezvous) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: str, rendezvous: Rendezvous, *, between_hosts: bool = False
+    ) -> None:
         self.cluster = cluster
         self.topic = topic
         self.identity: ProducerIdentity = cluster.init_producer_id(topic)
-        self._plan = DirectPlan(
-            packing_plan(cluster, topic), self.identity, rendezvous.address, SECRET
-        )
+        meeting = Meeting(rendezvous.address, SECRET, between_hosts)
+        self._plan = DirectPlan(packing_plan(cluster, topic), self.identity, meeting)
+        self.hosts = ["worker-1"]
+        """The hosts of the tasks, in turn."""
 
     def run(self, inputs: list[Iterator[Any]], tasks: int | None = None) -> list[Future[list[Any]]]:
         with ThreadPoolExecutor(len(inputs)) as pool:
@@ -82,7 +94,8 @@ class BarrierStage:
 
     def _task(self, number: int, tasks: int, rows: Iterator[Any]) -> list[Any]:
         attempt = Attempt(number, 0, 100 + number)
-        reports = write_directly(self._plan, attempt, tasks, rows)
+        hosts = list(itertools.islice(itertools.cycle(self.hosts), tasks))
+        reports = write_directly(self._plan, attempt, hosts, rows)
         return [row for batch in reports for row in batch.to_pylist()]
 
     def committed(self) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
@@ -163,8 +176,11 @@ def test_a_second_attempt_of_a_task_is_refused(rendezvous: Rendezvous) -> None:
 
 def test_a_connection_without_the_secret_is_ignored(rendezvous: Rendezvous) -> None:
     with socket.create_connection(rendezvous.address) as stranger:
-        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        assert not stranger.recv(100)
+        stranger.sendall(b"GET / HTTP/1.1\r\nHost: a-host-with-a-name-long-enough.example\r\n\r\n")
+        with stranger.makefile("rb") as stream, contextlib.suppress(ConnectionResetError):
+            # The driver's part of the handshake, and then the end.
+            assert len(stream.read()) == 64
+    assert not rendezvous.callers
     assert len(RendezvousCall(rendezvous.address, SECRET).meet(0, 1, 0, 5)) == 1
 
 
@@ -176,6 +192,48 @@ def test_waiting_tasks_fail_if_the_job_ends_before_they_meet(rendezvous: Rendezv
         short.close()
         with pytest.raises(PeerLost):
             meeting.result(SECONDS)
+
+
+def test_a_caller_that_says_nothing_keeps_nobody_waiting(rendezvous: Rendezvous) -> None:
+    with socket.create_connection(rendezvous.address):
+        assert len(RendezvousCall(rendezvous.address, SECRET).meet(0, 1, 0, 5)) == 1
+
+
+def test_a_task_with_the_secret_of_another_attempt_is_refused(rendezvous: Rendezvous) -> None:
+    with pytest.raises(PeerLost, match="does not know this job"):
+        RendezvousCall(rendezvous.address, b"of another attempt")
+    assert not rendezvous.callers
+
+
+def test_without_permission_tasks_on_several_hosts_do_not_connect(
+    cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous
+) -> None:
+    stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous)
+    stage.hosts = ["127.0.0.1", "127.0.0.2"]
+    for task in stage.run([iter([rows_of(0, 10)]), iter([rows_of(1, 10)])]):
+        with pytest.raises(HostsDiffer, match=r"127\.0\.0\.1, 127\.0\.0\.2.*shuffle"):
+            task.result(SECONDS)
+    assert not rendezvous.callers
+    cluster.end_txn(stage.identity, commit=False)
+
+
+def test_with_permission_tasks_on_several_hosts_reach_each_other_where_spark_says(
+    cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous
+) -> None:
+    """The driver sees both tasks at 127.0.0.1, where neither listens."""
+    stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous, between_hosts=True)
+    stage.hosts = ["127.0.0.2", "127.0.0.3"]
+    results = stage.run([iter([rows_of(0, 40)]), iter([rows_of(1, 40)])])
+    account = settle_accounts(row for task in results for row in task.result(SECONDS))
+    assert account.records == 80
+    cluster.end_txn(stage.identity, commit=False)
+
+
+def test_a_task_listens_on_its_own_address_only_and_by_name_on_all() -> None:
+    assert bind_address("10.1.2.3") == "10.1.2.3"
+    assert bind_address("fd00::1") == "fd00::1"
+    assert bind_address("worker-1.example") == ""
+    assert reachable_hosts(["a", "a"], between=True) == [LOOPBACK, LOOPBACK]
 
 
 def test_attempts_of_one_job_have_first_batches_of_different_lengths() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.session import concurrent_tasks, is_on
+from fencepost.spark.sink.hosts import check_secrets
 from fencepost.spark.sink.ledger.decision import NO_OVERRIDES, Verdict
 from fencepost.spark.sink.ledger.entry import RECENT_BATCHES
 from fencepost.spark.sink.origins import SourceUse
@@ -51,6 +52,7 @@ def check_start(
 ) -> None:
     """Raises SinkRefused if this session or this query cannot keep the guarantee."""
     check_session(session)
+    check_secrets(session, settings)
     claim_id(transactional_id, settings, micro_batch)
 
 

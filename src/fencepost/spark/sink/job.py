@@ -3,7 +3,8 @@
 Rows have three routes to the one writer of their partition, with the same guarantee:
 
     collected  the driver collects them and writes them itself (`transport/collected.py`)
-    direct     from task to task, where all tasks can run at once (`transport/direct.py`)
+    direct     from task to task, where all tasks can run at once (`transport/direct.py`), and on
+               one host unless the user allows plain connections between hosts (`hosts.py`)
     shuffled   through Spark's shuffle: for every other plan, and after a failed attempt of the
                batch (`transport/shuffled.py`)
 
@@ -16,7 +17,6 @@ its tasks once, or fails the job. With a count or an aggregate, Spark might run 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -26,15 +26,17 @@ from fencepost.base.errors import ErrorCode
 from fencepost.client.failures import BatchRefusedForSize, Refused
 from fencepost.spark.connection import begin_partition_count
 from fencepost.spark.failures import BatchTooLarge, RowRefused
-from fencepost.spark.session import changed_setting, concurrent_tasks, is_on, setting
+from fencepost.spark.session import changed_setting, concurrent_tasks, setting
 from fencepost.spark.sink.counts import is_observed
+from fencepost.spark.sink.hosts import check_secrets, host_of, may_connect_tasks
 from fencepost.spark.sink.settings import SinkSettings
 from fencepost.spark.sink.workers_python import workers_python
 from fencepost.spark.transport.accounts import Account, settle_accounts
 from fencepost.spark.transport.collected import AttachedRecord, RowCollector, write_collected
 from fencepost.spark.transport.delivery import REPORT_SCHEMA, Attempt
 from fencepost.spark.transport.direct import DirectPlan, write_directly
-from fencepost.spark.transport.exchange import MAX_TASKS
+from fencepost.spark.transport.exchange import MAX_TASKS, Meeting
+from fencepost.spark.transport.handshake import make_secret
 from fencepost.spark.transport.packing import PackingPlan
 from fencepost.spark.transport.rendezvous import Rendezvous
 from fencepost.spark.transport.rows import select_rows
@@ -54,14 +56,6 @@ _ABOUT_ROWS: Final[Mapping[int, str]] = {
 }
 """Errors about the rows themselves, which another attempt would not fix."""
 
-
-_ENCRYPTION: Final = (
-    "spark.network.crypto.enabled",
-    "spark.authenticate.enableSaslEncryption",
-    "spark.ssl.rpc.enabled",
-    "spark.io.encryption.enabled",
-)
-"""If Spark encrypts between executors, rows must not travel on plain sockets."""
 
 _PARTITIONS_CHANGED: Final = ("UnionRDD", "CoalescedRDD", "CartesianRDD")
 """RDDs that change the number of partitions within a stage: not allowed in a barrier stage."""
@@ -103,6 +97,8 @@ def run_job(df: DataFrame, plan: JobPlan) -> Account:
     """Writes the rows and returns what was acknowledged; raises if the counts do not add up."""
     reports = _run_collected(df, plan) if plan.collector.limit else None
     if reports is None:
+        # From here on executors write, and so need the brokers' passwords.
+        check_secrets(df.sparkSession, plan.settings)
         rows = select_rows(df, plan.topic)
         reports = _run_direct(rows, plan) if plan.direct else None
         if reports is None:
@@ -150,19 +146,20 @@ def _run_collected(df: DataFrame, plan: JobPlan) -> list[Report] | None:
 
 
 def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
-    """None if Spark encrypts, the plan cannot be a barrier stage, or it has too many partitions."""
+    """None if tasks must not connect to each other, or Spark cannot run them all at once."""
     session = rows.sparkSession
-    if any(is_on(session, name) for name in _ENCRYPTION):
+    if not may_connect_tasks(session, plan.settings):
         return None
     counts = _begin_counts(plan)()
     packing = _packing_plan(plan, choose_slots(session, counts), counts)
-    secret = secrets.token_bytes(16)
+    secret = make_secret()
     with (
         Rendezvous(*_meeting_place(session), secret) as rendezvous,
         _small_arrow_batches(session),
         workers_python(session),
     ):
-        direct = DirectPlan(packing, plan.identity, rendezvous.address, secret)
+        meeting = Meeting(rendezvous.address, secret, plan.settings.is_plain)
+        direct = DirectPlan(packing, plan.identity, meeting)
         written = rows.mapInArrow(_direct_task(direct), REPORT_SCHEMA, barrier=True)
         # Adaptive execution runs all stages but the last to learn its partitions.
         plan.before_run(rows)
@@ -182,7 +179,8 @@ def _meeting_place(session: SparkSession) -> tuple[str, str]:
     if setting(session, "spark.master").startswith("local"):
         return "127.0.0.1", "127.0.0.1"
     host = setting(session, "spark.driver.host", "127.0.0.1")
-    return host, setting(session, "spark.driver.bindAddress", host)
+    # Spark writes IPv6 addresses with brackets.
+    return host.strip("[]"), setting(session, "spark.driver.bindAddress", host).strip("[]")
 
 
 def _run_shuffled(rows: DataFrame, plan: JobPlan) -> list[Report]:
@@ -228,7 +226,8 @@ def _direct_task(plan: DirectPlan) -> Any:
 
         context = BarrierTaskContext.get()
         attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
-        return _explain(write_directly(plan, attempt, len(context.getTaskInfos()), batches))
+        hosts = [host_of(info.address) for info in context.getTaskInfos()]
+        return _explain(write_directly(plan, attempt, hosts, batches))
 
     return run
 

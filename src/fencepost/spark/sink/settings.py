@@ -23,6 +23,9 @@ DEFAULT_BATCH_BYTES: Final = 1_000_000
 """Bytes of records per batch, before compression: a little less than a broker accepts by default.
 With half of it, workers and brokers use 8 to 15 % more CPU time."""
 
+EXCHANGES: Final = ("auto", "plain")
+"""How rows may go between executors on different hosts: see `hosts.py`."""
+
 REFUSED: Final = {
     "acks": "every batch is acknowledged by all replicas",
     "bootstrap.servers": "it is the first argument of the sink",
@@ -72,6 +75,9 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "out",
         "commit_source_offsets": "None: commit them if all sources are topics of this cluster; "
         "True: refuse if they are not; False: never",
+        "exchange": "`auto`: nothing travels between hosts in the clear unless Spark sends it so; "
+        "`plain`: rows may go from executor to executor over unencrypted connections, and Spark "
+        "may send passwords of the brokers in the clear",
         "max_attempts": "how often the sink tries the job of a batch",
         "on_step": "called with (step, batch id), for tests and logs; if it raises, the sink "
         "aborts the batch",
@@ -87,6 +93,8 @@ class SinkSettings:
     client: ClientOptions
     transaction_timeout_ms: int
     batch_bytes: int
+    is_plain: bool = False
+    """Whether rows and passwords may travel between hosts in the clear."""
 
     @property
     def codec(self) -> int:
@@ -94,8 +102,12 @@ class SinkSettings:
         return Codec[self.client.compression_type.upper()]
 
 
-def read_settings(bootstrap_servers: str, options: Mapping[str, Any]) -> SinkSettings:
+def read_settings(
+    bootstrap_servers: str, options: Mapping[str, Any], exchange: str = "auto"
+) -> SinkSettings:
     """Parses the options; ConfigError names the option and valid values."""
+    if exchange not in EXCHANGES:
+        raise ConfigError(f"exchange={exchange!r}: it must be one of {', '.join(EXCHANGES)}")
     given = strip_kafka(options)
     for name, reason in REFUSED.items():
         if name in given:
@@ -105,6 +117,7 @@ def read_settings(bootstrap_servers: str, options: Mapping[str, Any]) -> SinkSet
         client,
         _whole(given, TIMEOUT.name, TIMEOUT.default),
         _whole(given, BATCH_SIZE.name, min(BATCH_SIZE.default, client.max_request_bytes)),
+        exchange == "plain",
     )
 
 

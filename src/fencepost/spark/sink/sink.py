@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.client.failures import RetriesExhausted
@@ -95,12 +95,13 @@ class TransactionalSink:
         allow_empty_state: bool = False,
         may_skip: bool = False,
         commit_source_offsets: bool | None = None,
+        exchange: Literal["auto", "plain"] = "auto",
         max_attempts: int = MAX_ATTEMPTS,
         on_step: Callable[[str, int], None] | None = None,
     ) -> None:
         self.transactional_id = _checked_id(transactional_id)
         self.topic = topic
-        self.settings = read_settings(bootstrap_servers, options or {})
+        self.settings = read_settings(bootstrap_servers, options or {}, exchange)
         self.last_receipt: Receipt | None = None
         self._ledger = LedgerStore(self.settings.client, transactional_id, ledger_topic)
         if topic == self._ledger.topic:

@@ -19,7 +19,7 @@ arrive first, so each task cuts its first batch for a partition to that length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.transactions import ProducerIdentity
 from fencepost.spark.transport.delivery import Attempt, first_length, report
 from fencepost.spark.transport.delivery_thread import DeliveryThread, QueuedBatch
-from fencepost.spark.transport.exchange import Exchange
+from fencepost.spark.transport.exchange import Exchange, Meeting
 from fencepost.spark.transport.packing import PackedBatch, Packer, PackingPlan, slot_of
 
 if TYPE_CHECKING:
@@ -40,17 +40,16 @@ class DirectPlan:
 
     packing: PackingPlan
     identity: ProducerIdentity
-    rendezvous: tuple[str, int]
-    """The address at which the tasks find each other (`rendezvous.py`)."""
-    secret: bytes
-    """Sent first on every connection; only the tasks of this attempt have it."""
+    meeting: Meeting
+    """How the tasks find each other."""
 
 
 def write_directly(
-    plan: DirectPlan, attempt: Attempt, tasks: int, batches: Iterator[pa.RecordBatch]
+    plan: DirectPlan, attempt: Attempt, hosts: Sequence[str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The whole stage for one task."""
+    """The whole stage for one task. `hosts` has the host of every task."""
     attempt.refuse_second()
+    tasks = len(hosts)
     slots = min(plan.packing.slots, tasks)
     me = attempt.partition_id
 
@@ -61,7 +60,7 @@ def write_directly(
     sources = tasks if me < slots else 1
     with (
         DeliveryThread(plan.packing.options, plan.identity, sources, packer.give_up) as deliverer,
-        Exchange(plan.rendezvous, plan.secret, attempt, tasks, slots, deliverer) as exchange,
+        Exchange(plan.meeting, attempt, hosts, slots, deliverer) as exchange,
     ):
         for batch in batches:
             for packed in packer.pack(batch):

@@ -1,8 +1,7 @@
 """Batches between the tasks of one barrier stage, over plain sockets, to their partition's writer.
 
-Every task gets the addresses and attempts of the others (`rendezvous.py`), and connects to every
-task that writes. A connection begins with a secret that only this attempt of the job has, and then
-carries frames:
+Every task gets the ports and attempts of the others (`rendezvous.py`), and connects to every task
+that writes. A connection begins with a handshake (`handshake.py`) and then carries frames:
 
     [kind][u32 size][i32 partition][u16 size of the topic's name] name, content
 
@@ -10,34 +9,53 @@ carries frames:
     END     the last frame
 
 A connection that breaks before its end fails the task, and with it the job.
+
+Addresses. If all tasks are on one host, they use its loopback interface, so nothing reaches a
+network. Between hosts, where the user has allowed it, a task is reached at the address that Spark
+has for its executor: other executors fetch shuffle blocks there. The address at which the driver
+sees a task may be another one, if a host has several.
 """
 
 from __future__ import annotations
 
-import hmac
+import ipaddress
 import socket
 import struct
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from fencepost.base.ids import TopicPartition
-from fencepost.spark.failures import PeerLost
+from fencepost.spark.failures import HostsDiffer, PeerLost
 from fencepost.spark.transport.delivery import Attempt
 from fencepost.spark.transport.delivery_thread import QueuedBatch
+from fencepost.spark.transport.handshake import admit, connect, fill, read_exactly
 from fencepost.spark.transport.rendezvous import RendezvousCall
 
 if TYPE_CHECKING:
     from fencepost.spark.transport.delivery_thread import DeliveryThread
     from fencepost.spark.transport.packing import PackedBatch
 
-CONNECT_SECONDS: Final = 30.0
 MAX_TASKS: Final = 32
 """Each task has a connection to and from every other: beyond this, the shuffle is better."""
 
 _FRAME: Final = struct.Struct(">BIiH")
 _END, _BATCH = range(2)
 _NOWHERE: Final = TopicPartition("", 0)
+
+LOOPBACK: Final = "127.0.0.1"
+
+
+class Meeting(NamedTuple):
+    """Where and how the tasks of one attempt meet."""
+
+    rendezvous: tuple[str, int]
+    """The driver's address."""
+    secret: bytes
+    """Only the tasks of this attempt have it, and it is never sent to one of them by another."""
+    between_hosts: bool
+    """Whether rows may go to tasks on other hosts, unencrypted."""
 
 
 class Outgoing:
@@ -78,16 +96,16 @@ class Exchange:
 
     def __init__(
         self,
-        address: tuple[str, int],
-        secret: bytes,
+        meeting: Meeting,
         attempt: Attempt,
-        tasks: int,
+        hosts: Sequence[str],
         slots: int,
         deliverer: DeliveryThread,
     ) -> None:
+        """`hosts` has the host of every task, as Spark knows it."""
         self._me = attempt.partition_id
         self._slots = slots
-        self._secret = secret
+        self._secret = meeting.secret
         self._deliverer = deliverer
         self._listener: socket.socket | None = None
         self._outgoing: dict[int, Outgoing] = {}
@@ -97,8 +115,8 @@ class Exchange:
         self._is_closed = False
         self.attempts = [attempt.task_attempt_id]
         """The attempt of every task, which sets the length of its first batches."""
-        if tasks > 1:
-            self._meet(RendezvousCall(address, secret), attempt, tasks)
+        if len(hosts) > 1:
+            self._meet(meeting, attempt, reachable_hosts(hosts, between=meeting.between_hosts))
 
     def __enter__(self) -> Self:
         return self
@@ -122,27 +140,29 @@ class Exchange:
 
     # Connecting.
 
-    def _meet(self, call: RendezvousCall, attempt: Attempt, tasks: int) -> None:
-        port = self._listen(call.local_host) if self._me < self._slots else 0
-        peers = call.meet(self._me, tasks, port, attempt.task_attempt_id)
+    def _meet(self, meeting: Meeting, attempt: Attempt, hosts: Sequence[str]) -> None:
+        call = RendezvousCall(meeting.rendezvous, meeting.secret)
+        port = self._listen(hosts[self._me]) if self._me < self._slots else 0
+        peers = call.meet(self._me, len(hosts), port, attempt.task_attempt_id)
         self.attempts = [peer.task_attempt_id for peer in peers]
-        for owner, peer in enumerate(peers[: self._slots]):
+        for owner, (host, peer) in enumerate(zip(hosts, peers[: self._slots], strict=False)):
             if owner != self._me:
-                connection = self._connect(owner, peer.host, peer.port)
+                connection = self._connect(owner, host, peer.port)
                 self._outgoing[owner] = Outgoing(owner, connection)
 
     def _listen(self, host: str) -> int:
-        self._listener = socket.create_server((host, 0), backlog=MAX_TASKS)
+        address = bind_address(host)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._listener = socket.create_server((address, 0), family=family, backlog=MAX_TASKS)
         threading.Thread(target=self._accept, name="exchange", daemon=True).start()
         return int(self._listener.getsockname()[1])
 
     def _connect(self, owner: int, host: str, port: int) -> socket.socket:
         try:
-            connection = socket.create_connection((host, port), CONNECT_SECONDS)
+            connection = connect((host, port), self._secret)
             connection.settimeout(None)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.sendall(self._secret)
-        except OSError as problem:
+        except (OSError, PeerLost) as problem:
             raise PeerLost(
                 f"task {owner} of the write stage cannot be reached at {host}:{port}: {problem}"
             ) from None
@@ -164,7 +184,7 @@ class Exchange:
 
     def _receive(self, connection: socket.socket) -> None:
         """Receives all batches of one peer."""
-        if not self._has_secret(connection):
+        if not admit(connection, self._secret):
             connection.close()
             return
         try:
@@ -176,25 +196,18 @@ class Exchange:
 
     def _receive_batches(self, connection: socket.socket) -> None:
         while True:
-            kind, size, partition, name_size = _FRAME.unpack(_read(connection, _FRAME.size))
+            kind, size, partition, name_size = _FRAME.unpack(read_exactly(connection, _FRAME.size))
             if kind == _END:
                 return
-            place = TopicPartition(_read(connection, name_size).decode("utf-8"), partition)
+            place = TopicPartition(read_exactly(connection, name_size).decode("utf-8"), partition)
             self._deliverer.put(self._read_batch(connection, place, size))
-
-    def _has_secret(self, connection: socket.socket) -> bool:
-        """Whether the caller is a peer: anyone may connect to the port."""
-        try:
-            return hmac.compare_digest(_read(connection, len(self._secret)), self._secret)
-        except (OSError, PeerLost):
-            return False
 
     def _read_batch(
         self, connection: socket.socket, place: TopicPartition, size: int
     ) -> QueuedBatch:
         room = self._room(size)
         data = memoryview(room)[:size]
-        _fill(connection, data)
+        fill(connection, data)
         return QueuedBatch(place, data, lambda: self._spare.append(room))
 
     def _room(self, size: int) -> bytearray:
@@ -212,15 +225,22 @@ def _close(connection: socket.socket) -> None:
     connection.close()
 
 
-def _read(connection: socket.socket, size: int) -> bytearray:
-    data = bytearray(size)
-    _fill(connection, memoryview(data))
-    return data
+def reachable_hosts(hosts: Sequence[str], *, between: bool) -> Sequence[str]:
+    """Where each task is reached; HostsDiffer if that takes a network, and is not allowed."""
+    names = sorted(set(hosts))
+    if len(names) == 1:
+        return [LOOPBACK] * len(hosts)
+    if not between:
+        raise HostsDiffer(names)
+    return hosts
 
 
-def _fill(connection: socket.socket, room: memoryview) -> None:
-    while room:
-        count = connection.recv_into(room, len(room), socket.MSG_WAITALL)
-        if not count:
-            raise PeerLost("a task of the write stage has hung up before its end")
-        room = room[count:]
+def bind_address(host: str) -> str:
+    """Where a task listens that others reach at this host.
+
+    A name may mean another address here than on other hosts (Debian's 127.0.1.1): all addresses.
+    """
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return ""

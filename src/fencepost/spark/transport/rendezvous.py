@@ -1,17 +1,19 @@
 """How the tasks of a barrier stage find each other, through the driver.
 
 Every task connects to the driver and sends its port and its attempt. When all have connected, each
-receives the addresses and attempts of all. Spark's own `allGather` does this too, but answers a
-second late. A task that connects a second time is refused: there must never be two attempts of one
-task.
+receives the ports and attempts of all. On which hosts they are, the tasks know from Spark. Spark's
+own `allGather` does this too, but answers a second late. A task that connects a second time is
+refused: there must never be two attempts of one task.
 
-    task   -> driver   the secret of this attempt of the job, then one line: [task, port, attempt]
-    driver -> task     one line: [[host, port, attempt], ...], or an error message
+    task   -> driver   a handshake (`handshake.py`), then one line: [task, tasks, port, attempt]
+    driver -> task     one line: [[port, attempt], ...], or an error message
+
+The driver is reached at the address at which Spark's executors reach it (`spark.driver.host`) and
+listens where Spark's driver listens (`spark.driver.bindAddress`).
 """
 
 from __future__ import annotations
 
-import hmac
 import json
 import socket
 import threading
@@ -19,6 +21,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self
 
 from fencepost.spark.failures import CountsDisagree, PeerLost
+from fencepost.spark.transport.handshake import admit, connect
 
 CALL_SECONDS: Final = 30.0
 _MAX_LINE_BYTES: Final = 64 * 1024
@@ -27,7 +30,6 @@ _MAX_LINE_BYTES: Final = 64 * 1024
 class Peer(NamedTuple):
     """A task of the stage: where it listens (port 0: nowhere), and which attempt it is."""
 
-    host: str
     port: int
     task_attempt_id: int
 
@@ -38,9 +40,12 @@ class Rendezvous:
     def __init__(self, host: str, bind_host: str, secret: bytes) -> None:
         """`host` is how tasks reach the driver; `bind_host`, where it listens."""
         self._secret = secret
-        self._listener = socket.create_server((bind_host, 0), backlog=64)
+        family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
+        self._listener = socket.create_server((bind_host, 0), family=family, backlog=64)
         self.address: tuple[str, int] = (host, self._listener.getsockname()[1])
         self.callers: dict[int, tuple[Peer, socket.socket]] = {}
+        self._changing = threading.Lock()
+        self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name="rendezvous", daemon=True)
 
     def __enter__(self) -> Self:
@@ -56,35 +61,46 @@ class Rendezvous:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join()
-        for _, caller in self.callers.values():
-            with suppress(OSError):
-                caller.shutdown(socket.SHUT_RDWR)
-            caller.close()
+        with self._changing:
+            self._is_closed = True
+            for _, caller in self.callers.values():
+                with suppress(OSError):
+                    caller.shutdown(socket.SHUT_RDWR)
+                caller.close()
 
     def _serve(self) -> None:
         while True:
             try:
-                caller, (host, *_) = self._listener.accept()
+                caller, _ = self._listener.accept()
             except OSError:
                 return
-            # A caller that is not a task of ours, or is gone already.
-            with suppress(OSError, ValueError, PeerLost):
-                self._welcome(caller, host)
+            # A thread for each: a stranger that says nothing must not keep the tasks waiting.
+            threading.Thread(
+                target=self._welcome, args=(caller,), name="rendezvous", daemon=True
+            ).start()
 
-    def _welcome(self, caller: socket.socket, host: str) -> None:
+    def _welcome(self, caller: socket.socket) -> None:
+        # A caller that is not a task of ours, or is gone already.
+        with suppress(OSError, ValueError, PeerLost):
+            if admit(caller, self._secret) and self._register(caller):
+                return
+        caller.close()
+
+    def _register(self, caller: socket.socket) -> bool:
+        """Whether the task now waits for the others, or has its answer."""
         caller.settimeout(CALL_SECONDS)
-        stream = caller.makefile("rb")
-        if not hmac.compare_digest(stream.read(len(self._secret)), self._secret):
-            caller.close()
-            return
-        task, tasks, port, attempt = json.loads(stream.readline(_MAX_LINE_BYTES))
-        if task in self.callers:
-            caller.sendall(_line(f"task {task} of the write stage runs for a second time"))
-            caller.close()
-            return
-        self.callers[task] = (Peer(host, port, attempt), caller)
-        if len(self.callers) == tasks:
-            self._introduce()
+        with caller.makefile("rb") as stream:
+            task, tasks, port, attempt = json.loads(stream.readline(_MAX_LINE_BYTES))
+        with self._changing:
+            if self._is_closed:
+                return False
+            if task in self.callers:
+                caller.sendall(_line(f"task {task} of the write stage runs for a second time"))
+                return False
+            self.callers[task] = (Peer(port, attempt), caller)
+            if len(self.callers) == tasks:
+                self._introduce()
+        return True
 
     def _introduce(self) -> None:
         everybody = _line([peer for _, (peer, _) in sorted(self.callers.items())])
@@ -97,13 +113,13 @@ class RendezvousCall:
     """A task's side."""
 
     def __init__(self, address: tuple[str, int], secret: bytes) -> None:
+        host, port = address
         try:
-            self._socket = socket.create_connection(address, CALL_SECONDS)
-            self._socket.sendall(secret)
-        except OSError as problem:
-            raise PeerLost(f"the driver cannot be reached at {address}: {problem}") from None
-        self.local_host: str = self._socket.getsockname()[0]
-        """The address of this machine as the driver, and so the other tasks, see it."""
+            self._socket = connect(address, secret)
+        except (OSError, PeerLost) as problem:
+            raise PeerLost(
+                f"the driver cannot be reached at {host}:{port} (spark.driver.host): {problem}"
+            ) from None
 
     def meet(self, task: int, tasks: int, port: int, task_attempt_id: int) -> list[Peer]:
         """All tasks, in order; waits until all have connected."""

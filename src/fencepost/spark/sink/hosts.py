@@ -1,0 +1,83 @@
+"""Which hosts an application runs on, and what may travel between them in the clear.
+
+Tasks exchange batches over sockets that are authenticated but not encrypted
+(`transport/handshake.py`). On one host that is their business. Between hosts rows go through
+Spark's shuffle, which is encrypted if the application's settings say so, unless the user passes
+exchange="plain". If Spark encrypts anything, its shuffle is used on one host too.
+
+Executors also need the passwords of the brokers, which Spark sends them with the plan. If Spark
+does not encrypt its RPC and executors are on other hosts, the sink refuses to start, again unless
+exchange="plain". Keys in files (`ssl.key.location`) are read where they are used and not sent.
+
+Executors come and go, so the hosts are looked up for every job. A task that finds its peers on
+other hosts all the same does not connect (`transport/exchange.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fencepost.spark.failures import SinkRefused
+from fencepost.spark.session import is_on, setting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fencepost.client.options import ClientOptions
+    from fencepost.spark.sink.settings import SinkSettings
+
+_RPC_ENCRYPTION: Final = (
+    "spark.network.crypto.enabled",
+    "spark.authenticate.enableSaslEncryption",
+    "spark.ssl.rpc.enabled",
+)
+_ENCRYPTION: Final = (*_RPC_ENCRYPTION, "spark.io.encryption.enabled")
+"""If Spark encrypts between executors or on their disks, rows must not travel on plain sockets."""
+
+
+def may_connect_tasks(session: SparkSession, settings: SinkSettings) -> bool:
+    """Whether tasks may send each other rows without Spark."""
+    if any(is_on(session, name) for name in _ENCRYPTION):
+        return False
+    return settings.is_plain or _is_local(session) or len(executor_hosts(session)) <= 1
+
+
+def check_secrets(session: SparkSession, settings: SinkSettings) -> None:
+    """SinkRefused if Spark would send a password of the brokers to another host in the clear."""
+    if settings.is_plain or not has_secrets(settings.client) or _is_local(session):
+        return
+    if any(is_on(session, name) for name in _RPC_ENCRYPTION):
+        return
+    others = executor_hosts(session) - {setting(session, "spark.driver.host")}
+    if others:
+        raise SinkRefused(
+            "the options have a password or key for the brokers, and Spark would send it in the "
+            f"clear to executors on other hosts ({', '.join(sorted(others))}): set "
+            "spark.authenticate and spark.network.crypto.enabled to true, or pass "
+            "exchange='plain' to allow it. Nothing of the batch was written"
+        )
+
+
+def has_secrets(options: ClientOptions) -> bool:
+    """Whether these options hold a password or a private key themselves."""
+    tls = options.tls
+    keys = (None, None) if tls is None else (tls.key_text, tls.key_password)
+    return options.login is not None or any(key is not None for key in keys)
+
+
+def executor_hosts(session: SparkSession) -> set[str]:
+    """The hosts of the executors that are registered now."""
+    context: Any = session.sparkContext
+    managers = context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(" ")  # noqa: SLF001
+    environment = context._jvm.org.apache.spark.SparkEnv.get()  # noqa: SLF001
+    driver = environment.blockManager().blockManagerId().hostPort()
+    return {host_of(each) for each in str(managers).split() if each != driver}
+
+
+def host_of(address: str) -> str:
+    """The host in `host:port`."""
+    return address.rpartition(":")[0].strip("[]")
+
+
+def _is_local(session: SparkSession) -> bool:
+    return setting(session, "spark.master").startswith("local")

@@ -1,0 +1,104 @@
+"""Goal: nothing of ours travels between hosts in the clear unless the user has said so.
+
+Method: the decision alone, with hosts and settings that the test chooses. The standalone cluster
+and the network namespaces of tests/spark/standalone show that Spark reports what is assumed here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fencepost.base.failures import ConfigError
+from fencepost.spark.failures import SinkRefused
+from fencepost.spark.sink import hosts
+from fencepost.spark.sink.hosts import check_secrets, host_of, may_connect_tasks
+from fencepost.spark.sink.settings import SinkSettings, read_settings
+
+PASSWORD = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.sasl.username": "me",
+    "kafka.sasl.password": "hunter2",
+}
+KEY_FILE = {"kafka.security.protocol": "SSL", "kafka.ssl.key.location": __file__}
+KEY_TEXT = {
+    "kafka.security.protocol": "SSL",
+    "kafka.ssl.keystore.key": "-----BEGIN PRIVATE KEY-----",
+    "kafka.ssl.keystore.certificate.chain": "-----BEGIN CERTIFICATE-----",
+}
+
+
+def settings(options: dict[str, str] | None = None, exchange: str = "auto") -> SinkSettings:
+    return read_settings("broker:9092", options or {}, exchange)
+
+
+class Application:
+    """A session, as far as these decisions see it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *executors: str, **given: str) -> None:
+        known = {"spark.master": "spark://master:7077", "spark.driver.host": "driver"}
+        known |= {f"spark.{name.replace('_', '.')}": value for name, value in given.items()}
+        patch.setattr(hosts, "setting", lambda _, name, default="": known.get(name, default))
+        patch.setattr(hosts, "is_on", lambda _, name: known.get(name) == "true")
+        patch.setattr(hosts, "executor_hosts", lambda _: set(executors))
+        self.session: Any = None
+
+
+def test_tasks_connect_to_each_other_on_one_host_and_between_hosts_only_if_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = Application(monkeypatch, "a").session
+    assert may_connect_tasks(session, settings())
+    session = Application(monkeypatch, "a", "b").session
+    assert not may_connect_tasks(session, settings())
+    assert may_connect_tasks(session, settings(exchange="plain"))
+
+
+@pytest.mark.parametrize("name", hosts._ENCRYPTION)
+def test_if_spark_encrypts_tasks_never_connect_to_each_other(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    session = Application(monkeypatch, "a").session
+    monkeypatch.setattr(hosts, "is_on", lambda _, wanted: wanted == name)
+    assert not may_connect_tasks(session, settings(exchange="plain"))
+
+
+@pytest.mark.parametrize("options", [PASSWORD, KEY_TEXT], ids=["password", "key"])
+def test_a_password_goes_to_other_hosts_only_if_spark_encrypts_or_the_user_allows_it(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+) -> None:
+    session = Application(monkeypatch, "driver", "b", "a").session
+    with pytest.raises(SinkRefused, match=r"other hosts \(a, b\).*network\.crypto.*exchange='pl"):
+        check_secrets(session, settings(options))
+    check_secrets(session, settings(options, exchange="plain"))
+    check_secrets(session, settings())
+    check_secrets(session, settings(KEY_FILE))
+    Application(monkeypatch, "driver")
+    check_secrets(session, settings(options))
+    Application(monkeypatch, "a", network_crypto_enabled="true")
+    check_secrets(session, settings(options))
+    Application(monkeypatch, "a", master="local-cluster[2,1,1024]")
+    check_secrets(session, settings(options))
+
+
+def test_encrypted_files_do_not_protect_a_password_on_the_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = Application(monkeypatch, "a", io_encryption_enabled="true").session
+    with pytest.raises(SinkRefused, match="password"):
+        check_secrets(session, settings(PASSWORD))
+
+
+def test_another_word_for_exchange_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"exchange='tls': it must be one of auto, plain"):
+        settings(exchange="tls")
+
+
+def test_the_host_of_an_address() -> None:
+    assert [host_of(each) for each in ("h:1", "10.0.0.1:77", "[fd00::1]:5")] == [
+        "h",
+        "10.0.0.1",
+        "fd00::1",
+    ]
