@@ -78,6 +78,24 @@ def in_tasks(
     patch.setattr(job, "write_collected", write_collected_rows)
 
 
+def in_unfenced_tasks(
+    patch: pytest.MonkeyPatch, around: Callable[[Deliver, Batches], Batches]
+) -> None:
+    """The same for the tasks of a sink without a transaction."""
+    from pyspark import cloudpickle
+
+    from fencepost.spark.sink import job
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    genuine = vars(job)["_own_rows_task"]
+
+    def task(plan: Any) -> Deliver:
+        deliver = genuine(plan)
+        return lambda batches: around(deliver, batches)
+
+    patch.setattr(job, "_own_rows_task", task)
+
+
 def _around_task(
     genuine: Callable[[Any], Deliver],
     around: Callable[[Deliver, Batches], Batches],
@@ -153,6 +171,15 @@ class AfterFirstWrite:
                 return cluster.list_offsets({place: LATEST}, isolation=isolation)[place].offset
 
             await_truth(lambda: end("read_uncommitted") > end("read_committed"))
+
+
+@dataclass(frozen=True)
+class AfterFirstUnfencedWrite(AfterFirstWrite):
+    """The same without a transaction: the batch is visible at once."""
+
+    def _await_write(self, place: TopicPartition) -> None:
+        with connect(self.bootstrap) as cluster:
+            await_truth(lambda: cluster.list_offsets({place: LATEST})[place].offset > 0)
 
 
 @dataclass(frozen=True)

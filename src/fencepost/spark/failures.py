@@ -11,6 +11,9 @@ from typing import Final
 
 from fencepost.base.failures import FencepostError
 
+NOTHING_WRITTEN: Final = "Nothing of the batch was written"
+"""The outcome that a transaction guarantees."""
+
 
 class SinkRefused(FencepostError):
     """The sink refuses to write this batch, because it could not guarantee exactly-once."""

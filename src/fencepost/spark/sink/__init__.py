@@ -2,7 +2,9 @@
 
 sink.py          `TransactionalSink`: calls, the start of a run, the decision about each batch
 batch_writer.py  writes one batch: attempts, the commit, a commit in doubt
-run_state.py     what the driver keeps during a run, and the receipt of the last batch
+at_least_once.py the sink without a transaction
+run_state.py     what the driver keeps during a run
+receipts.py      the outcomes of the last batches, for the user and for `progress/`
 settings.py      the options of a sink
 checks.py        refuses, before the first batch of a run, what would break the guarantee
 calls.py         one call per batch: refuses a second call, notices a skipped batch
@@ -13,6 +15,7 @@ origins.py       whether the query reads from the sink's own cluster
 limits.py        how large a batch each topic accepts
 producer.py      the driver's producer: fence, lend, commit or abort
 job.py           one attempt to write: chooses a route of `transport/` and collects its reports
+job_failures.py  whatever a job raised, in one sentence
 workers_python.py
                  which Python the tasks run with
 ledger/          which micro-batch is committed, recorded by the transaction that committed it

@@ -8,23 +8,19 @@ with an error; it does not fence its successor, and checks for one before it set
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from fencepost.base.failures import ConfigError, FencepostError
+from fencepost.base.failures import FencepostError
 from fencepost.client.failures import ProducerFenced, UnknownOutcome
-from fencepost.spark.failures import (
-    BatchTooLarge,
-    RowRefused,
-    SinkFailed,
-    SinkRefused,
-    SinkStopped,
-    sentence_of,
-)
+from fencepost.spark.failures import BatchTooLarge, SinkFailed
+from fencepost.spark.sink.job_failures import failure_of_job, is_final
 from fencepost.spark.sink.ledger.decision import Decision, Verdict
-from fencepost.spark.sink.run_state import Receipt, RunState, WriteRequest
+from fencepost.spark.sink.receipts import Receipt, now_ms
+from fencepost.spark.sink.run_state import RunState, WriteRequest
 from fencepost.spark.transport.accounts import sum_accounts
 
 if TYPE_CHECKING:
@@ -55,10 +51,22 @@ class BatchWriter:
     """Asks the ledger what to do with the batch."""
     step: Callable[[str, int], None]
     """Logs a step and calls the user's `on_step`."""
+    _attempts: int = field(default=0, init=False)
+    _commit_ms: int = field(default=0, init=False)
 
     def write(self, verdict: Verdict) -> Receipt:
         """Returns once the batch is committed; raises if it is not."""
-        return self._drain() if verdict is Verdict.DRAIN else self._write(verdict)
+        began_ms, micro_batch = now_ms(), self.request.micro_batch
+        receipt = self._drain() if verdict is Verdict.DRAIN else self._write(verdict)
+        return replace(
+            receipt,
+            attempts=self._attempts,
+            commit_ms=self._commit_ms,
+            began_ms=began_ms,
+            ended_ms=now_ms(),
+            query_id=micro_batch.query_id,
+            run_id=micro_batch.run_id,
+        )
 
     def _write(self, verdict: Verdict) -> Receipt:
         producer, failures = self.run.producer, 0
@@ -81,7 +89,7 @@ class BatchWriter:
                     raise producer.fenced() from problem
                 producer.abandon()
                 failures += 1
-                if failures == self.max_attempts or _is_final(problem):
+                if failures == self.max_attempts or is_final(problem):
                     raise
                 log.warning("batch %d, attempt %d: %s", self.request.batch_id, failures, problem)
                 continue
@@ -130,6 +138,7 @@ class BatchWriter:
 
         request, run, micro_batch = self.request, self.run, self.request.micro_batch
         self._step("writing")
+        self._attempts += 1
         identity = run.producer.lend()
         counts = Counts(micro_batch, run.jobs, len(request.parts), is_first=is_first)
         entry_writer = self.ledger.entry_writer(
@@ -179,11 +188,14 @@ class BatchWriter:
     def _commit(self, view: LedgerView) -> bool:
         """False if the transaction turned out to be aborted; the producer is fresh again then."""
         self._step_in_transaction("ending")
+        began = time.monotonic()
         try:
             self.run.producer.commit()
         except UnknownOutcome as problem:
             log.warning("batch %d: %s", self.request.batch_id, problem)
             return self._settle()
+        finally:
+            self._commit_ms = round(1_000 * (time.monotonic() - began))
         self.run.view = view
         return True
 
@@ -206,36 +218,6 @@ def _run_job(df: DataFrame, micro_batch: MicroBatch, plan: JobPlan) -> Account:
         return run_job(df, plan)
     except FencepostError:
         raise
-    except Exception as problem:
-        # Spark, py4j or the user's functions may raise anything: the transaction must not stay
-        # open.
-        log.info("the job of batch %d failed", micro_batch.batch_id, exc_info=True)
-        text = str(problem)
-        if micro_batch.is_stopping():
-            raise _stopped(micro_batch) from None
-        if df.isStreaming:
-            raise SinkRefused(
-                f"the sink received a streaming DataFrame for batch {micro_batch.batch_id}: pass "
-                "the DataFrame that Spark passes to your function, or one derived from it. "
-                "Nothing was written"
-            ) from None
-        if (too_large := BatchTooLarge.found_in(text)) is not None:
-            raise too_large from None
-        if (refused := RowRefused.found_in(text)) is not None:
-            raise refused from None
-        raise SinkFailed(f"batch {micro_batch.batch_id}: {sentence_of(problem)}") from None
-
-
-def _stopped(micro_batch: MicroBatch) -> SinkStopped:
-    # Spark searches this text to tell a stopped query from a failed one: it expects the exception
-    # of a cancelled job, and the job group, which is the run.
-    return SinkStopped(
-        f"the query was stopped in batch {micro_batch.batch_id}, and the batch was aborted. "
-        "Nothing of it is visible "
-        f"(org.apache.spark.SparkException: job cancelled with its group {micro_batch.run_id})"
-    )
-
-
-def _is_final(problem: Exception) -> bool:
-    """Whether another attempt cannot help."""
-    return isinstance(problem, (SinkRefused, SinkStopped, RowRefused, ConfigError))
+    except Exception as problem:  # noqa: BLE001 - raised again in one sentence.
+        stopped = "was aborted. Nothing of it is visible"
+        raise failure_of_job(problem, df, micro_batch, stopped) from None

@@ -56,11 +56,16 @@ def check_start(
     claim_id(transactional_id, settings, micro_batch)
 
 
-def check_session(session: SparkSession) -> None:
-    """Checks the session's version and settings."""
+def check_version(session: SparkSession) -> None:
+    """Refuses a Spark that is too old."""
     version = tuple(int(part) for part in session.version.split(".")[:2])
     if version < LEAST_SPARK:
         raise SinkRefused(f"Spark {session.version} is too old: fencepost needs Spark 4.0 or newer")
+
+
+def check_session(session: SparkSession) -> None:
+    """Checks the session's version and settings."""
+    check_version(session)
     if is_on(session, "spark.dynamicAllocation.enabled"):
         raise SinkRefused(
             "spark.dynamicAllocation.enabled is true, and Spark does not run barrier stages "

@@ -37,6 +37,7 @@ from fencepost.spark.transport.delivery import REPORT_SCHEMA, Attempt
 from fencepost.spark.transport.direct import DirectPlan, write_directly
 from fencepost.spark.transport.exchange import MAX_TASKS, Meeting
 from fencepost.spark.transport.handshake import make_secret
+from fencepost.spark.transport.own_rows import write_own_rows
 from fencepost.spark.transport.packing import PackingPlan
 from fencepost.spark.transport.rendezvous import Rendezvous
 from fencepost.spark.transport.rows import select_rows
@@ -104,6 +105,14 @@ def run_job(df: DataFrame, plan: JobPlan) -> Account:
         if reports is None:
             reports = _run_shuffled(rows, plan)
     return settle_accounts(reports)
+
+
+def run_unfenced_job(df: DataFrame, plan: JobPlan) -> Account:
+    """The same without a transaction: every task writes its own rows, and Spark may repeat it."""
+    reports = _run_collected(df, plan) if plan.collector.limit else None
+    if reports is None:
+        reports = _run_own_rows(select_rows(df, plan.topic), plan)
+    return settle_accounts(reports, one_writer=False)
 
 
 def _packing_plan(plan: JobPlan, slots: int, partition_counts: Mapping[str, int]) -> PackingPlan:
@@ -195,6 +204,14 @@ def _run_shuffled(rows: DataFrame, plan: JobPlan) -> list[Report]:
         return _collect(written)
 
 
+def _run_own_rows(rows: DataFrame, plan: JobPlan) -> list[Report]:
+    packing = _packing_plan(plan, 1, _begin_counts(plan)())
+    with _small_arrow_batches(rows.sparkSession), workers_python(rows.sparkSession):
+        written = rows.mapInArrow(_own_rows_task(packing), REPORT_SCHEMA)
+        plan.before_run(rows)
+        return _collect(written)
+
+
 def _small_arrow_batches(session: SparkSession) -> AbstractContextManager[None]:
     """Makes the JVM send rows in pieces that fit the CPU cache, and continue while Python packs."""
     return changed_setting(session.conf, _ARROW_BYTES, str(ARROW_BYTES))
@@ -251,6 +268,18 @@ def _delivering_task(plan: DeliveryPlan) -> Any:
         assert context is not None
         attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
         return _explain(deliver(plan, attempt, batches))
+
+    return run
+
+
+def _own_rows_task(plan: PackingPlan) -> Any:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+        return _explain(write_own_rows(plan, attempt, batches))
 
     return run
 

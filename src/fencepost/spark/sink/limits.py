@@ -16,7 +16,7 @@ from fencepost.base.failures import FencepostError
 from fencepost.client.admin import ResourceType
 from fencepost.records.batch import HEADER_BYTES
 from fencepost.spark.connection import cluster_of
-from fencepost.spark.failures import BatchTooLarge, RowRefused
+from fencepost.spark.failures import NOTHING_WRITTEN, BatchTooLarge, RowRefused
 
 if TYPE_CHECKING:
     from fencepost.client.options import ClientOptions
@@ -74,7 +74,7 @@ class TopicLimits:
         return RowRefused(
             f"topic {problem.topic!r} does not accept a record that makes a batch of "
             f"{problem.size_bytes} bytes: it is larger than max.message.bytes of the topic{known}. "
-            "Raise max.message.bytes, or make the value smaller. Nothing of the batch was written"
+            f"Raise max.message.bytes, or make the value smaller. {NOTHING_WRITTEN}"
         )
 
 

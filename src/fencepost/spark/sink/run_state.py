@@ -1,15 +1,14 @@
-"""What the sink keeps while a query runs: the state of the run, one call's request, its receipt."""
+"""What the sink keeps while a query runs: the state of the run, and one call's request."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from fencepost.spark.sink.calls import RunCalls
     from fencepost.spark.sink.counts import JobCounter
-    from fencepost.spark.sink.ledger.decision import Batch, Verdict
+    from fencepost.spark.sink.ledger.decision import Batch
     from fencepost.spark.sink.ledger.entry import LedgerView
     from fencepost.spark.sink.limits import TopicLimits
     from fencepost.spark.sink.micro_batch import MicroBatch
@@ -22,18 +21,6 @@ if TYPE_CHECKING:
 MAX_DIRECT_FAILURES: Final = 3
 """After this many batches in a row whose direct exchange failed, a run uses the shuffle only: its
 executors cannot reach each other, and finding that out takes half a minute each time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """The outcome of the last batch."""
-
-    batch_id: int
-    verdict: Verdict
-    account: Account | None = None
-    open_ms: int = 0
-    parts: Mapping[str, Account] = field(default_factory=dict)
-    """What each DataFrame of the batch wrote, by topic; `*` if its rows name the topic."""
 
 
 @dataclass(slots=True)

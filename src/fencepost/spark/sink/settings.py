@@ -63,8 +63,11 @@ SINK_OPTIONS: Final = (TIMEOUT, BATCH_SIZE)
 ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "bootstrap_servers": "the brokers to ask first, `host:port,host:port`",
-        "transactional_id": "the name of this query's output: one per query, never changed",
+        "transactional_id": "the name of this query's output: one per query, never changed; "
+        "required for exactly-once",
         "topic": "one topic for all rows; None: the column `topic` names it",
+        "guarantee": "`exactly-once`, or `at-least-once` to write without a transaction; the "
+        "latter takes no transactional_id and nothing about the ledger",
         "ledger_topic": "the compacted topic that holds the ledger; None: `fencepost-ledger`",
         "options": "the Kafka options below, as a mapping",
         "adopt": "write although the ledger is missing or belongs to another query; for one start, "

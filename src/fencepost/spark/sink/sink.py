@@ -40,6 +40,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkFailed, SinkRefused
+from fencepost.spark.sink.at_least_once import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    UnfencedWriter,
+    is_at_least_once,
+)
 from fencepost.spark.sink.batch_writer import BatchWriter
 from fencepost.spark.sink.calls import BatchPosition, Call, RunCalls, calls_of
 from fencepost.spark.sink.ledger.decision import Decision, Overrides, Verdict
@@ -48,7 +54,8 @@ from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.sink.limits import TopicLimits
 from fencepost.spark.sink.parts import frames_of, read_parts
 from fencepost.spark.sink.producer import DriverProducer
-from fencepost.spark.sink.run_state import Receipt, RunState, WriteRequest
+from fencepost.spark.sink.receipts import Receipt, ReceiptHistory
+from fencepost.spark.sink.run_state import RunState, WriteRequest
 from fencepost.spark.sink.settings import read_settings
 
 if TYPE_CHECKING:
@@ -62,6 +69,8 @@ _NEXT: Final = Decision(Verdict.WRITE, "the next batch of this run; those betwee
 
 MAX_ATTEMPTS: Final = 3
 """How often the job of one batch is tried before the query fails."""
+
+_STATE_OF_RUN: Final = frozenset({"_receipts", "_run", "_unfenced"})
 
 MAX_ID_BYTES: Final = 1_000
 """Far more than a name needs. Kafka's own limit is that of its strings, 32,767 bytes, and the
@@ -77,6 +86,8 @@ class TransactionalSink:
     Call `sink.skip(batch_id)` for a batch that writes nothing; with `may_skip` the function may
     leave such calls out.
 
+    `guarantee="at-least-once"` writes without a transaction (`at_least_once.py`).
+
     `commit_source_offsets`: None commits the source offsets in the same transaction if all sources
     are topics of the sink's cluster; True refuses to start if they are not; False never commits
     them.
@@ -86,8 +97,9 @@ class TransactionalSink:
         self,
         bootstrap_servers: str,
         *,
-        transactional_id: str,
+        transactional_id: str | None = None,
         topic: str | None = None,
+        guarantee: str = EXACTLY_ONCE,
         ledger_topic: str | None = None,
         options: Mapping[str, Any] | None = None,
         adopt: bool = False,
@@ -99,11 +111,21 @@ class TransactionalSink:
         max_attempts: int = MAX_ATTEMPTS,
         on_step: Callable[[str, int], None] | None = None,
     ) -> None:
-        self.transactional_id = _checked_id(transactional_id)
+        about_transactions = {
+            "transactional_id": transactional_id,
+            "ledger_topic": ledger_topic,
+            "adopt": adopt,
+            "take_over": take_over,
+            "allow_empty_state": allow_empty_state,
+            "may_skip": may_skip,
+            "commit_source_offsets": commit_source_offsets,
+        }
+        is_unfenced = is_at_least_once(guarantee, about_transactions, options or {})
+        self.transactional_id = "" if is_unfenced else _checked_id(transactional_id)
         self.topic = topic
+        self.guarantee = guarantee
         self.settings = read_settings(bootstrap_servers, options or {}, exchange)
-        self.last_receipt: Receipt | None = None
-        self._ledger = LedgerStore(self.settings.client, transactional_id, ledger_topic)
+        self._ledger = LedgerStore(self.settings.client, self.transactional_id, ledger_topic)
         if topic == self._ledger.topic:
             raise ConfigError(
                 f"topic {topic!r} holds the ledger, and rows cannot go there: correct topic= or "
@@ -113,14 +135,39 @@ class TransactionalSink:
         self._commit_source_offsets = commit_source_offsets
         self._max_attempts = max(1, max_attempts)
         self._on_step = on_step
-        self._run: RunState | None = None
+        self._begin()
 
     def __repr__(self) -> str:
-        return f"<TransactionalSink {self.transactional_id!r}>"
+        name = self.guarantee if self.is_unfenced else repr(self.transactional_id)
+        return f"<TransactionalSink {name}>"
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy starts as a new sink: the state of the run belongs to this process."""
-        return self.__dict__ | {"_run": None, "last_receipt": None}
+        return {name: kept for name, kept in self.__dict__.items() if name not in _STATE_OF_RUN}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._receipts = ReceiptHistory()
+        self._run: RunState | None = None
+        self._unfenced = UnfencedWriter(self.settings, self.topic, self._max_attempts, self._step)
+
+    @property
+    def is_unfenced(self) -> bool:
+        """Whether this sink writes without a transaction."""
+        return self.guarantee == AT_LEAST_ONCE
+
+    @property
+    def receipts(self) -> tuple[Receipt, ...]:
+        """The outcome of the last batches, oldest first: at most `RECEIPTS_KEPT` of them."""
+        return self._receipts.snapshot()
+
+    @property
+    def last_receipt(self) -> Receipt | None:
+        """The outcome of the last batch; None before the first."""
+        return self.receipts[-1] if self.receipts else None
 
     @property
     def group(self) -> str:
@@ -151,6 +198,9 @@ class TransactionalSink:
     ) -> None:
         from fencepost.spark.sink.micro_batch import read_micro_batch
 
+        if self.is_unfenced:
+            self._write_unfenced(session, batch_id, given)
+            return
         run, call = self._run, Call(batch_id, frames)
         before = None if run is None else run.micro_batch
         try:
@@ -182,6 +232,12 @@ class TransactionalSink:
         calls.finish(call)
         self._record_damage(calls, micro_batch)
 
+    def _write_unfenced(self, session: SparkSession, batch_id: int, given: Any) -> None:
+        receipt = self._unfenced.write(session, batch_id, given)
+        if receipt is not None:
+            self._receipts.add(receipt)
+            self._step("ended", batch_id)
+
     def _calls_of(self, micro_batch: MicroBatch) -> RunCalls:
         servers = map(str, self.settings.client.bootstrap)
         return calls_of(self.transactional_id, servers, micro_batch.run)
@@ -205,7 +261,7 @@ class TransactionalSink:
             self._decide,
             self._step,
         ).write(decision.verdict)
-        self.last_receipt = receipt
+        self._receipts.add(receipt)
         if receipt.verdict is not Verdict.DRAIN:
             self._step("ended", request.batch_id)
         self._run = run
@@ -239,7 +295,7 @@ class TransactionalSink:
     # The start of a run.
 
     def _step(self, step: str, batch_id: int) -> None:
-        log.debug("%s, batch %d: %s", self.transactional_id, batch_id, step)
+        log.debug("%s, batch %d: %s", self.transactional_id or self.guarantee, batch_id, step)
         if self._on_step is not None:
             self._on_step(step, batch_id)
 

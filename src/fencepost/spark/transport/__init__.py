@@ -6,6 +6,9 @@ There are three routes. `fencepost.spark.sink.job` chooses one per batch:
     direct.py     from task to task over sockets, in one barrier stage
     shuffled.py   through Spark's shuffle; works for every plan
 
+Without a transaction (`guarantee="at-least-once"`) every task writes its own rows (`own_rows.py`),
+with a producer id of its process (`idempotent_ids.py`).
+
 What they share:
 
     rows.py                  the sink's columns

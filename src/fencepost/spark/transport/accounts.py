@@ -1,4 +1,4 @@
-"""The driver's check before it commits: every row was acknowledged exactly once."""
+"""The driver's check at the end of a batch: every row was acknowledged exactly once."""
 
 from __future__ import annotations
 
@@ -13,13 +13,23 @@ from fencepost.spark.failures import CountsDisagree
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """What one task wrote to one partition."""
+    """What was written to one partition."""
 
     records: int
     batches: int
     size_bytes: int
     base_offset: int
     last_offset: int
+
+    def with_other(self, other: PartitionReport) -> PartitionReport:
+        """This and what another task wrote to the partition; offsets are those of the ends."""
+        return PartitionReport(
+            self.records + other.records,
+            self.batches + other.batches,
+            self.size_bytes + other.size_bytes,
+            min(self.base_offset, other.base_offset),
+            max(self.last_offset, other.last_offset),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +60,11 @@ def sum_accounts(accounts: Iterable[Account]) -> Account:
     return Account(rows, partitions, min(opened, default=0))
 
 
-def settle_accounts(reports: Iterable[Mapping[str, Any]]) -> Account:
-    """Adds up all reports; CountsDisagree unless rows, batches and acknowledgements match."""
+def settle_accounts(reports: Iterable[Mapping[str, Any]], *, one_writer: bool = True) -> Account:
+    """Adds up all reports; CountsDisagree unless rows, batches and acknowledgements match.
+
+    With `one_writer` a partition that two tasks wrote to is an error.
+    """
     partitions: dict[TopicPartition, PartitionReport] = {}
     packed: dict[TopicPartition, int] = {}
     maps: set[int] = set()
@@ -62,10 +75,11 @@ def settle_accounts(reports: Iterable[Mapping[str, Any]]) -> Account:
             rows += _take_manifest(json.loads(report["manifest"]), maps, packed)
             continue
         place = TopicPartition(report["topic"], report["partition"])
-        if place in partitions:
+        if one_writer and place in partitions:
             raise CountsDisagree(f"two tasks wrote to {place}")
         opened.append(report["opened_ms"])
-        partitions[place] = _partition_report(place, report)
+        one = _partition_report(place, report)
+        partitions[place] = partitions[place].with_other(one) if place in partitions else one
     if maps != set(range(len(maps))):
         raise CountsDisagree(f"of the packing tasks only {sorted(maps)} reported")
     written = {place: report.records for place, report in partitions.items()}

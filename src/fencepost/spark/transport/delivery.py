@@ -27,7 +27,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import TransactionalWriter
 from fencepost.client.transactions import ProducerIdentity
 from fencepost.client.writer import Written
-from fencepost.records.batch import CRC_START
+from fencepost.records.batch import CRC_START, TRANSACTIONAL_FLAG
 from fencepost.spark.failures import CountsDisagree
 
 REPORT_SCHEMA: Final = (
@@ -57,6 +57,8 @@ FIRST_LENGTHS: Final = 509
 _PRODUCER: Final = struct.Struct(">qhi")
 _PRODUCER_AT: Final = 43
 _CRC_AT: Final = 17
+_FLAGS_AT: Final = 22
+"""The lower byte of the attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,12 @@ class Delivery:
 def stamp_producer(
     batch: bytearray | memoryview, identity: ProducerIdentity, base_sequence: int
 ) -> None:
-    """Writes the producer's identity, the sequence and the CRC into the header of a batch."""
+    """Writes the producer's identity, the sequence and the CRC into the header of a batch.
+
+    Batches are packed as transactional: the identity decides whether they are.
+    """
+    if identity.transactional_id is None:
+        batch[_FLAGS_AT] &= ~TRANSACTIONAL_FLAG
     _PRODUCER.pack_into(
         batch, _PRODUCER_AT, identity.producer_id, identity.producer_epoch, base_sequence
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.client.partitioner import partition_for_key
 from fencepost.spark.connection import partition_count
-from fencepost.spark.failures import RowRefused
+from fencepost.spark.failures import NOTHING_WRITTEN, RowRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,9 +40,7 @@ class Placement:
         found = self._counts.get(topic)
         if found is None:
             if (reason := self._plan.reserved.get(topic)) is not None:
-                raise RowRefused(
-                    f"a row names topic {topic!r}, {reason}. Nothing of the batch was kept"
-                )
+                raise RowRefused(f"a row names topic {topic!r}, {reason}. {NOTHING_WRITTEN}")
             found = self._counts[topic] = partition_count(self._plan.options, topic)
         return found
 
