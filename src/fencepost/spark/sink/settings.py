@@ -72,6 +72,9 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "out",
         "commit_source_offsets": "None: commit them if all sources are topics of this cluster; "
         "True: refuse if they are not; False: never",
+        "preserve_partitioning": "write each row to the partition it was read from, without a "
+        "shuffle: source and target have as many partitions, and the DataFrame keeps the column "
+        "`partition`",
         "max_attempts": "how often the sink tries the job of a batch",
         "on_step": "called with (step, batch id), for tests and logs; if it raises, the sink "
         "aborts the batch",
@@ -87,6 +90,7 @@ class SinkSettings:
     client: ClientOptions
     transaction_timeout_ms: int
     batch_bytes: int
+    preserve_partitioning: bool = False
 
     @property
     def codec(self) -> int:

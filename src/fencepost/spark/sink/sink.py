@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import ConfigError, FencepostError
@@ -50,6 +51,7 @@ from fencepost.spark.sink.parts import frames_of, read_parts
 from fencepost.spark.sink.producer import DriverProducer
 from fencepost.spark.sink.run_state import Receipt, RunState, WriteRequest
 from fencepost.spark.sink.settings import read_settings
+from fencepost.spark.slots import announce_if_active
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,6 +82,9 @@ class TransactionalSink:
     `commit_source_offsets`: None commits the source offsets in the same transaction if all sources
     are topics of the sink's cluster; True refuses to start if they are not; False never commits
     them.
+
+    `preserve_partitioning` writes each row to the partition it was read from, without a shuffle
+    (`preserving.py`).
     """
 
     def __init__(
@@ -95,12 +100,16 @@ class TransactionalSink:
         allow_empty_state: bool = False,
         may_skip: bool = False,
         commit_source_offsets: bool | None = None,
+        preserve_partitioning: bool = False,
         max_attempts: int = MAX_ATTEMPTS,
         on_step: Callable[[str, int], None] | None = None,
     ) -> None:
         self.transactional_id = _checked_id(transactional_id)
         self.topic = topic
-        self.settings = read_settings(bootstrap_servers, options or {})
+        self.settings = replace(
+            read_settings(bootstrap_servers, options or {}),
+            preserve_partitioning=preserve_partitioning,
+        )
         self.last_receipt: Receipt | None = None
         self._ledger = LedgerStore(self.settings.client, transactional_id, ledger_topic)
         if topic == self._ledger.topic:
@@ -113,6 +122,8 @@ class TransactionalSink:
         self._max_attempts = max(1, max_attempts)
         self._on_step = on_step
         self._run: RunState | None = None
+        # Before the query plans its first batch, if there is a session.
+        announce_if_active()
 
     def __repr__(self) -> str:
         return f"<TransactionalSink {self.transactional_id!r}>"
