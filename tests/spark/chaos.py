@@ -59,13 +59,13 @@ def in_tasks(
     around: Callable[[Deliver, Batches], Batches],
     applies: Callable[[ProducerIdentity], bool] = lambda identity: True,
 ) -> None:
-    """Makes `around` wrap every writer of rows, on each of the three routes."""
+    """Makes `around` wrap every writer of rows, on each of the four routes."""
     from pyspark import cloudpickle
 
     from fencepost.spark.sink import job
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    for name in ("_direct_task", "_delivering_task"):
+    for name in ("_direct_task", "_preserving_task", "_delivering_task"):
         patch.setattr(job, name, _around_task(getattr(job, name), around, applies))
     # The current one, so that wrappers can be nested.
     write_collected = vars(job)["write_collected"]

@@ -21,6 +21,8 @@ from fencepost.client.blocking import Cluster
 from tests.spark import chaos
 from tests.spark.conftest import Sessions, on_spark, read_values
 from tests.spark.pipeline import Pipeline, finish, numbered
+from tests.spark.sink.test_preserving import CopyQuery, contents, fill
+from tests.spark.transport.test_routes import routes  # noqa: F401 - a fixture.
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,6 +90,28 @@ def test_an_executor_that_resumes_during_the_next_batch_cannot_write(
     assert finish(query) is None
     assert Path(f"{marker}.words").read_text().startswith("ProducerFenced: ")
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+def test_preserved_partitions_are_written_once_if_an_executor_is_killed_in_mid_write(
+    pipeline: Pipeline,
+    cluster: Cluster,
+    new_topic: Callable[..., str],
+    routes: list[str],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Five partitions, packed into the slots of two executors."""
+    source, target = new_topic(5, "in"), new_topic(5, "out")
+    copy = CopyQuery(pipeline.spark, pipeline.bootstrap, pipeline.folder, source, target)
+    marker = prepare(pipeline, monkeypatch, "preserved", 2, chaos.kill_executor)
+    fill(cluster, source)
+    assert copy.run() is None
+    assert Path(marker).exists()
+    assert routes == ["shuffled"]
+    assert contents(cluster, target) == contents(cluster, source)
+    fill(cluster, source)
+    assert copy.run() is None
+    assert routes == ["shuffled", "preserved"]
+    assert contents(cluster, target) == contents(cluster, source)
 
 
 def test_deleted_shuffle_files_are_recomputed(

@@ -18,7 +18,7 @@ from fencepost.spark.offsets import (
 )
 from fencepost.spark.sink.settings import read_settings
 from fencepost.spark.source.options import read_source_options
-from fencepost.spark.source.ranges import OffsetRange, limit_offsets, split_ranges
+from fencepost.spark.source.ranges import OffsetRange, limit_offsets, pack_ranges, split_ranges
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a,b"}
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -345,6 +345,37 @@ def test_tasks_cover_every_offset_once(
         ends = [whole.start, *(part.end for part in mine)]
         assert [part.start for part in mine] == ends[:-1]
         assert ends[-1] == whole.end
+
+
+@given(st.lists(st.integers(1, 1000), max_size=40), st.integers(1, 12))
+def test_packed_tasks_have_every_range_once_and_about_the_same_size(
+    sizes: list[int], tasks: int
+) -> None:
+    parts = [OffsetRange(TopicPartition("t", n), 5, 5 + size) for n, size in enumerate(sizes)]
+    packed = pack_ranges(parts, tasks)
+    assert len(packed) == min(tasks, len(parts))
+    assert sorted((part for task in packed for part in task), key=lambda p: p.partition) == parts
+    totals = [sum(part.size for part in task) for task in packed]
+    if totals:
+        assert max(totals) - min(totals) <= max(sizes)
+
+
+def test_a_task_reads_the_pieces_of_a_partition_in_order() -> None:
+    parts = [OffsetRange(A0, 50, 90), OffsetRange(B0, 0, 5), OffsetRange(A0, 0, 50)]
+    assert pack_ranges(parts, 1) == [(parts[2], parts[0], parts[1])]
+
+
+def test_more_partitions_than_max_tasks_allows_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"minPartitions \(9\) must not exceed maxTasks \(8\)"):
+        read_source_options(
+            {
+                "kafka.bootstrap.servers": "localhost:9092",
+                "subscribe": "a",
+                "maxTasks": "8",
+                "minPartitions": "9",
+            },
+            streaming=True,
+        )
 
 
 @given(

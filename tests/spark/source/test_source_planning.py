@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from fencepost.base.ids import TopicPartition
 from fencepost.spark.failures import DataLost
 from fencepost.spark.offsets import PartitionOffsets
-from fencepost.spark.source import open_transaction_watch
+from fencepost.spark.source import batch_reader, open_transaction_watch
 from fencepost.spark.source import stream_reader as stream
 from fencepost.spark.source.open_transaction_watch import (
     PATIENCE_SECONDS,
@@ -94,7 +94,7 @@ def reader(**given: str) -> StreamReader:
 
 
 def ranges(found: Any) -> list[OffsetRange]:
-    return [partition.wanted for partition in found]
+    return [wanted for partition in found for wanted in partition.ranges]
 
 
 def through_json(offsets: Mapping[str, Any]) -> dict[str, Any]:
@@ -400,3 +400,23 @@ def test_a_read_uncommitted_query_is_not_checked(monkeypatch: pytest.MonkeyPatch
     stalled.look(0, 5, 1)
     assert stalled.look(PATIENCE_SECONDS, 5, 1) is None
     assert stalled.asked == []
+
+
+def tasks(found: Any) -> list[list[OffsetRange]]:
+    return [list(partition.ranges) for partition in found]
+
+
+def test_partitions_are_packed_into_the_slots_unless_the_user_says_otherwise(
+    world: PlanningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a2 = TopicPartition("a", 2)
+    world.ends = {A0: 100, A1: 50, a2: 60}
+    start = {"a": {"0": 0, "1": 0, "2": 0}}
+    end = {"a": {"0": 100, "1": 50, "2": 60}}
+    whole = [OffsetRange(A0, 0, 100), OffsetRange(A1, 0, 50), OffsetRange(a2, 0, 60)]
+    assert tasks(reader().partitions(start, end)) == [[part] for part in whole]
+    monkeypatch.setattr(batch_reader, "announced_slots", lambda: 2)
+    assert tasks(reader().partitions(start, end)) == [whole[:1], whole[1:]]
+    assert tasks(reader(maxTasks="1").partitions(start, end)) == [whole]
+    assert len(reader(minPartitions="5").partitions(start, end)) == 5
+    assert len(reader(maxRecordsPerPartition="50").partitions(start, end)) == 5

@@ -39,7 +39,7 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(job, f"_run_{name}", run)
 
-    for name in ("collected", "direct", "shuffled"):
+    for name in ("collected", "preserved", "direct", "shuffled"):
         watch(name)
     return taken
 

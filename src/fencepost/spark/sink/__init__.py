@@ -13,6 +13,7 @@ micro_batch.py   the batch and its query, read from Spark's engine
 counts.py        keeps Spark's row counts right when the sink runs a plan several times
 origins.py       whether the query reads from the sink's own cluster
 limits.py        how large a batch each topic accepts
+preserving.py    what `preserve_partitioning` needs of a query
 producer.py      the driver's producer: fence, lend, commit or abort
 job.py           one attempt to write: chooses a route of `transport/` and collects its reports
 job_failures.py  whatever a job raised, in one sentence

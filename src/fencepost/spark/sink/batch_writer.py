@@ -168,10 +168,12 @@ class BatchWriter:
     def _plan_part(self, part: Part, identity: ProducerIdentity, *, is_first: bool) -> JobPlan:
         """How one DataFrame is written. Only a first attempt uses one of the quicker routes."""
         from fencepost.spark.sink.job import JobPlan
+        from fencepost.spark.sink.preserving import source_partitions
 
         collector = self.run.collector_of(part)
         if not is_first:
             collector.limit = 0
+        preserves = self.settings.preserve_partitioning
         return JobPlan(
             self.settings,
             identity,
@@ -181,6 +183,7 @@ class BatchWriter:
             part.reserved,
             collector,
             is_first and self.run.may_write_directly,
+            source_partitions=source_partitions(self.request.micro_batch) if preserves else None,
         )
 
     # The commit.

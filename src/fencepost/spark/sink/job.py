@@ -1,8 +1,10 @@
 """The Spark job of one attempt: pack, bring to the writer, deliver, collect.
 
-Rows have three routes to the one writer of their partition, with the same guarantee:
+Rows have four routes to the one writer of their partition, with the same guarantee:
 
     collected  the driver collects them and writes them itself (`transport/collected.py`)
+    preserved  the task that has read them writes them, if the user says so
+               (`transport/preserved.py`)
     direct     from task to task, where all tasks can run at once (`transport/direct.py`), and on
                one host unless the user allows plain connections between hosts (`hosts.py`)
     shuffled   through Spark's shuffle: for every other plan, and after a failed attempt of the
@@ -17,6 +19,7 @@ its tasks once, or fails the job. With a count or an aggregate, Spark might run 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -29,9 +32,17 @@ from fencepost.spark.failures import BatchTooLarge, RowRefused
 from fencepost.spark.session import changed_setting, concurrent_tasks, setting
 from fencepost.spark.sink.counts import is_observed
 from fencepost.spark.sink.hosts import check_secrets, host_of, may_connect_tasks
+from fencepost.spark.sink.preserving import (
+    PARTITIONS_CHANGED,
+    SHUFFLE,
+    check_lineage,
+    check_target,
+)
 from fencepost.spark.sink.settings import SinkSettings
 from fencepost.spark.sink.workers_python import workers_python
+from fencepost.spark.slots import announce_slots
 from fencepost.spark.transport.accounts import Account, settle_accounts
+from fencepost.spark.transport.claims import Claims
 from fencepost.spark.transport.collected import AttachedRecord, RowCollector, write_collected
 from fencepost.spark.transport.delivery import REPORT_SCHEMA, Attempt
 from fencepost.spark.transport.direct import DirectPlan, write_directly
@@ -39,6 +50,7 @@ from fencepost.spark.transport.exchange import MAX_TASKS, Meeting
 from fencepost.spark.transport.handshake import make_secret
 from fencepost.spark.transport.own_rows import write_own_rows
 from fencepost.spark.transport.packing import PackingPlan
+from fencepost.spark.transport.preserved import PreservedPlan, write_preserved
 from fencepost.spark.transport.rendezvous import Rendezvous
 from fencepost.spark.transport.rows import select_rows
 from fencepost.spark.transport.shuffled import PACKED_SCHEMA, DeliveryPlan, deliver, pack
@@ -50,6 +62,8 @@ if TYPE_CHECKING:
 
     from fencepost.client.transactions import ProducerIdentity
 
+log = logging.getLogger(__name__)
+
 _ABOUT_ROWS: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_RECORD: "the topic does not accept these rows (a compacted topic needs a key "
     "in every row)",
@@ -57,9 +71,6 @@ _ABOUT_ROWS: Final[Mapping[int, str]] = {
 }
 """Errors about the rows themselves, which another attempt would not fix."""
 
-
-_PARTITIONS_CHANGED: Final = ("UnionRDD", "CoalescedRDD", "CartesianRDD")
-"""RDDs that change the number of partitions within a stage: not allowed in a barrier stage."""
 
 _UNFIT_FOR_BARRIER: Final = (
     "Barrier execution mode does not allow the following pattern of RDD chain"
@@ -92,16 +103,22 @@ class JobPlan:
     """Goes in the same request as the rows if the driver writes them itself."""
     before_run: Callable[[DataFrame], None] = lambda _: None
     """Called before anything runs the plan of the rows."""
+    source_partitions: int | None = None
+    """With `preserve_partitioning`: how many partitions the source has."""
 
 
 def run_job(df: DataFrame, plan: JobPlan) -> Account:
     """Writes the rows and returns what was acknowledged; raises if the counts do not add up."""
+    if plan.source_partitions is not None:
+        target = sum(_begin_counts(plan)().values())
+        check_target(plan.topic, df.columns, plan.source_partitions, target)
     reports = _run_collected(df, plan) if plan.collector.limit else None
     if reports is None:
         # From here on executors write, and so need the brokers' passwords.
         check_secrets(df.sparkSession, plan.settings)
         rows = select_rows(df, plan.topic)
-        reports = _run_direct(rows, plan) if plan.direct else None
+        run_at_once = _run_direct if plan.source_partitions is None else _run_preserved
+        reports = run_at_once(rows, plan) if plan.direct else None
         if reports is None:
             reports = _run_shuffled(rows, plan)
     return settle_accounts(reports)
@@ -126,6 +143,7 @@ def _packing_plan(plan: JobPlan, slots: int, partition_counts: Mapping[str, int]
         max_record_bytes=plan.settings.client.max_request_bytes,
         options=plan.settings.client,
         reserved=plan.reserved,
+        by_column_only=plan.source_partitions is not None,
     )
 
 
@@ -183,6 +201,36 @@ def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
             raise
 
 
+def _run_preserved(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
+    """None if there are more tasks than slots; SinkRefused for a plan that moves rows."""
+    session = rows.sparkSession
+    counts = _begin_counts(plan)()
+    packing = _packing_plan(plan, choose_slots(session, counts), counts)
+    secret = make_secret()
+    with (
+        Claims(*_meeting_place(session), secret) as claims,
+        _small_arrow_batches(session),
+        workers_python(session),
+    ):
+        preserved = PreservedPlan(packing, plan.identity, claims.address, secret)
+        written = rows.mapInArrow(_preserving_task(preserved), REPORT_SCHEMA, barrier=True)
+        plan.before_run(rows)
+        rdd = written._jdf.queryExecution().toRdd()  # noqa: SLF001
+        check_lineage(str(rdd.toDebugString()))
+        tasks, slots = int(rdd.getNumPartitions()), concurrent_tasks(session)
+        if tasks > slots:
+            log.warning(
+                "batch %d goes through the shuffle: %d tasks have to write at once to preserve "
+                "partitions, and %d can run. Spark's own source needs a slot for each partition; "
+                "format fencepost packs partitions into maxTasks tasks",
+                plan.batch_id,
+                tasks,
+                slots,
+            )
+            return None
+        return _collect(written)
+
+
 def _meeting_place(session: SparkSession) -> tuple[str, str]:
     """The driver's address for tasks, and its bind address: loopback if all tasks are local."""
     if setting(session, "spark.master").startswith("local"):
@@ -226,13 +274,14 @@ def _fits_barrier(df: DataFrame, slots: int) -> bool:
     rdd = df._jdf.queryExecution().toRdd()  # noqa: SLF001
     if int(rdd.getNumPartitions()) > slots:
         return False
-    last_stage = str(rdd.toDebugString()).partition("+-(")[0]
-    return not any(name in last_stage for name in _PARTITIONS_CHANGED)
+    last_stage = str(rdd.toDebugString()).partition(SHUFFLE)[0]
+    return not any(name in last_stage for name in PARTITIONS_CHANGED)
 
 
 def choose_slots(session: SparkSession, partition_counts: Mapping[str, int]) -> int:
     """The number of writing tasks: all that can run at once, at most one per partition."""
     slots = concurrent_tasks(session)
+    announce_slots(session, slots)
     targets = sum(partition_counts.values())
     return max(1, min(slots, targets) if targets else slots)
 
@@ -245,6 +294,18 @@ def _direct_task(plan: DirectPlan) -> Any:
         attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
         hosts = [host_of(info.address) for info in context.getTaskInfos()]
         return _explain(write_directly(plan, attempt, hosts, batches))
+
+    return run
+
+
+def _preserving_task(plan: PreservedPlan) -> Any:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+        return _explain(write_preserved(plan, attempt, batches))
 
     return run
 

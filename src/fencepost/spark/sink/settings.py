@@ -81,6 +81,9 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "exchange": "`auto`: nothing travels between hosts in the clear unless Spark sends it so; "
         "`plain`: rows may go from executor to executor over unencrypted connections, and Spark "
         "may send passwords of the brokers in the clear",
+        "preserve_partitioning": "write each row to the partition it was read from, without a "
+        "shuffle: source and target have as many partitions, and the DataFrame keeps the column "
+        "`partition`",
         "max_attempts": "how often the sink tries the job of a batch",
         "on_step": "called with (step, batch id), for tests and logs; if it raises, the sink "
         "aborts the batch",
@@ -98,6 +101,7 @@ class SinkSettings:
     batch_bytes: int
     is_plain: bool = False
     """Whether rows and passwords may travel between hosts in the clear."""
+    preserve_partitioning: bool = False
 
     @property
     def codec(self) -> int:

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fencepost.base.failures import ConfigError, FencepostError
@@ -57,6 +58,7 @@ from fencepost.spark.sink.producer import DriverProducer
 from fencepost.spark.sink.receipts import Receipt, ReceiptHistory
 from fencepost.spark.sink.run_state import RunState, WriteRequest
 from fencepost.spark.sink.settings import read_settings
+from fencepost.spark.slots import announce_if_active
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,6 +93,9 @@ class TransactionalSink:
     `commit_source_offsets`: None commits the source offsets in the same transaction if all sources
     are topics of the sink's cluster; True refuses to start if they are not; False never commits
     them.
+
+    `preserve_partitioning` writes each row to the partition it was read from, without a shuffle
+    (`preserving.py`).
     """
 
     def __init__(
@@ -108,6 +113,7 @@ class TransactionalSink:
         may_skip: bool = False,
         commit_source_offsets: bool | None = None,
         exchange: Literal["auto", "plain"] = "auto",
+        preserve_partitioning: bool = False,
         max_attempts: int = MAX_ATTEMPTS,
         on_step: Callable[[str, int], None] | None = None,
     ) -> None:
@@ -124,7 +130,10 @@ class TransactionalSink:
         self.transactional_id = "" if is_unfenced else _checked_id(transactional_id)
         self.topic = topic
         self.guarantee = guarantee
-        self.settings = read_settings(bootstrap_servers, options or {}, exchange)
+        self.settings = replace(
+            read_settings(bootstrap_servers, options or {}, exchange),
+            preserve_partitioning=preserve_partitioning,
+        )
         self._ledger = LedgerStore(self.settings.client, self.transactional_id, ledger_topic)
         if topic == self._ledger.topic:
             raise ConfigError(
@@ -136,6 +145,8 @@ class TransactionalSink:
         self._max_attempts = max(1, max_attempts)
         self._on_step = on_step
         self._begin()
+        # Before the query plans its first batch, if there is a session.
+        announce_if_active()
 
     def __repr__(self) -> str:
         name = self.guarantee if self.is_unfenced else repr(self.transactional_id)

@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fencepost.base.failures import ConfigError
+from fencepost.spark.slots import announced_slots
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.positions import Positions, report_loss
-from fencepost.spark.source.range_reader import read_range
-from fencepost.spark.source.ranges import OffsetRange, split_ranges
+from fencepost.spark.source.range_reader import read_ranges
+from fencepost.spark.source.ranges import OffsetRange, pack_ranges, split_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 class RangePartition(InputPartition):
-    """The range that one task reads."""
+    """The ranges that one task reads, one after the other."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
-        super().__init__(wanted)
-        self.wanted = wanted
+    def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
 
 
 class BatchReader(DataSourceReader):
@@ -56,14 +57,17 @@ class BatchReader(DataSourceReader):
         # If there is nothing to read, Spark creates a partition itself.
         if not isinstance(partition, RangePartition):
             return iter(())
-        return read_range(self._options, partition.wanted)
+        return read_ranges(self._options, partition.ranges)
 
 
 def as_partitions(options: SourceOptions, ranges: list[OffsetRange]) -> list[InputPartition]:
-    """The tasks for these ranges."""
+    """The tasks for these ranges: at most as many as there are slots, unless the user says more."""
     parts = split_ranges(
         ranges,
         max_records=options.max_records_per_partition,
         min_partitions=options.min_partitions,
     )
-    return [RangePartition(part) for part in parts]
+    most = options.max_tasks
+    if most is None and not (options.min_partitions or options.max_records_per_partition):
+        most = announced_slots()
+    return [RangePartition(task) for task in pack_ranges(parts, most or len(parts))]

@@ -107,6 +107,12 @@ SOURCE_OPTIONS: Final = (
     ),
     SourceOption("minPartitions", "about this many tasks, if fewer partitions have new records"),
     SourceOption("maxRecordsPerPartition", "split a partition into tasks of at most this size"),
+    SourceOption(
+        "maxTasks",
+        "at most this many tasks, which read several partitions each if need be; without it, and "
+        "without the two options above, as many as the session has slots if it has a "
+        "`TransactionalSink`",
+    ),
     SourceOption("includeHeaders", "adds the column `headers`", "false"),
     SourceOption("columns", "the columns to read, separated by commas; all if it is missing"),
     SourceOption(

@@ -96,6 +96,7 @@ class SourceOptions:
     max_delay_ms: int
     min_partitions: int | None
     max_records_per_partition: int | None
+    max_tasks: int | None
     retries: int
     retry_pause_ms: int
     poll_timeout_ms: int
@@ -129,6 +130,7 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
         max_delay_ms=_duration_ms(values["maxTriggerDelay"]),
         min_partitions=_optional_number(values, "minPartitions"),
         max_records_per_partition=_optional_number(values, "maxRecordsPerPartition"),
+        max_tasks=_max_tasks(values),
         retries=_number(values, "fetchOffset.numRetries"),
         retry_pause_ms=_number(values, "fetchOffset.retryIntervalMs"),
         poll_timeout_ms=_number(values, "kafkaConsumer.pollTimeoutMs"),
@@ -344,6 +346,14 @@ def _min_offsets(values: Mapping[str, str]) -> int | None:
             f"minOffsetsPerTrigger ({least}) must not exceed maxOffsetsPerTrigger ({most})"
         )
     return least
+
+
+def _max_tasks(values: Mapping[str, str]) -> int | None:
+    most = _optional_number(values, "maxTasks")
+    least = _optional_number(values, "minPartitions")
+    if least is not None and most is not None and least > most:
+        raise ConfigError(f"minPartitions ({least}) must not exceed maxTasks ({most})")
+    return most
 
 
 _UNITS_MS: Final = {

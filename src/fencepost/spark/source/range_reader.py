@@ -1,9 +1,9 @@
-"""What a task of the source does: a range of offsets into Arrow."""
+"""What a task of the source does: ranges of offsets into Arrow."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
     from fencepost.client.fetched import FetchedPartition
     from fencepost.records.batch import SealedBatch
+
+
+def read_ranges(options: SourceOptions, ranges: Iterable[OffsetRange]) -> Iterator[pa.RecordBatch]:
+    """The visible records of these ranges, one range after the other."""
+    for wanted in ranges:
+        yield from read_range(options, wanted)
 
 
 def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:

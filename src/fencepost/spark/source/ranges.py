@@ -1,10 +1,16 @@
-"""Offset arithmetic, as in Spark's own source: how much to read, and how to split it into tasks."""
+"""Offset arithmetic: how much to read, and how to divide it into tasks.
+
+The limit and the splits are those of Spark's own source. Packing is ours: a barrier stage, in which
+the sink's tasks exchange rows directly, needs a free slot for every task. So if there are more
+topic-partitions than slots, a task reads several of them, one after the other.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from itertools import pairwise
 
 from fencepost.base.ids import TopicPartition
@@ -53,6 +59,19 @@ def split_ranges(
     if min_partitions is None or len(parts) >= min_partitions:
         return parts
     return _split_to(parts, min_partitions)
+
+
+def pack_ranges(parts: list[OffsetRange], tasks: int) -> list[tuple[OffsetRange, ...]]:
+    """At most `tasks` tasks of about the same size; each reads its ranges in order."""
+    if len(parts) <= tasks:
+        return [(part,) for part in parts]
+    packed: list[list[OffsetRange]] = [[] for _ in range(tasks)]
+    smallest = [(0, task) for task in range(tasks)]
+    for part in sorted(parts, key=lambda part: (-part.size, part.partition, part.start)):
+        size, task = heappop(smallest)
+        packed[task].append(part)
+        heappush(smallest, (size + part.size, task))
+    return [tuple(sorted(ranges, key=lambda r: (r.partition, r.start))) for ranges in packed]
 
 
 def _split_by_size(whole: OffsetRange, max_records: int | None) -> list[OffsetRange]:

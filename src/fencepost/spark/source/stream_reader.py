@@ -53,7 +53,7 @@ from fencepost.spark.source.batch_reader import as_partitions
 from fencepost.spark.source.open_transaction_watch import OpenTransactionWatch
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.positions import Positions, Subscribed, report_loss
-from fencepost.spark.source.range_reader import read_range
+from fencepost.spark.source.range_reader import read_ranges
 from fencepost.spark.source.ranges import OffsetRange, limit_offsets
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parse_offsets(start)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return read_range(self._options, partition.wanted)
+        return read_ranges(self._options, partition.ranges)
 
     def _report_gone(self, known: SourceOffsets, until: SourceOffsets) -> None:
         """Reports partitions that were read before and are not in this batch."""

@@ -1,8 +1,9 @@
 """Moves rows to the only writer of their partition, and from there to the brokers.
 
-There are three routes. `fencepost.spark.sink.job` chooses one per batch:
+There are four routes. `fencepost.spark.sink.job` chooses one per batch:
 
     collected.py  the driver collects a small batch and writes it itself
+    preserved.py  the task that has read a row writes it, if partitions are preserved
     direct.py     from task to task over sockets, in one barrier stage
     shuffled.py   through Spark's shuffle; works for every plan
 
@@ -18,6 +19,7 @@ What they share:
     regions.py               memory for the batches of a task
     exchange.py, rendezvous.py
                              the sockets between tasks, and how the tasks find each other
+    claims.py                one writer per partition on the preserved route
     delivery.py, delivery_thread.py
                              record batches to brokers: numbering, sealing, acknowledgements
     accounts.py              the driver's check: what went in is what was acknowledged

@@ -25,7 +25,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.options import ClientOptions
 from fencepost.spark.compiled import WARM_ROWS, compiled_columns, freeze_loaded_objects
 from fencepost.spark.transport.packing_by_record import pack_plain
-from fencepost.spark.transport.placement import Placement
+from fencepost.spark.transport.placement import Placement, no_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +70,8 @@ class PackingPlan:
     options: ClientOptions
     reserved: Mapping[str, str] = field(default_factory=dict)
     """Topics that rows must not name, and why."""
+    by_column_only: bool = False
+    """Whether every row must name its partition."""
 
 
 def _nothing() -> None:
@@ -119,11 +121,15 @@ class Packer:
         self._rows += batch.num_rows
         if not batch.num_rows:
             return
+        if self._plan.by_column_only and batch.column("partition").null_count:
+            raise no_partition(self._plan.topic)
         yield from map(self._counted, self._batches(batch))
 
     def pack_rows(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[PackedBatch]:
         """The batches of these rows, which are Python objects already."""
         self._rows += len(rows)
+        if self._plan.by_column_only and any(row["partition"] is None for row in rows):
+            raise no_partition(self._plan.topic)
         batches = pack_plain(self._plan, self._placement, rows, self._first_length)
         return map(self._counted, batches)
 

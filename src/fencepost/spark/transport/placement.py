@@ -77,6 +77,14 @@ def no_such_partition(topic: str, wanted: int, count: int) -> RowRefused:
     )
 
 
+def no_partition(topic: str | None) -> RowRefused:
+    """The error for a row without a partition where partitions are preserved."""
+    return RowRefused(
+        f"a row for topic {topic!r} has no partition, and with preserve_partitioning every row "
+        "keeps the one it was read from: select the source's column partition unchanged"
+    )
+
+
 def no_topic(key: bytes | None) -> RowRefused:
     """The error for a row without a topic."""
     return RowRefused(
