@@ -28,6 +28,7 @@ COMMANDS = [
     ("txn", "abort"),
     ("txn", "commit"),
     ("pins",),
+    ("audit",),
     ("txn", "why"),
     ("txn", "timeline"),
     ("records",),

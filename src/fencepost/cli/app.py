@@ -12,6 +12,7 @@ import typer
 
 import fencepost
 from fencepost.cli.commands import cluster, config, group, ledger, tap, topic, txn
+from fencepost.cli.commands.audit import audit
 from fencepost.cli.commands.bench import can_measure
 from fencepost.cli.commands.check import check
 from fencepost.cli.commands.completion import ServeCommand, completion_command
@@ -64,6 +65,7 @@ app.add_typer(
 )
 app.command(short_help="Check a stopped data directory for damage.")(check)
 app.command(short_help="Remove damaged records from partitions of a stopped directory.")(repair)
+app.command(short_help="Compare a pipeline's output topics with its input, on Spark.")(audit)
 app.command(short_help="Run a pipeline on Spark, kill each part in turn, audit it.")(demo)
 app.command("completion", short_help="Print a script that completes commands in a shell.")(
     completion_command

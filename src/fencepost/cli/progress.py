@@ -22,11 +22,15 @@ class ProgressLine:
 
     def __call__(self, what: str, offset: int, end: int) -> None:
         """Shows a position, if it is time to."""
+        self.show(f"reading {what}, offset {offset:,} of {end:,}")
+
+    def show(self, what: str) -> None:
+        """Shows what is being done, if it is time to."""
         now = time.monotonic()
         if now < self._next:
             return
         self._next = now + (_EVERY_SECONDS if self._is_terminal else _EVERY_SECONDS_IN_A_FILE)
-        line = f"fencepost: reading {what}, offset {offset:,} of {end:,}"
+        line = f"fencepost: {what}"
         if self._is_terminal:
             print(f"\r{line:<{self._width}}", end="", file=sys.stderr, flush=True)
             self._width = len(line)

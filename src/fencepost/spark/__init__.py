@@ -7,6 +7,7 @@ Kafka. Each module opens with its theory of operation:
   same transaction which batches were committed, and decides what to do with a batch.
 - `transport/`: how rows become batches, reach the writer of their partition, and are counted.
 - `source/`: topics as streams and tables. `views/`: logs with the fate of each record.
+  `auditing/`: `audit`, whether the outputs of any pipeline agree with its inputs.
   `data_source.py` is `format("fencepost")`, registered through the module `pyspark_fencepost`.
 
 Spark starts its Python workers with `python3` from the PATH unless PYSPARK_PYTHON is set. In a
@@ -24,9 +25,10 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from fencepost.spark.auditing.run import audit
     from fencepost.spark.sink.sink import TransactionalSink
 
-__all__ = ["TransactionalSink"]
+__all__ = ["TransactionalSink", "audit"]
 
 
 def _is_python_needed() -> bool:
@@ -53,4 +55,8 @@ def __getattr__(name: str) -> object:
         from fencepost.spark.sink.sink import TransactionalSink
 
         return TransactionalSink
+    if name == "audit":
+        from fencepost.spark.auditing.run import audit
+
+        return audit
     raise AttributeError(f"module 'fencepost.spark' has no attribute {name!r}")

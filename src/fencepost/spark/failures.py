@@ -97,6 +97,10 @@ class EntryUnreadable(FencepostError):
     """This version cannot read a record of the ledger."""
 
 
+class AuditFailed(FencepostError):
+    """The job of an audit failed. It changed nothing."""
+
+
 class DataLost(FencepostError):
     """Records were deleted before the query read them (failOnDataLoss)."""
 

@@ -1,0 +1,142 @@
+"""Findings with the real keys of their records: what the stages before know are hashes.
+
+Keys are read again from the topics, at the offsets of the findings. Neighbours come with one fetch.
+A record that retention has deleted meanwhile has no key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
+from fencepost.spark.auditing.job import FINDINGS, Job
+from fencepost.spark.auditing.keys import keys_of
+from fencepost.spark.auditing.matching import FINDING, Array, Kind
+from fencepost.spark.auditing.reading import Reading
+from fencepost.spark.views.partition_logs import BrokerLog
+from fencepost.spark.views.record_rows import record_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DDL: Final = (
+    "kind string, key binary, inputTopic string, inputPartition int, inputOffset long, "
+    "outputTopic string, outputPartition int, outputOffset long, lacking array<string>, "
+    "ambiguous boolean"
+)
+SCHEMA: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("key", pa.binary()),
+        ("inputTopic", pa.string()),
+        ("inputPartition", pa.int32()),
+        ("inputOffset", pa.int64()),
+        ("outputTopic", pa.string()),
+        ("outputPartition", pa.int32()),
+        ("outputOffset", pa.int64()),
+        # Spark calls the items of a list "element" and checks the name.
+        ("lacking", pa.list_(pa.field("element", pa.string()))),
+        ("ambiguous", pa.bool_()),
+    ]
+)
+_NEAR: Final = 5_000
+"""Records at most this far apart are read in one go."""
+_PORTION: Final = 20_000
+
+
+def finding_frame(spark: SparkSession, job: Job, outputs: tuple[str, ...]) -> DataFrame:
+    """All findings of a job, one row each."""
+    rows = job.rows(spark, None)
+    return rows.where(rows["kind"] == FINDINGS).mapInArrow(_explode(job.reading, outputs), DDL)
+
+
+def _explode(
+    reading: Reading, outputs: tuple[str, ...]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for data in batch.column("data").to_pylist():
+                findings = np.frombuffer(data, FINDING)
+                for start in range(0, len(findings), _PORTION):
+                    part = findings[start : start + _PORTION]
+                    rows = finding_rows(reading, outputs, part)
+                    yield pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+    return run
+
+
+def finding_rows(
+    reading: Reading, outputs: tuple[str, ...], findings: Array
+) -> list[dict[str, Any]]:
+    """These findings with topics, partitions and keys."""
+    keys = _keys(reading, findings)
+    return [_row(reading, outputs, row, keys.get(_place_of(row))) for row in findings]
+
+
+def _place_of(row: Any) -> tuple[int, int]:
+    """The record whose key is shown: the input if it is known, else the output."""
+    if row["input_place"] >= 0:
+        return int(row["input_place"]), int(row["input_offset"])
+    return int(row["output_place"]), int(row["output_offset"])
+
+
+def _row(reading: Reading, outputs: tuple[str, ...], row: Any, key: bytes | None) -> dict[str, Any]:
+    kind = Kind(row["kind"])
+    lacking = int(row["lacking"])
+    names = [name for slot, name in enumerate(outputs) if lacking >> slot & 1]
+    found: dict[str, Any] = {
+        "kind": kind.name.lower(),
+        "key": key,
+        "lacking": names if kind is Kind.TORN else None,
+        "ambiguous": bool(row["is_ambiguous"]),
+    }
+    for side in ("input", "output"):
+        if row[f"{side}_place"] >= 0:
+            tp = reading.places[row[f"{side}_place"]].partition
+            found |= {
+                f"{side}Topic": tp.topic,
+                f"{side}Partition": tp.partition,
+                f"{side}Offset": int(row[f"{side}_offset"]),
+            }
+    return found
+
+
+def _keys(reading: Reading, findings: Array) -> dict[tuple[int, int], bytes | None]:
+    by_place: dict[int, list[int]] = {}
+    for row in findings:
+        place, offset = _place_of(row)
+        by_place.setdefault(place, []).append(offset)
+    return {
+        (place, offset): key
+        for place, offsets in by_place.items()
+        for run in _runs(sorted(set(offsets)))
+        for offset, key in _keys_at(reading, place, run)
+    }
+
+
+def _runs(offsets: list[int]) -> Iterator[list[int]]:
+    """Splits sorted offsets where the next one is far away."""
+    cuts = np.flatnonzero(np.diff(offsets) > _NEAR) + 1
+    return (part.tolist() for part in np.split(np.array(offsets), cuts))
+
+
+def _keys_at(
+    reading: Reading, number: int, offsets: list[int]
+) -> Iterator[tuple[int, bytes | None]]:
+    place = reading.places[number]
+    expression = reading.input_key if place.is_input else reading.output_key
+    log = BrokerLog(place.partition, reading.options, place.start, place.end, place.topic_id)
+    wanted = set(offsets)
+    columns = ("offset", expression.column)
+    try:
+        for batch in record_batches(log, columns, offsets[0], offsets[-1] + 1):
+            chosen = [o in wanted for o in batch.column("offset").to_pylist()]
+            rows = batch.filter(pa.array(chosen))
+            keys = keys_of(expression, rows)
+            yield from zip(rows.column("offset").to_pylist(), keys.to_pylist(), strict=True)
+    except (OffsetOutOfRange, UnknownTopicOrPartition):
+        return

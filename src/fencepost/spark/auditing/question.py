@@ -1,0 +1,121 @@
+"""What the user asks: which topics, which keys, and what the pipeline should do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fencepost.base.failures import ConfigError
+from fencepost.base.options import suggest
+from fencepost.spark.auditing.keys import KeyExpression, parse_key
+
+EVERY: Final = "every"
+ONE: Final = "one"
+ALL_OR_NONE: Final = "all-or-none"
+ANY: Final = "any"
+
+EXPECTATIONS: Final = {
+    EVERY: "each input has its outputs in every output topic",
+    ONE: "each input has its outputs in one of the output topics",
+    ALL_OR_NONE: "an input has its outputs in every output topic, or none at all (a filter)",
+    ANY: "an input may lack any output; it must not have too many",
+}
+PARTITION: Final = "partition"
+NO_ORDER: Final = "none"
+ORDERS: Final = (PARTITION, NO_ORDER)
+MAX_TOPICS: Final = 60
+"""The topics in which an input has no output are bits of one number."""
+MAX_PER_INPUT: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The pipeline as the user describes it."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    input_key: KeyExpression
+    output_key: KeyExpression
+    expect: str = EVERY
+    per_input: int = 1
+    """How many outputs an input has in an output topic."""
+    is_distinct: bool = False
+    """Whether inputs with equal keys count as one: the pipeline removes duplicates."""
+    order: str = PARTITION
+    group: str | None = None
+    until_ms: int | None = None
+    """All inputs that are older have been processed."""
+    grace_ms: int = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether the audit gives the pipeline time to catch up."""
+        return self.group is None and self.until_ms is None and self.grace_ms > 0
+
+    @property
+    def output_slots(self) -> int:
+        """How many sets of outputs an input has: with `one`, all topics are one set."""
+        return 1 if self.expect == ONE else len(self.outputs)
+
+
+def read_question(
+    inputs: str | Sequence[str],
+    outputs: str | Sequence[str],
+    key: str,
+    *,
+    input_key: str | None = None,
+    output_key: str | None = None,
+    expect: str = EVERY,
+    per_input: int = 1,
+    distinct: bool = False,
+    order: str = PARTITION,
+    group: str | None = None,
+    until_ms: int | None = None,
+    grace_ms: int = 0,
+) -> Question:
+    """Reads what the user wrote; ConfigError names the wrong part and what to write instead."""
+    read, written = _topics("input", inputs), _topics("output", outputs)
+    if both := sorted(set(read) & set(written)):
+        raise ConfigError(
+            f"{both[0]} is an input and an output: its records cannot be told apart. Give the "
+            "pipeline an output topic of its own"
+        )
+    _require_one_of("expect", expect, EXPECTATIONS)
+    _require_one_of("order", order, ORDERS)
+    if not 1 <= per_input <= MAX_PER_INPUT:
+        raise ConfigError(f"per_input must be from 1 to {MAX_PER_INPUT:,}, not {per_input}")
+    if group is not None and until_ms is not None:
+        raise ConfigError(
+            "group and until both say which inputs have been processed: give one of them"
+        )
+    if grace_ms < 0:
+        raise ConfigError("grace must not be negative")
+    return Question(
+        read,
+        written,
+        parse_key(input_key or key),
+        parse_key(output_key or key),
+        expect,
+        per_input,
+        distinct,
+        order,
+        group,
+        until_ms,
+        grace_ms,
+    )
+
+
+def _topics(side: str, given: str | Sequence[str]) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys([given] if isinstance(given, str) else given))
+    if not names or not all(names):
+        raise ConfigError(f"name at least one {side} topic")
+    if len(names) > MAX_TOPICS:
+        raise ConfigError(f"an audit takes up to {MAX_TOPICS} {side} topics, not {len(names)}")
+    return names
+
+
+def _require_one_of(name: str, value: str, known: Sequence[str] | dict[str, str]) -> None:
+    if value not in known:
+        hint = suggest(value, list(known))
+        raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}{hint}")

@@ -1,0 +1,253 @@
+"""The first stage: a range of offsets into packed hashes.
+
+A task reads a span of one partition with the fates of its records, as the view `records` does, and
+keeps 24 bytes of each record: the hash of its key and its offset. Records are packed by bucket, so
+that the shuffle moves a few large rows instead of millions of small ones. A packed row:
+
+    kind     RECORDS, UNDECIDED (records of transactions that were open), STATISTICS
+    bucket   the hash modulo the number of buckets: equal keys meet in one task
+    place    the index of the partition in `Bounds.places`
+    first    the first offset, to put the rows of a partition in order
+    data     the records, in order of their offsets; or the numbers of `Statistics`
+
+If retention deletes what a task was about to read, it continues where the log starts now and
+reports that in its statistics: what cannot be read cannot be judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fencepost.base.failures import FencepostError
+from fencepost.base.ids import TopicPartition
+from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
+from fencepost.client.reading import EARLIEST
+from fencepost.records.fates import Fate
+from fencepost.spark.auditing.bounds import Bounds, Place
+from fencepost.spark.auditing.hashing import Hashing
+from fencepost.spark.auditing.keys import KeyExpression, keys_of
+from fencepost.spark.connection import cluster_of
+from fencepost.spark.source.options import SourceOptions
+from fencepost.spark.source.ranges import OffsetRange, split_ranges
+from fencepost.spark.views.partition_logs import BrokerLog
+from fencepost.spark.views.record_rows import record_batches
+
+RECORDS: Final = 0
+UNDECIDED: Final = 1
+STATISTICS: Final = 2
+
+PACKED_DDL: Final = "kind int, bucket int, place int, first long, data binary"
+PACKED: Final = pa.schema(
+    [
+        ("kind", pa.int32()),
+        ("bucket", pa.int32()),
+        ("place", pa.int32()),
+        ("first", pa.int64()),
+        ("data", pa.binary()),
+    ]
+)
+RECORD_WORDS: Final = 3
+"""A packed record: two words of hash and the offset."""
+
+_FLUSH_RECORDS: Final = 1 << 18
+_LEAST_SPAN: Final = 50_000
+_LARGEST_SPAN: Final = 4_000_000
+_SPANS_PER_SLOT: Final = 3
+"""More tasks than slots, so that the last one is short."""
+
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+class Statistics(NamedTuple):
+    """What one task saw."""
+
+    place: int
+    records: int = 0
+    undecided: int = 0
+    aborted: int = 0
+    unkeyed: int = 0
+    lost_below: int = 0
+    """Records below were deleted before they could be read; 0 if none were."""
+
+    def packed(self) -> bytes:
+        """As the data of a packed row."""
+        return np.array(self, "<i8").tobytes()
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> Statistics:
+        """The reverse of `packed`."""
+        return cls(*(int(number) for number in np.frombuffer(data, "<i8")))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What one task reads."""
+
+    place: int
+    start: int
+    end: int
+    is_settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All that the tasks of the first stage need."""
+
+    options: SourceOptions
+    places: tuple[Place, ...]
+    input_key: KeyExpression
+    output_key: KeyExpression
+    hashing: Hashing
+    buckets: int
+    spans: tuple[Span, ...] = field(repr=False)
+
+    def packed(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The records of a span, packed."""
+        span = self.spans[number]
+        reader = _SpanReader(self, span)
+        held: list[Words] = []
+        count = 0
+        for part in reader.records():
+            held.append(part)
+            count += len(part)
+            if count >= _FLUSH_RECORDS:
+                yield self._rows(span, np.concatenate(held))
+                held, count = [], 0
+        if held:
+            yield self._rows(span, np.concatenate(held))
+        yield statistics_row(reader.statistics)
+
+    def _rows(self, span: Span, records: Words) -> pa.RecordBatch:
+        buckets = (records[:, 0] % np.uint64(self.buckets)).astype(np.uint16)
+        # A stable sort of 16 bits is a radix sort.
+        records = records[np.argsort(buckets, kind="stable")]
+        ends = np.cumsum(np.bincount(buckets, minlength=self.buckets))
+        kind = RECORDS if span.is_settled else UNDECIDED
+        parts = np.split(records, ends[:-1])
+        return packed_rows(
+            [
+                (kind, bucket, span.place, int(part[0, 2]), part.tobytes())
+                for bucket, part in enumerate(parts)
+                if len(part)
+            ]
+        )
+
+
+def packed_rows(rows: list[tuple[int, int, int, int, bytes]]) -> pa.RecordBatch:
+    """Packed rows as Arrow."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(PACKED)
+    arrays = [pa.array(values, kind.type) for values, kind in zip(columns, PACKED, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=PACKED)
+
+
+def statistics_row(statistics: Statistics) -> pa.RecordBatch:
+    """The row that reports the numbers of a task."""
+    return packed_rows([(STATISTICS, 0, statistics.place, 0, statistics.packed())])
+
+
+def plan_spans(bounds: Bounds, slots: int) -> tuple[Span, ...]:
+    """The tasks of the first stage. What is not decided is one task per partition."""
+    size = bounds.offsets // (slots * _SPANS_PER_SLOT)
+    size = min(max(size, _LEAST_SPAN), _LARGEST_SPAN)
+    numbers = {place.partition: number for number, place in enumerate(bounds.places)}
+    whole = [
+        OffsetRange(p.partition, p.start, min(p.settled, p.end))
+        for p in bounds.places
+        if p.start < min(p.settled, p.end)
+    ]
+    parts = split_ranges(whole, max_records=size, min_partitions=None)
+    settled = [Span(numbers[part.partition], part.start, part.end, True) for part in parts]
+    return (
+        *settled,
+        *(
+            Span(number, max(p.start, p.settled), p.end, False)
+            for number, p in enumerate(bounds.places)
+            if max(p.start, p.settled) < p.end
+        ),
+    )
+
+
+class _SpanReader:
+    """Reads one span, and counts."""
+
+    def __init__(self, reading: Reading, span: Span) -> None:
+        self._reading = reading
+        self._span = span
+        self._place = reading.places[span.place]
+        self._key = reading.input_key if self._place.is_input else reading.output_key
+        self.statistics = Statistics(span.place)
+
+    def records(self) -> Iterator[Words]:
+        """Hash and offset of the visible records; of all but aborted ones if not settled."""
+        position, end = self._span.start, self._span.end
+        columns = ("offset", "fate", self._key.column)
+        while position < end:
+            try:
+                for rows in record_batches(self._log(), columns, position, end):
+                    yield self._packed(rows)
+                    position = rows.column("offset")[-1].as_py() + 1
+                return
+            except OffsetOutOfRange:
+                position = self._skip(position)
+            except UnknownTopicOrPartition:
+                raise FencepostError(
+                    f"topic {self._place.partition.topic!r} was deleted or created again during "
+                    "the audit: run it again"
+                ) from None
+
+    def _log(self) -> BrokerLog:
+        place = self._place
+        return BrokerLog(
+            place.partition, self._reading.options, place.start, place.end, place.topic_id
+        )
+
+    def _packed(self, rows: pa.RecordBatch) -> Words:
+        wanted, aborted = _visible(rows.column("fate"), is_settled=self._span.is_settled)
+        if not wanted.all():
+            rows = rows.filter(pa.array(wanted))
+        keys = keys_of(self._key, rows)
+        found = np.empty((len(keys), RECORD_WORDS), np.uint64)
+        found[:, :2] = self._reading.hashing.hashes(keys)
+        found[:, 2] = rows.column("offset").to_numpy().view(np.uint64)
+        if keys.null_count:
+            found = found[np.asarray(keys.is_valid())]
+        self._count(len(keys), aborted, keys.null_count)
+        return found
+
+    def _count(self, visible: int, aborted: int, unkeyed: int) -> None:
+        seen, is_settled = self.statistics, self._span.is_settled
+        self.statistics = seen._replace(
+            records=seen.records + (visible if is_settled else 0),
+            undecided=seen.undecided + (0 if is_settled else visible),
+            aborted=seen.aborted + aborted,
+            unkeyed=seen.unkeyed + unkeyed,
+        )
+
+    def _skip(self, position: int) -> int:
+        """Where to go on after a deletion."""
+        tp: TopicPartition = self._place.partition
+        found = cluster_of(self._reading.options.client).list_offsets({tp: EARLIEST})
+        start = max(found[tp].offset, position)
+        self.statistics = self.statistics._replace(lost_below=start)
+        return start
+
+
+_VISIBLE: Final = {Fate.COMMITTED.value, Fate.NOT_TRANSACTIONAL.value}
+_UNSETTLED: Final = _VISIBLE | {Fate.OPEN.value, Fate.UNKNOWN.value}
+
+
+def _visible(fates: pa.Array, *, is_settled: bool) -> tuple[Any, int]:
+    """Which records count, and how many were aborted."""
+    encoded = pc.dictionary_encode(fates)
+    words = encoded.dictionary.to_pylist()
+    kinds = encoded.indices.to_numpy()
+    counted = _VISIBLE if is_settled else _UNSETTLED
+    wanted = np.array([word in counted for word in words], bool)[kinds]
+    aborted = [number for number, word in enumerate(words) if word == Fate.ABORTED.value]
+    return wanted, int(np.isin(kinds, aborted).sum()) if aborted else 0
