@@ -172,6 +172,7 @@ class BatchWriter:
             part.reserved,
             collector,
             is_first and self.run.may_write_directly,
+            self.run.by_permit,
         )
 
     # The commit.

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkFailed, SinkRefused
+from fencepost.spark.session import allows_barrier
 from fencepost.spark.sink.batch_writer import BatchWriter
 from fencepost.spark.sink.calls import BatchPosition, Call, RunCalls, calls_of
 from fencepost.spark.sink.ledger.decision import Decision, Overrides, Verdict
@@ -275,6 +276,7 @@ class TransactionalSink:
             sources,
             JobCounter(session),
             micro_batch.is_stateful,
+            by_permit=not allows_barrier(session),
         )
 
     def _fenced_producer(self) -> DriverProducer:
