@@ -31,7 +31,7 @@ class RowRefused(FencepostError):
         """The refusal that a task raised, from the text of Spark's exception."""
         if f"{cls.__module__}.{cls.__qualname__}: " not in text:
             return None
-        return cls(_sentence_in(text))
+        return cls(sentence_in(text))
 
 
 class BatchTooLarge(FencepostError):
@@ -61,6 +61,17 @@ class SinkStopped(FencepostError):
 
 class CountsDisagree(FencepostError):
     """The reports of the tasks do not add up: the transaction is aborted."""
+
+
+class PermitRefused(FencepostError):
+    """Spark ran a task of the write stage again: the attempt of the job is given up."""
+
+
+class AttemptFailed(Exception):
+    """The driver has cancelled the job of an attempt; with the text of the task's error.
+
+    It is read like Spark's own exception about a failed job (`found_in`, `sentence_of`).
+    """
 
 
 class SourceReplaced(FencepostError):
@@ -119,10 +130,11 @@ def sentence_of(problem: BaseException) -> str:
     full. This returns fencepost's message if there is one, and otherwise the start of the text:
     Spark parses messages with a regular expression that overflows its stack on long ones.
     """
-    return _sentence_in(str(problem))
+    return sentence_in(str(problem))
 
 
-def _sentence_in(text: str) -> str:
+def sentence_in(text: str) -> str:
+    """The same, from the text itself."""
     for line in reversed(text.splitlines()):
         name, colon, rest = line.strip().partition(": ")
         if colon and name.startswith("fencepost."):

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.conf import RuntimeConfig
+
+_TASK_CPUS: Final = "spark.task.cpus"
 
 
 def setting(session: SparkSession, name: str, default: str = "") -> str:
@@ -23,6 +25,24 @@ def setting(session: SparkSession, name: str, default: str = "") -> str:
 def is_on(session: SparkSession, name: str) -> bool:
     """Whether a setting that is off by default is on. Spark accepts the word in capitals too."""
     return setting(session, name, "false").strip().lower() == "true"
+
+
+def allows_barrier(session: SparkSession) -> bool:
+    """Whether Spark runs barrier stages: not under dynamic allocation, which local mode ignores."""
+    master = setting(session, "spark.master")
+    is_local = master == "local" or master.startswith("local[")
+    return is_local or not is_on(session, "spark.dynamicAllocation.enabled")
+
+
+def most_tasks(session: SparkSession) -> int | None:
+    """How many tasks dynamic allocation can run at once with all executors; None if unlimited."""
+    executors = setting(session, "spark.dynamicAllocation.maxExecutors")
+    # A standalone worker gives an executor all of its cores, the others give it one.
+    unset = "1" if setting(session, "spark.master").startswith(("yarn", "k8s:")) else ""
+    cores = setting(session, "spark.executor.cores", unset)
+    if not executors.isdigit() or not cores.isdigit():
+        return None
+    return max(1, int(executors)) * max(1, int(cores) // int(setting(session, _TASK_CPUS, "1")))
 
 
 def concurrent_tasks(session: SparkSession) -> int:

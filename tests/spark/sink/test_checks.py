@@ -12,6 +12,7 @@ from fencepost.base.failures import ConfigError
 from fencepost.base.ids import TopicPartition
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkRefused, sentence_of
+from fencepost.spark.session import allows_barrier, most_tasks
 from fencepost.spark.sink.checks import check_ledger, check_session, check_timeout, claim_id
 from fencepost.spark.sink.ledger.decision import Batch, Overrides
 from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView
@@ -23,6 +24,7 @@ pytest.importorskip("pyspark", reason="the spark extra is not installed")
 from pyspark.errors import PySparkAttributeError
 
 from fencepost.spark.sink import job
+from fencepost.spark.sink.job import choose_slots
 from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.sink.micro_batch import MicroBatch
 from fencepost.spark.sink.sink import TransactionalSink
@@ -64,8 +66,14 @@ def test_rows_are_not_sent_over_plain_sockets_if_spark_encrypts(given: Any) -> N
         (session("4.1.1"), "needs Spark 4.2"),
         (session(spark_speculation="true"), r"spark\.speculation is true"),
         (session(spark_speculation="True"), r"spark\.speculation is true"),
-        (session(spark_dynamicAllocation_enabled="true"), r"dynamicAllocation\.enabled is true"),
-        (session(spark_dynamicAllocation_enabled=" TRUE"), r"dynamicAllocation\.enabled is true"),
+        (
+            session(
+                spark_dynamicAllocation_enabled="true",
+                spark_speculation="true",
+                spark_master="spark://host:7077",
+            ),
+            r"spark\.speculation is true",
+        ),
         (session(slots=0), "at least one free core"),
     ],
 )
@@ -75,6 +83,66 @@ def test_a_session_that_cannot_guarantee_exactly_once_is_refused(
     monkeypatch.setattr("fencepost.spark.sink.checks.EXECUTOR_WAIT_SECONDS", 0.0)
     with pytest.raises(SinkRefused, match=named):
         check_session(given)
+
+
+@pytest.mark.parametrize("spelled", ["true", " TRUE"])
+def test_under_dynamic_allocation_no_executor_needs_to_be_there_yet(spelled: str) -> None:
+    master = "spark://host:7077"
+    check_session(session(slots=0, spark_dynamicAllocation_enabled=spelled, spark_master=master))
+
+
+@pytest.mark.parametrize(
+    ("master", "enabled", "allowed"),
+    [
+        ("spark://host:7077", "true", False),
+        ("local-cluster[2,1,1024]", "true", False),
+        ("yarn", "true", False),
+        ("local[2]", "true", True),
+        ("local", "true", True),
+        ("spark://host:7077", "false", True),
+    ],
+)
+def test_barrier_stages_run_unless_dynamic_allocation_is_in_effect(
+    master: str, enabled: str, allowed: bool
+) -> None:
+    """Spark refuses them with SPARK-24942; in local mode it ignores the setting."""
+    given = session(spark_dynamicAllocation_enabled=enabled, spark_master=master)
+    assert allows_barrier(given) is allowed
+
+
+@pytest.mark.parametrize(
+    ("settings", "partitions", "slots"),
+    [
+        # As many tasks as all executors have cores, at most one per partition.
+        ({"maxExecutors": "3", "cores": "4"}, 100, 12),
+        ({"maxExecutors": "3", "cores": "4"}, 5, 5),
+        ({"maxExecutors": "3", "cores": "4", "cpus": "2"}, 100, 6),
+        ({"maxExecutors": "3", "cores": "4"}, 0, 12),
+        # No limit, or an unknown one: as many as Spark has partitions after a shuffle.
+        ({}, 100, 7),
+        ({"maxExecutors": "infinity", "cores": "4"}, 100, 7),
+        ({"maxExecutors": "3"}, 100, 7),
+        ({}, 5, 5),
+    ],
+)
+def test_under_dynamic_allocation_the_write_stage_is_planned_for_all_executors(
+    settings: dict[str, str], partitions: int, slots: int
+) -> None:
+    names = {
+        "maxExecutors": "spark_dynamicAllocation_maxExecutors",
+        "cores": "spark_executor_cores",
+        "cpus": "spark_task_cpus",
+    }
+    conf = {names[name]: value for name, value in settings.items()}
+    given = session(
+        slots=1, spark_dynamicAllocation_enabled="true", spark_master="spark://host:7077", **conf
+    )
+    given.conf = {"spark.sql.shuffle.partitions": "7"}
+    assert choose_slots(given, {"t": partitions} if partitions else {}) == slots
+
+
+def test_executors_on_yarn_have_one_core_unless_set() -> None:
+    assert most_tasks(session(spark_master="yarn", spark_dynamicAllocation_maxExecutors="3")) == 3
 
 
 def test_the_check_waits_for_executors_to_register() -> None:

@@ -22,11 +22,6 @@ REFUSED = {
         "local[2]",
         {"spark.speculation": "true"},
     ),
-    "spark.dynamicAllocation.enabled is true, and Spark does not run barrier stages then: set "
-    "it to false": (
-        "local[2]",
-        {"spark.dynamicAllocation.enabled": "true"},
-    ),
     # A cluster without executors.
     "no executor that can run a task registered within 0 s: the write stage needs at least one "
     "free core": (

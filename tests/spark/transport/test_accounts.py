@@ -65,3 +65,21 @@ def test_packed_and_acknowledged_records_add_up() -> None:
 def test_reports_that_do_not_add_up_are_refused(reports: list[Any], reason: str) -> None:
     with pytest.raises(CountsDisagree, match=reason):
         settle_accounts(reports)
+
+
+def read(*runs: tuple[int, int]) -> dict[str, Any]:
+    """Which runs of packing tasks a writer has read."""
+    return {"manifest": json.dumps({"runs": runs})}
+
+
+def test_writers_that_have_read_the_same_runs_agree() -> None:
+    reports = [packed(0, 1, 1), packed(1, 1, 1), wrote(0, 2), read((0, 5), (1, 6)), read((1, 6))]
+    assert settle_accounts([*reports, read()]).rows == 2
+
+
+@pytest.mark.parametrize("later", [((0, 5), (1, 9)), ((1, 9),)])
+def test_writers_that_have_read_different_runs_of_a_packing_task_disagree(later: Any) -> None:
+    """Rows that changed places between the runs: one is there twice, one is lost, counts match."""
+    reports = [packed(0, 1, 1), packed(1, 1, 1), wrote(0, 2), read((0, 5), (1, 6))]
+    with pytest.raises(CountsDisagree, match="task 1 of the packing stage ran as Spark's tasks 6"):
+        settle_accounts([*reports, read(*later)])

@@ -183,6 +183,7 @@ class BatchWriter:
             part.reserved,
             collector,
             is_first and self.run.may_write_directly,
+            self.run.by_permit,
             source_partitions=source_partitions(self.request.micro_batch) if preserves else None,
         )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.session import concurrent_tasks, is_on
+from fencepost.spark.session import allows_barrier, concurrent_tasks, is_on
 from fencepost.spark.sink.hosts import check_secrets
 from fencepost.spark.sink.ledger.decision import NO_OVERRIDES, Verdict
 from fencepost.spark.sink.ledger.entry import RECENT_BATCHES
@@ -66,16 +66,13 @@ def check_version(session: SparkSession) -> None:
 def check_session(session: SparkSession) -> None:
     """Checks the session's version and settings."""
     check_version(session)
-    if is_on(session, "spark.dynamicAllocation.enabled"):
-        raise SinkRefused(
-            "spark.dynamicAllocation.enabled is true, and Spark does not run barrier stages "
-            "then: set it to false"
-        )
     if is_on(session, "spark.speculation"):
         raise SinkRefused(
             "spark.speculation is true: a second copy of a task must never write. Set it to false"
         )
-    _check_slots(session)
+    if allows_barrier(session):
+        # Otherwise Spark starts executors when there is something to do.
+        _check_slots(session)
 
 
 def _check_slots(session: SparkSession) -> None:

@@ -15,13 +15,16 @@ A barrier stage does not allow a plan that changes the number of partitions with
 
 The stage whose tasks write must be a barrier stage that ends in `collect`: then Spark runs each of
 its tasks once, or fails the job. With a count or an aggregate, Spark might run its tasks again.
+
+Under dynamic allocation Spark refuses barrier stages. Batches that the driver does not collect go
+through the shuffle then, and the tasks need permits (`permitted.py`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -29,9 +32,15 @@ from fencepost.base.errors import ErrorCode
 from fencepost.client.failures import BatchRefusedForSize, Refused
 from fencepost.spark.connection import begin_partition_count
 from fencepost.spark.failures import BatchTooLarge, RowRefused
-from fencepost.spark.session import changed_setting, concurrent_tasks, setting
+from fencepost.spark.session import (
+    allows_barrier,
+    changed_setting,
+    concurrent_tasks,
+    setting,
+)
 from fencepost.spark.sink.counts import is_observed
 from fencepost.spark.sink.hosts import check_secrets, host_of, may_connect_tasks
+from fencepost.spark.sink.permitted import granting_permits, planned_tasks
 from fencepost.spark.sink.preserving import (
     PARTITIONS_CHANGED,
     SHUFFLE,
@@ -50,6 +59,7 @@ from fencepost.spark.transport.exchange import MAX_TASKS, Meeting
 from fencepost.spark.transport.handshake import make_secret
 from fencepost.spark.transport.own_rows import write_own_rows
 from fencepost.spark.transport.packing import PackingPlan
+from fencepost.spark.transport.permits import Permit
 from fencepost.spark.transport.preserved import PreservedPlan, write_preserved
 from fencepost.spark.transport.rendezvous import Rendezvous
 from fencepost.spark.transport.rows import select_rows
@@ -61,6 +71,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.client.transactions import ProducerIdentity
+    from fencepost.spark.transport.permits import PermitServer
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +110,8 @@ class JobPlan:
     """Collects the rows of small batches."""
     direct: bool
     """Whether batches may go from task to task."""
+    by_permit: bool = False
+    """Whether to do without barrier stages: tasks ask for permits, and rows are shuffled."""
     attached: AttachedRecord | None = None
     """Goes in the same request as the rows if the driver writes them itself."""
     before_run: Callable[[DataFrame], None] = lambda _: None
@@ -118,7 +131,8 @@ def run_job(df: DataFrame, plan: JobPlan) -> Account:
         check_secrets(df.sparkSession, plan.settings)
         rows = select_rows(df, plan.topic)
         run_at_once = _run_direct if plan.source_partitions is None else _run_preserved
-        reports = run_at_once(rows, plan) if plan.direct else None
+        may_run_at_once = plan.direct and not plan.by_permit
+        reports = run_at_once(rows, plan) if may_run_at_once else None
         if reports is None:
             reports = _run_shuffled(rows, plan)
     return settle_accounts(reports)
@@ -241,15 +255,32 @@ def _meeting_place(session: SparkSession) -> tuple[str, str]:
 
 
 def _run_shuffled(rows: DataFrame, plan: JobPlan) -> list[Report]:
+    session = rows.sparkSession
     counts = _begin_counts(plan)()
-    slots = choose_slots(rows.sparkSession, counts)
-    delivery = DeliveryPlan(plan.identity, slots, plan.settings.client)
-    with _small_arrow_batches(rows.sparkSession), workers_python(rows.sparkSession):
+    slots = choose_slots(session, counts)
+    with (
+        _small_arrow_batches(session),
+        workers_python(session),
+        _permits(session, plan) as permits,
+    ):
+        call = None if permits is None else permits.call
+        delivery = DeliveryPlan(plan.identity, slots, plan.settings.client, call)
         packed = rows.mapInArrow(_packing_task(_packing_plan(plan, slots, counts)), PACKED_SCHEMA)
         routed = bring_to_slots(packed, slots).sortWithinPartitions("map_id", "ordinal")
-        written = routed.mapInArrow(_delivering_task(delivery), REPORT_SCHEMA, barrier=True)
+        written = routed.mapInArrow(
+            _delivering_task(delivery), REPORT_SCHEMA, barrier=not plan.by_permit
+        )
         plan.before_run(rows)
-        return _collect(written)
+        reports = _collect(written)
+        if permits is not None:
+            permits.book.check(reports)
+        return reports
+
+
+def _permits(
+    session: SparkSession, plan: JobPlan
+) -> AbstractContextManager[PermitServer] | AbstractContextManager[None]:
+    return granting_permits(session, *_meeting_place(session)) if plan.by_permit else nullcontext()
 
 
 def _run_own_rows(rows: DataFrame, plan: JobPlan) -> list[Report]:
@@ -280,8 +311,11 @@ def _fits_barrier(df: DataFrame, slots: int) -> bool:
 
 def choose_slots(session: SparkSession, partition_counts: Mapping[str, int]) -> int:
     """The number of writing tasks: all that can run at once, at most one per partition."""
-    slots = concurrent_tasks(session)
-    announce_slots(session, slots)
+    if allows_barrier(session):
+        slots = concurrent_tasks(session)
+        announce_slots(session, slots)
+    else:
+        slots = planned_tasks(session)
     targets = sum(partition_counts.values())
     return max(1, min(slots, targets) if targets else slots)
 
@@ -316,7 +350,7 @@ def _packing_task(plan: PackingPlan) -> Any:
 
         context = TaskContext.get()
         assert context is not None
-        return pack(plan, context.partitionId(), batches)
+        return pack(plan, context.partitionId(), batches, context.taskAttemptId())
 
     return run
 
@@ -328,7 +362,10 @@ def _delivering_task(plan: DeliveryPlan) -> Any:
         context = TaskContext.get()
         assert context is not None
         attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
-        return _explain(deliver(plan, attempt, batches))
+        if plan.permits is None:
+            return _explain(deliver(plan, attempt, batches))
+        permit = Permit(plan.permits, attempt)
+        return permit.guard(_explain(deliver(plan, attempt, batches, permit)))
 
     return run
 

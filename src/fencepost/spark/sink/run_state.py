@@ -35,6 +35,8 @@ class RunState:
     sources: SourceUse
     jobs: JobCounter
     is_stateful: bool | None = None
+    by_permit: bool = False
+    """Whether Spark refuses barrier stages, so that tasks need permits."""
     collectors: dict[str, RowCollector] = field(default_factory=dict)
     """The collectors of small batches, by part."""
     direct_failures: int = 0

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkFailed, SinkRefused
+from fencepost.spark.session import allows_barrier
 from fencepost.spark.sink.at_least_once import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
@@ -343,6 +344,7 @@ class TransactionalSink:
             sources,
             JobCounter(session),
             micro_batch.is_stateful,
+            by_permit=not allows_barrier(session),
         )
 
     def _fenced_producer(self) -> DriverProducer:

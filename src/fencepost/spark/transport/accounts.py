@@ -1,4 +1,9 @@
-"""The driver's check at the end of a batch: every row was acknowledged exactly once."""
+"""The driver's check at the end of a batch: every row was acknowledged exactly once.
+
+Where Spark may run packing tasks again (`shuffled.py`), the writers also report whose rows they
+have read. Counts alone could not tell two rows that changed places in a second run: the first
+writer has one of them from the first run, the second writer the same one from the second.
+"""
 
 from __future__ import annotations
 
@@ -68,11 +73,16 @@ def settle_accounts(reports: Iterable[Mapping[str, Any]], *, one_writer: bool = 
     partitions: dict[TopicPartition, PartitionReport] = {}
     packed: dict[TopicPartition, int] = {}
     maps: set[int] = set()
+    runs: dict[int, int] = {}
     rows = 0
     opened: list[int] = []
     for report in reports:
         if report["manifest"] is not None:
-            rows += _take_manifest(json.loads(report["manifest"]), maps, packed)
+            manifest = json.loads(report["manifest"])
+            if "runs" in manifest:
+                _compare_runs(manifest["runs"], runs)
+            else:
+                rows += _take_manifest(manifest, maps, packed)
             continue
         place = TopicPartition(report["topic"], report["partition"])
         if one_writer and place in partitions:
@@ -86,6 +96,16 @@ def settle_accounts(reports: Iterable[Mapping[str, Any]], *, one_writer: bool = 
     if written != packed or sum(packed.values()) != rows:
         raise CountsDisagree(f"{rows} rows came in, {packed} were packed, {written} acknowledged")
     return Account(rows, partitions, min(opened, default=0))
+
+
+def _compare_runs(read: Iterable[tuple[int, int]], runs: dict[int, int]) -> None:
+    """Adds what one writer has read to what the others have."""
+    for map_id, run in read:
+        if runs.setdefault(map_id, run) != run:
+            raise CountsDisagree(
+                f"task {map_id} of the packing stage ran as Spark's tasks {runs[map_id]} and "
+                f"{run}, and the writers have rows of both"
+            )
 
 
 def _take_manifest(

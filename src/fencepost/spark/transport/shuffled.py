@@ -4,12 +4,20 @@
 
 Each row between the two stages is one batch: `slot` is the task that will write it, `map_id` and
 `ordinal` are its order. Every packing task ends with its manifest, which goes to the first slot.
+
+The second stage is a barrier stage, so that each of its tasks runs once; where Spark refuses those,
+its tasks need permits of the driver (`permits.py`). Spark may then also run a packing task again
+when some writers have read what its first run packed. The rows of the second run need not be in the
+same partitions or order. So every batch has the run that packed it, and the writers report which
+runs they have read: all must have read the same one of each packing task (`accounts.py`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -25,14 +33,17 @@ from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import CountsDisagree
 from fencepost.spark.transport.delivery import Attempt, Delivery, first_length, report
 from fencepost.spark.transport.packing import PackedBatch, Packer, PackingPlan, slot_of
+from fencepost.spark.transport.permits import Permit, PermitCall
 
 PACKED_SCHEMA: Final = (
-    "slot int, map_id int, ordinal int, topic string, partition int, records int, payload binary"
+    "slot int, map_id int, run long, ordinal int, topic string, partition int, "
+    "records int, payload binary"
 )
 _PACKED: Final = pa.schema(
     [
         ("slot", pa.int32()),
         ("map_id", pa.int32()),
+        ("run", pa.int64()),
         ("ordinal", pa.int32()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
@@ -52,17 +63,19 @@ class DeliveryPlan:
     identity: ProducerIdentity
     slots: int
     options: ClientOptions
+    permits: PermitCall | None = None
+    """How to ask for a permit; None in a barrier stage."""
 
 
 # The first stage.
 
 
 def pack(
-    plan: PackingPlan, map_id: int, batches: Iterator[pa.RecordBatch]
+    plan: PackingPlan, map_id: int, batches: Iterator[pa.RecordBatch], run: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """The whole stage for one task."""
+    """The whole stage for one task; no other run of any task has the same `run`."""
     packer = Packer(plan, map_id)
-    waiting = _PackedRows(plan, map_id)
+    waiting = _PackedRows(plan, map_id, run)
     for batch in batches:
         for packed in packer.pack(batch):
             waiting.add(packed)
@@ -78,9 +91,9 @@ def pack(
 class _PackedRows:
     """Batches that wait to be passed to Spark."""
 
-    def __init__(self, plan: PackingPlan, map_id: int) -> None:
+    def __init__(self, plan: PackingPlan, map_id: int, run: int) -> None:
         self._plan = plan
-        self._map_id = map_id
+        self._origin = (map_id, run)
         self._ordinal = 0
         self._rows: list[tuple[Any, ...]] = []
         self._done: list[Callable[[], None]] = []
@@ -98,7 +111,7 @@ class _PackedRows:
     def _add(
         self, slot: int, topic: str | None, partition: int | None, records: int, payload: Buffer
     ) -> None:
-        self._rows.append((slot, self._map_id, self._ordinal, topic, partition, records, payload))
+        self._rows.append((slot, *self._origin, self._ordinal, topic, partition, records, payload))
         self._ordinal += 1
         self.size_bytes += len(payload)
 
@@ -116,16 +129,21 @@ class _PackedRows:
 
 
 def deliver(
-    plan: DeliveryPlan, attempt: Attempt, batches: Iterator[pa.RecordBatch]
+    plan: DeliveryPlan,
+    attempt: Attempt,
+    batches: Iterator[pa.RecordBatch],
+    permit: Permit | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The whole stage for one task."""
-    attempt.refuse_second()
+    batches = _once_allowed(plan, attempt, batches, permit)
     manifests: list[str] = []
     with cluster_of(plan.options).writer(plan.identity) as writer:
         delivery = Delivery(writer)
         opened: set[TopicPartition] = set()
+        runs: set[tuple[int, int]] = set()
         for batch in batches:
             for row in _rows(batch):
+                runs.add((row.map_id, row.run))
                 if row.topic is None:
                     manifests.append(bytes(row.payload).decode("utf-8"))
                     continue
@@ -133,11 +151,32 @@ def deliver(
                 for part in _parts(row, opened, attempt):
                     delivery.write(TopicPartition(row.topic, row.partition), part)
         written = writer.flush()
+    if permit is not None:
+        manifests.append(json.dumps({"runs": sorted(runs)}))
     yield report(attempt, delivery.opened_ms, written, manifests)
+
+
+def _once_allowed(
+    plan: DeliveryPlan,
+    attempt: Attempt,
+    batches: Iterator[pa.RecordBatch],
+    permit: Permit | None,
+) -> Iterator[pa.RecordBatch]:
+    """The same batches, once it is certain that no other try of this task writes."""
+    assert (permit is None) == (plan.permits is None)
+    if permit is None:
+        attempt.refuse_second()
+        return batches
+    # The first row arrives when all are sorted, so all shuffle files were there.
+    first = list(islice(batches, 1))
+    permit.ask()
+    return chain(first, batches)
 
 
 class _Row(NamedTuple):
     slot: int
+    map_id: int
+    run: int
     topic: str | None
     partition: int
     payload: memoryview
@@ -145,13 +184,13 @@ class _Row(NamedTuple):
 
 def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
     """The rows of an Arrow batch; payloads are views, because they are large."""
-    slots, topics, partitions = (
-        batch.column(n).to_pylist() for n in ("slot", "topic", "partition")
+    slots, map_ids, runs, topics, partitions = (
+        batch.column(n).to_pylist() for n in ("slot", "map_id", "run", "topic", "partition")
     )
-    for slot, topic, partition, payload in zip(
-        slots, topics, partitions, batch.column("payload"), strict=True
+    for slot, map_id, run, topic, partition, payload in zip(
+        slots, map_ids, runs, topics, partitions, batch.column("payload"), strict=True
     ):
-        yield _Row(slot, topic, partition, memoryview(payload.as_buffer()))
+        yield _Row(slot, map_id, run, topic, partition, memoryview(payload.as_buffer()))
 
 
 def _check_slot(row: _Row, plan: DeliveryPlan, attempt: Attempt) -> None:
