@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 DRIVERS = "tests/spark/test_driver_deaths.py::test_"
 EXECUTORS = "tests/spark/test_executors.py::test_"
+PRESERVING = "tests/spark/sink/test_preserving.py::test_"
 CALLS = "tests/spark/sink/test_calling.py::test_"
 DYING = f"{DRIVERS}a_driver_that_dies_at_any_step_loses_and_duplicates_nothing"
 
@@ -46,6 +47,11 @@ SELECTIONS = {
         f"{EXECUTORS}a_batch_is_written_once_if_an_executor_is_killed_in_mid_write[shuffled-1]",
         f"{EXECUTORS}an_executor_that_resumes_during_the_next_batch_cannot_write[direct-1]",
         f"{EXECUTORS}deleted_shuffle_files_are_recomputed",
+        f"{EXECUTORS}preserved_partitions_are_written_once_if_an_executor_is_killed_in_mid_write",
+    ],
+    "preserved partitions": [
+        f"{PRESERVING}every_row_goes_to_the_partition_it_was_read_from_in_the_same_order",
+        f"{PRESERVING}a_partition_that_several_tasks_read_is_refused[minPartitions]",
     ],
     "several DataFrames, skipped and incomplete batches": [
         f"{CALLS}several_dataframes_are_one_transaction",

@@ -39,7 +39,7 @@ class CopyQuery:
         self.spark, self.bootstrap, self.folder = spark, bootstrap, folder
         self.source, self.target = source, target
 
-    def run(self, shape: Shape = kept, sink: Any = None, **options: str) -> str | None:
+    def run(self, shape: Shape = kept, sink: Any = None, **options: Any) -> str | None:
         mine = sink or self.sink()
         reader = self.spark.readStream.format("fencepost").options(
             **{
@@ -131,8 +131,8 @@ def test_a_partition_that_several_tasks_read_is_refused(
 ) -> None:
     copy.source, copy.target = new_topic(1, "in"), new_topic(1, "out")
     fill(cluster, copy.source, 1)
-    limit = {"minPartitions": "2", "maxRecordsPerPartition": "301"}[option]
-    failure = copy.run(**{option: limit})
+    options: dict[str, Any] = {option: 2 if option == "minPartitions" else 301}
+    failure = copy.run(**options)
     assert failure is not None
     assert "tasks 0 and 1 both have rows for partition 0" in failure
     assert read_values(cluster, copy.target) == []

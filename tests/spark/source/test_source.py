@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,8 +155,13 @@ class SourceCopyQuery:
         self.checkpoint = folder / "checkpoint"
         self.batches: list[int] = []
 
-    def run(self, on_step: Callable[[str, int], None] | None = None, **options: Any) -> str | None:
-        sink = TransactionalSink(
+    def run(
+        self,
+        sink: Callable[[DataFrame, int], None] | None = None,
+        on_step: Callable[[str, int], None] | None = None,
+        **options: Any,
+    ) -> str | None:
+        write_to = sink or TransactionalSink(
             self.bootstrap,
             transactional_id=self.target,
             topic=self.target,
@@ -164,7 +170,7 @@ class SourceCopyQuery:
         )
 
         def watch(df: DataFrame, batch_id: int) -> None:
-            sink(df, batch_id)
+            write_to(df, batch_id)
             self.batches.append(batch_id)
 
         reader = self.spark.readStream.format("fencepost").options(
@@ -248,6 +254,56 @@ def test_records_hidden_by_an_open_transaction_are_read_by_the_run_after_its_end
     cluster.end_txn(identity, commit=True)
     assert copy.run(startingOffsets="earliest") is None
     assert sorted(read_values(cluster, copy.target)) == ["a", "b", "c"]
+
+
+def test_with_whole_transactions_no_batch_has_a_part_of_one(
+    copy: SourceCopyQuery, cluster: Cluster, bootstrap: str
+) -> None:
+    """Three producers with compression, whose transactions overlap; a limit of five offsets."""
+    producers = {name: transactional(bootstrap, f"{copy.source}-{name}") for name in "abc"}
+    for step in [
+        "a1",
+        "b1",
+        "a1",
+        "a.",
+        "b1",
+        "b.",
+        "c1",
+        "c1",
+        "a2",
+        "c.",
+        "a2",
+        "a-",
+        "b2",
+        "b.",
+    ]:
+        producer = producers[step[0]]
+        if step[1] in "-.":
+            producer.abort_transaction() if step[1] == "-" else producer.commit_transaction()
+            producer.begin_transaction()
+            continue
+        for number in range(3):
+            producer.produce(copy.source, f"{step}:{number}", partition=0)
+        producer.flush()
+    seen: dict[int, list[str]] = {}
+
+    def note(df: DataFrame, batch_id: int) -> None:
+        seen[batch_id] = [value.split(":")[0] for value in values_of(df)]
+
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "5"}
+    assert copy.run(note, wholeTransactions="true", **options) is None
+    assert len(seen) > 2
+    counts = sorted(pair for names in seen.values() for pair in Counter(names).items())
+    assert counts == [("a1", 6), ("b1", 6), ("b2", 3), ("c1", 6)], "each in one batch"
+
+
+def transactional(bootstrap: str, name: str) -> confluent_kafka.Producer:
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": name, "compression.type": "zstd"}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    return producer
 
 
 def test_a_blocked_query_names_the_transaction_that_blocks_it(

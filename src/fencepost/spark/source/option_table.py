@@ -105,6 +105,13 @@ SOURCE_OPTIONS: Final = (
         "15m",
         scope=Scope.STREAM,
     ),
+    SourceOption(
+        "wholeTransactions",
+        "whether a batch ends where no transaction of a partition is split; it is larger than "
+        "`maxOffsetsPerTrigger` if one transaction is",
+        "false",
+        scope=Scope.STREAM,
+    ),
     SourceOption("minPartitions", "about this many tasks, if fewer partitions have new records"),
     SourceOption("maxRecordsPerPartition", "split a partition into tasks of at most this size"),
     SourceOption(

@@ -97,6 +97,7 @@ class SourceOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     max_tasks: int | None
+    whole_transactions: bool
     retries: int
     retry_pause_ms: int
     poll_timeout_ms: int
@@ -131,6 +132,7 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
         min_partitions=_optional_number(values, "minPartitions"),
         max_records_per_partition=_optional_number(values, "maxRecordsPerPartition"),
         max_tasks=_max_tasks(values),
+        whole_transactions=_whole_transactions(values, client),
         retries=_number(values, "fetchOffset.numRetries"),
         retry_pause_ms=_number(values, "fetchOffset.retryIntervalMs"),
         poll_timeout_ms=_number(values, "kafkaConsumer.pollTimeoutMs"),
@@ -346,6 +348,16 @@ def _min_offsets(values: Mapping[str, str]) -> int | None:
             f"minOffsetsPerTrigger ({least}) must not exceed maxOffsetsPerTrigger ({most})"
         )
     return least
+
+
+def _whole_transactions(values: Mapping[str, str], client: ClientOptions) -> bool:
+    is_wanted = parse_boolean("wholeTransactions", values["wholeTransactions"])
+    if is_wanted and client.isolation_level != "read_committed":
+        raise ConfigError(
+            "wholeTransactions needs kafka.isolation.level=read_committed, the default: without it "
+            "records of open transactions are read"
+        )
+    return is_wanted
 
 
 def _max_tasks(values: Mapping[str, str]) -> int | None:

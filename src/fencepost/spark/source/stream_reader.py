@@ -55,6 +55,7 @@ from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.positions import Positions, Subscribed, report_loss
 from fencepost.spark.source.range_reader import read_ranges
 from fencepost.spark.source.ranges import OffsetRange, limit_offsets
+from fencepost.spark.source.whole_transactions import CutFinder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,6 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._missing: frozenset[str] = frozenset()
         self._last_trigger: float | None = None
         self._watch = OpenTransactionWatch(options)
+        self._cuts = CutFinder()
 
     # Planning.
 
@@ -101,16 +103,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Before Spark writes the new offsets to the checkpoint, where every restart would fail.
             self._report_gone(known, end)
             self._report_short(_continued(known, end), end, is_first=INITIAL in start)
-        is_same = _is_same(known, end)
-        self._watch.check(end.offsets, is_only_check=is_only_check and is_same)
-        if self._waits_for_more(known, end, limit):
-            end, is_same = known, True
-        elif isinstance(limit, ReadMaxRows):
-            limited = limit_offsets(self._begin(known, end), end.offsets, limit.max_rows)
-            end = SourceOffsets(limited, end.topic_ids, end.gone)
+        is_waiting = self._waits_for_more(known, end, limit)
+        chosen = known if is_waiting else self._choose_end(known, end, limit)
+        is_same = _is_same(known, chosen)
+        is_blocked = is_same and not is_waiting
+        self._watch.check(end.offsets, is_only_check=is_only_check and is_blocked)
         if INITIAL in start:
-            return {START: known.layout(), **end.layout()}
-        return start if is_same else end.layout()
+            return {START: known.layout(), **chosen.layout()}
+        return start if is_same else chosen.layout()
+
+    def _choose_end(
+        self, known: SourceOffsets, end: SourceOffsets, limit: ReadLimit
+    ) -> SourceOffsets:
+        """The end of the next batch: limited, and at the end of whole transactions if wanted."""
+        if not (self._options.whole_transactions or isinstance(limit, ReadMaxRows)):
+            return end
+        begin, offsets = self._begin(known, end), end.offsets
+        if isinstance(limit, ReadMaxRows):
+            offsets = limit_offsets(begin, offsets, limit.max_rows)
+        if self._options.whole_transactions:
+            positions = Positions(self._options)
+            offsets = self._cuts.cut(positions, begin, offsets, end.offsets, end.topic_ids)
+        return SourceOffsets(offsets, end.topic_ids, end.gone)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The end without limits, for the progress that Spark shows."""
