@@ -23,6 +23,10 @@ DRIVERS = "tests/spark/test_driver_deaths.py::test_"
 EXECUTORS = "tests/spark/test_executors.py::test_"
 PRESERVING = "tests/spark/sink/test_preserving.py::test_"
 CALLS = "tests/spark/sink/test_calling.py::test_"
+REPLAYS = "tests/spark/queries/test_replays.py::test_"
+REPEATED = f"{REPLAYS}a_repeated_batch_is_written_once_and_changes_the_state_once"
+ROWS = "tests/spark/queries/test_rows.py::test_"
+TOPICS = "tests/spark/queries/test_topics.py::test_"
 DYING = f"{DRIVERS}a_driver_that_dies_at_any_step_loses_and_duplicates_nothing"
 
 SELECTIONS = {
@@ -39,6 +43,9 @@ SELECTIONS = {
                 "sent-1-tv2",
                 "sent-1-tv1",
                 "ended-1-tv2",
+                "complete-first-write-1-tv2",
+                "left-outer-join-entered-1-tv2",
+                "transformWithState-sent-1-tv2",
             )
         ),
     ],
@@ -57,6 +64,18 @@ SELECTIONS = {
         f"{CALLS}several_dataframes_are_one_transaction",
         f"{CALLS}a_batch_with_a_refused_second_call_is_refused_after_a_restart_until_completed",
         f"{CALLS}a_skipped_batch_is_recorded_and_the_skip_can_be_repeated",
+    ],
+    "repeated batches, all routes, and topics that change": [
+        f"{REPEATED}[update, state ids]",
+        f"{REPEATED}[append, windows]",
+        f"{REPEATED}[left outer join]",
+        f"{REPEATED}[transformWithStateInPandas]",
+        f"{ROWS}batches_of_every_size_and_route_are_written_once_with_all_kinds_of_rows",
+        f"{TOPICS}partitions_added_to_source_and_target_are_used_by_the_next_batch[by the sink]",
+        f"{TOPICS}a_target_that_is_deleted_and_created_again_gets_the_next_batches_once",
+        f"{TOPICS}a_target_recreated_before_its_rows_are_committed_does_not_stop_the_query",
+        f"{TOPICS}a_source_that_is_deleted_and_created_again_is_read_once_from_its_first_record",
+        f"{TOPICS}a_query_that_reads_what_it_writes_processes_every_record_once",
     ],
 }
 

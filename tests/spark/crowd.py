@@ -4,33 +4,44 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster
 from tests.spark.conftest import environment, read_values
-from tests.spark.pipeline import Pipeline, numbered
+from tests.spark.pipeline import Pipeline, add_files
+from tests.spark.queries.cases import CASES, Case
 from tools.processes import ServerProcess
 
-FILES = 2
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _PLAIN_USER = ("env", "-u", "PYSPARK_PYTHON")
 """As for a user who has neither activated the virtual environment nor set PYSPARK_PYTHON."""
 
 
 class Point(NamedTuple):
-    """A step of a batch, and the protocol spoken."""
+    """A step of a batch, the protocol spoken, and the query."""
 
     step: str
     batch: int
     version: int = 2
+    case: str = "lines"
+    """The query, by its name in `queries/cases.py`."""
 
     def __str__(self) -> str:
-        return f"{self.step.replace(' ', '-')}-{self.batch}-tv{self.version}"
+        text = f"{self.step}-{self.batch}-tv{self.version}"
+        return re.sub(r"\W+", "-", text if self.case == "lines" else f"{self.case}-{text}")
+
+    @property
+    def query(self) -> Case:
+        """What the query reads, its plan, and what it must have written in the end."""
+        return CASES[self.case]
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,7 @@ class CrowdQuery:
     folder: str
     step: str
     batch: int
+    case: str
 
 
 class Crowd:
@@ -85,12 +97,14 @@ class Crowd:
         topic = f"{point}-{os.getpid()}-{folder.name}"
         # The name ends with the protocol: see `chaos.speak_by_name`.
         query = CrowdQuery(
-            f"{topic}-tv{point.version}", topic, str(folder / str(point)), *point[:2]
+            f"{topic}-tv{point.version}",
+            topic,
+            str(folder / str(point)),
+            point.step,
+            point.batch,
+            point.case,
         )
-        (folder / str(point) / "in").mkdir(parents=True)
-        for number in range(FILES):
-            path = folder / str(point) / "in" / f"part-{number:03}.txt"
-            path.write_text("\n".join(numbered(number)))
+        add_files(Path(query.folder), *point.query.files)
         return query
 
     def assert_stopped(self, point: Point) -> None:
@@ -107,16 +121,18 @@ class Crowd:
         failure: str | None = json.loads(line.removeprefix(beginning))
         return failure
 
-    def pipeline(self, spark: Any, point: Point) -> Pipeline:
-        """The query of a dead driver, to be started again where it was."""
-        query = self.queries[point]
-        return Pipeline(
+    def run_again(self, spark: SparkSession, point: Point) -> str | None:
+        """Runs the query of a dead driver from where it was; returns the reason if it failed."""
+        query, case = self.queries[point], point.query
+        pipeline = Pipeline(
             spark, self.bootstrap, Path(query.folder), query.topic, transactional_id=query.name
         )
+        with case.in_session(spark):
+            return pipeline.run(None, case.shape, case.mode)
 
     def assert_whole(self, point: Point) -> None:
         """Every row of every file is in the topic once."""
-        expected = sorted(line for number in range(FILES) for line in numbered(number))
+        expected = sorted(point.query.expected)
         found = sorted(read_values(self.cluster, self.queries[point].topic))
         missing = sorted(set(expected) - set(found))
         assert found == expected, (

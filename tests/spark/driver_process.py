@@ -23,6 +23,7 @@ import fencepost.spark  # noqa: F401
 from fencepost.client.blocking import Cluster
 from tests.spark import chaos
 from tests.spark.pipeline import Pipeline, finish
+from tests.spark.queries.cases import CASES
 
 
 @dataclass
@@ -34,6 +35,7 @@ class Order:
     folder: str
     step: str
     batch: int
+    case: str
     reached: int = -1
     """The batch in which the query is."""
 
@@ -103,7 +105,9 @@ def main(path: str) -> None:
         pipeline = Pipeline(
             spark, plan["bootstrap"], Path(order.folder), order.topic, transactional_id=order.name
         )
-        query = pipeline.start(pipeline.sink(on_step=order.on_step))
+        case = CASES[order.case]
+        with case.in_session(spark):
+            query = pipeline.start(pipeline.sink(on_step=order.on_step), case.shape, case.mode)
         threading.Thread(target=report_end, args=(order.name, query), daemon=True).start()
         chaos.await_truth(
             lambda query=query, order=order: (  # type: ignore[misc]

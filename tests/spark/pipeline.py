@@ -25,6 +25,18 @@ def numbered(batch: int, count: int = 40) -> list[str]:
     return [f"{batch}-{n}" for n in range(count)]
 
 
+def add_files(folder: Path, *files: list[str]) -> None:
+    """Moves complete files to where the query of this folder reads."""
+    target = folder / "in"
+    target.mkdir(parents=True, exist_ok=True)
+    for number, lines in enumerate(files, len(list(target.iterdir()))):
+        path = folder / f"part-{number:03}.txt"
+        path.write_text("\n".join(lines))
+        # Spark reads them in the order of their times.
+        os.utime(path, (_FIRST_TIME + number, _FIRST_TIME + number))
+        path.rename(target / path.name)
+
+
 class Pipeline:
     """A query with its folder: what it reads, and its checkpoint."""
 
@@ -42,17 +54,11 @@ class Pipeline:
         self.topic = topic
         self.transactional_id = transactional_id or topic
         self.checkpoint = folder / "checkpoint"
-        (folder / "in").mkdir(parents=True, exist_ok=True)
+        add_files(folder)
 
     def add(self, *files: list[str]) -> None:
         """Moves complete files to where the query reads."""
-        for lines in files:
-            number = len(list((self.folder / "in").iterdir()))
-            path = self.folder / f"part-{number:03}.txt"
-            path.write_text("\n".join(lines))
-            # Spark reads them in the order of their times.
-            os.utime(path, (_FIRST_TIME + number, _FIRST_TIME + number))
-            path.rename(self.folder / "in" / path.name)
+        add_files(self.folder, *files)
 
     def sink(self, **changes: Any) -> TransactionalSink:
         fields: dict[str, Any] = {"transactional_id": self.transactional_id, "topic": self.topic}
