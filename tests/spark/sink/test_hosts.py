@@ -13,7 +13,7 @@ import pytest
 from fencepost.base.failures import ConfigError
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.sink import hosts
-from fencepost.spark.sink.hosts import check_secrets, host_of, may_connect_tasks
+from fencepost.spark.sink.hosts import check_secrets, host_of, hosts_in, may_connect_tasks
 from fencepost.spark.sink.settings import SinkSettings, read_settings
 
 PASSWORD = {
@@ -102,3 +102,9 @@ def test_the_host_of_an_address() -> None:
         "10.0.0.1",
         "fd00::1",
     ]
+
+
+def test_the_block_store_of_the_driver_is_not_an_executor() -> None:
+    assert hosts_in(["driver:1", "a:2", "a:3"], "driver") == {"a"}
+    assert hosts_in(["driver:1", "driver:2"], "driver") == {"driver"}
+    assert hosts_in(["[fd00::1]:1", "b:2"], "fd00::1") == {"b"}

@@ -15,6 +15,7 @@ other hosts all the same does not connect (`transport/exchange.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.spark.failures import SinkRefused
@@ -48,7 +49,7 @@ def check_secrets(session: SparkSession, settings: SinkSettings) -> None:
         return
     if any(is_on(session, name) for name in _RPC_ENCRYPTION):
         return
-    others = executor_hosts(session) - {setting(session, "spark.driver.host")}
+    others = executor_hosts(session) - {_driver_host(session)}
     if others:
         raise SinkRefused(
             "the options have a password or key for the brokers, and Spark would send it in the "
@@ -67,11 +68,20 @@ def has_secrets(options: ClientOptions) -> bool:
 
 def executor_hosts(session: SparkSession) -> set[str]:
     """The hosts of the executors that are registered now."""
-    context: Any = session.sparkContext
-    managers = context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(" ")  # noqa: SLF001
-    environment = context._jvm.org.apache.spark.SparkEnv.get()  # noqa: SLF001
-    driver = environment.blockManager().blockManagerId().hostPort()
-    return {host_of(each) for each in str(managers).split() if each != driver}
+    context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001
+    stores = str(context.getExecutorMemoryStatus().keySet().mkString(" "))
+    return hosts_in(stores.split(), _driver_host(session))
+
+
+def hosts_in(stores: Iterable[str], driver: str) -> set[str]:
+    """The hosts of executors, from the addresses of all block stores, of which one is the driver's.
+
+    SparkEnv would tell which, but py4j cannot look at that class without all of Spark's jars.
+    """
+    hosts = [host_of(store) for store in stores]
+    if driver in hosts:
+        hosts.remove(driver)
+    return set(hosts)
 
 
 def host_of(address: str) -> str:
@@ -81,3 +91,7 @@ def host_of(address: str) -> str:
 
 def _is_local(session: SparkSession) -> bool:
     return setting(session, "spark.master").startswith("local")
+
+
+def _driver_host(session: SparkSession) -> str:
+    return setting(session, "spark.driver.host").strip("[]")

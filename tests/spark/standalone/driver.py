@@ -1,0 +1,109 @@
+"""A driver on a cluster: copies a topic to another until it is told to finish.
+
+Argument: a file with the orders (`application.py`). Prints one line for each thing that a test
+waits for or counts: `running`, `route <name>`, `finished`, or `failed: <reason>`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+# Before Spark: it chooses the Python of the workers if nobody else does.
+import fencepost.spark
+from tests.spark.standalone.application import Orders
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def tell_routes() -> None:
+    """Prints the route of each attempt that has written its rows."""
+    from fencepost.spark.sink import job
+
+    def watch(name: str) -> None:
+        genuine = getattr(job, f"_run_{name}")
+
+        def run(rows: Any, plan: Any) -> Any:
+            reports = genuine(rows, plan)
+            if reports is not None:
+                say(f"route {name}")
+            return reports
+
+        setattr(job, f"_run_{name}", run)
+
+    for name in ("collected", "direct", "shuffled"):
+        watch(name)
+
+
+def make_session(orders: Orders) -> SparkSession:
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "3",
+        "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    }
+    conf = SparkConf().setAll(list((settings | orders.settings).items()))
+    spark = SparkSession.builder.master(orders.master).config(conf=conf).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def start(spark: SparkSession, orders: Orders) -> StreamingQuery:
+    sink = fencepost.spark.TransactionalSink(
+        orders.bootstrap,
+        transactional_id=orders.transactional_id,
+        topic=orders.target,
+        **orders.sink,
+    )
+    rows = (
+        spark.readStream.format("fencepost")
+        .option("kafka.bootstrap.servers", orders.bootstrap)
+        .option("subscribe", orders.source)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", orders.rows_per_batch)
+        .load()
+    )
+    return (
+        rows.select("key", "value")
+        .writeStream.foreachBatch(sink)
+        .option("checkpointLocation", orders.checkpoint)
+        .start()
+    )
+
+
+def main(path: str) -> int:
+    orders = Orders(**json.loads(Path(path).read_text()))
+    tell_routes()
+    spark = make_session(orders)
+    query = start(spark, orders)
+    say("running")
+    finish = Path(orders.finish)
+    try:
+        while query.isActive and not finish.exists():
+            time.sleep(0.02)
+        query.processAllAvailable()
+    except Exception as problem:  # noqa: BLE001 - the reason goes to the test.
+        say(f"failed: {str(problem).splitlines()[0]}")
+        return 1
+    query.stop()
+    say("finished")
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
