@@ -2,12 +2,18 @@
 
     rows -> pack --repartitionById--> the task that writes this partition -> deliver
 
-Each row between the two stages is one batch: `slot` is the task that will write it, `map_id` and
-`ordinal` are its order. Every packing task ends with its manifest, which goes to the first slot.
+Each row between the two stages is one batch: `slot` is the task that will write it, `map_id` the
+task that packed it, `ordinal` its number among those of the same two tasks. Every packing task ends
+with its manifest, which goes to the first slot.
+
+A writer sends the batches of one packing task in the order of their ordinals, and waits for one
+that is missing (`_Order`). Spark's shuffle keeps that order, but does not promise it, and a stream
+cannot be sorted. The order of packing tasks is a matter of the plan.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -81,7 +87,8 @@ class _PackedRows:
     def __init__(self, plan: PackingPlan, map_id: int) -> None:
         self._plan = plan
         self._map_id = map_id
-        self._ordinal = 0
+        self._ordinals: Counter[int] = Counter()
+        """The next ordinal of each slot."""
         self._rows: list[tuple[Any, ...]] = []
         self._done: list[Callable[[], None]] = []
         self.size_bytes = 0
@@ -98,8 +105,9 @@ class _PackedRows:
     def _add(
         self, slot: int, topic: str | None, partition: int | None, records: int, payload: Buffer
     ) -> None:
-        self._rows.append((slot, self._map_id, self._ordinal, topic, partition, records, payload))
-        self._ordinal += 1
+        ordinal = self._ordinals[slot]
+        self._rows.append((slot, self._map_id, ordinal, topic, partition, records, payload))
+        self._ordinals[slot] += 1
         self.size_bytes += len(payload)
 
     def emit(self) -> pa.RecordBatch:
@@ -124,34 +132,68 @@ def deliver(
     with cluster_of(plan.options).writer(plan.identity) as writer:
         delivery = Delivery(writer)
         opened: set[TopicPartition] = set()
-        for batch in batches:
-            for row in _rows(batch):
-                if row.topic is None:
-                    manifests.append(bytes(row.payload).decode("utf-8"))
-                    continue
-                _check_slot(row, plan, attempt)
-                for part in _parts(row, opened, attempt):
-                    delivery.write(TopicPartition(row.topic, row.partition), part)
+        for row in _rows_in_order(batches):
+            if row.topic is None:
+                manifests.append(bytes(row.payload).decode("utf-8"))
+                continue
+            _check_slot(row, plan, attempt)
+            for part in _parts(row, opened, attempt):
+                delivery.write(TopicPartition(row.topic, row.partition), part)
         written = writer.flush()
     yield report(attempt, delivery.opened_ms, written, manifests)
 
 
 class _Row(NamedTuple):
     slot: int
+    map_id: int
+    ordinal: int
     topic: str | None
     partition: int
     payload: memoryview
 
 
+def _rows_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[_Row]:
+    order = _Order()
+    for batch in batches:
+        for row in _rows(batch):
+            yield from order.admit(row)
+    order.finish()
+
+
+class _Order:
+    """Passes on the rows of each packing task in the order of their ordinals."""
+
+    def __init__(self) -> None:
+        self._due: Counter[int] = Counter()
+        self._held: dict[tuple[int, int], _Row] = {}
+
+    def admit(self, row: _Row) -> Iterator[_Row]:
+        """This row and those that waited for it; nothing if it must wait itself."""
+        self._held[row.map_id, row.ordinal] = row
+        while (due := self._held.pop((row.map_id, self._due[row.map_id]), None)) is not None:
+            self._due[row.map_id] += 1
+            yield due
+
+    def finish(self) -> None:
+        """Raises if rows wait for one that never came, or that came twice."""
+        if self._held:
+            map_id, ordinal = min(self._held)
+            raise CountsDisagree(
+                f"batch {ordinal} of packing task {map_id} came, and batch {self._due[map_id]} "
+                "was due"
+            )
+
+
 def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
     """The rows of an Arrow batch; payloads are views, because they are large."""
-    slots, topics, partitions = (
-        batch.column(n).to_pylist() for n in ("slot", "topic", "partition")
+    fields = (
+        batch.column(name).to_pylist()
+        for name in ("slot", "map_id", "ordinal", "topic", "partition")
     )
-    for slot, topic, partition, payload in zip(
-        slots, topics, partitions, batch.column("payload"), strict=True
+    for slot, map_id, ordinal, topic, partition, payload in zip(
+        *fields, batch.column("payload"), strict=True
     ):
-        yield _Row(slot, topic, partition, memoryview(payload.as_buffer()))
+        yield _Row(slot, map_id, ordinal, topic, partition, memoryview(payload.as_buffer()))
 
 
 def _check_slot(row: _Row, plan: DeliveryPlan, attempt: Attempt) -> None:
