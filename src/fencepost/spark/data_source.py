@@ -16,6 +16,7 @@ from fencepost.spark.views.options import is_view, read_view_options
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from fencepost.spark.format.batch_writer import BatchWriter
     from fencepost.spark.format.stream_writer import StreamWriter
     from fencepost.spark.source.batch_reader import BatchReader
     from fencepost.spark.source.stream_reader import StreamReader
@@ -76,6 +77,17 @@ class FencepostSource(DataSource):
         options = read_source_options(self.options, streaming=True)
         _require_own_schema(options, schema)
         return StreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from fencepost.spark.format.batch_writer import BatchWriter
+        from fencepost.spark.format.options import read_write_options
+        from fencepost.spark.format.save_modes import check_mode
+        from fencepost.spark.format.task import check_routed
+
+        check_mode("overwrite" if overwrite else "append")
+        options = read_write_options(self.options, streaming=False)
+        check_routed(schema)
+        return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         from fencepost.spark.format.options import read_write_options

@@ -21,7 +21,7 @@ class RoutedPipeline(Pipeline):
         shape: Callable[[DataFrame], DataFrame] | None = None,
         routing: Callable[[DataFrame], DataFrame] | None = None,
         *,
-        format: str = "fencepost",
+        format: str = "fencepost",  # noqa: A002
         mode: str = "append",
         **options: Any,
     ) -> StreamingQuery:

@@ -19,5 +19,6 @@ and the tasks' messages.
     lent_identity.py the identity of an unfinished batch, for an abort without reports
     stream_writer.py, batch_writer.py
                      the two writers that Spark calls
+    save_modes.py    what a routed DataFrame says to other modes than append
     versions.py      txnAppId and txnVersion: what to do with a batch write
 """

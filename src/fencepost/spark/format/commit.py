@@ -21,13 +21,14 @@ successor.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fencepost.base.failures import FencepostError
 from fencepost.base.ids import MAX_SEQUENCE
-from fencepost.client.failures import UnknownOutcome
+from fencepost.client.failures import ProducerFenced, UnknownOutcome
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import CountsDisagree, RowRefused, SinkFailed
 from fencepost.spark.format.lent_identity import forget_identity, recall_identity
@@ -59,7 +60,8 @@ def commit_stream_batch(
         account = check_account(options, reports)
         log.info("batch %d: %d rows are written", batch_id, account.rows)
         producer = resumed(options, first.identity)
-        _enter(options, plan, batch, account)
+        with explained_fence(producer):
+            _enter(options, plan, batch, account)
         try:
             producer.commit()
         except UnknownOutcome as problem:
@@ -71,13 +73,13 @@ def commit_stream_batch(
 def complete_reports(messages: Sequence[TaskReport | None]) -> list[TaskReport]:
     """The reports of all tasks; CountsDisagree unless there is exactly one of each."""
     reports = [message for message in messages if message is not None]
-    tasks = {report.tasks for report in reports}
-    expected = list(range(min(tasks, default=0)))
-    if sorted(report.task for report in reports) != expected or not expected:
-        found = sorted(report.task for report in reports)
-        raise CountsDisagree(f"tasks {found} have reported, of {sorted(tasks)}")
-    if len(reports) != len(messages) or len(tasks) != 1:
+    if len(reports) != len(messages) or not reports:
         raise CountsDisagree(f"{len(messages)} tasks ran, and {len(reports)} have reported")
+    tasks = {report.tasks for report in reports}
+    found = sorted(report.task for report in reports)
+    # Outside of a barrier stage nobody got rows.
+    if tasks != {0} and (len(tasks) != 1 or found != list(range(min(tasks)))):
+        raise CountsDisagree(f"tasks {found} have reported, of {sorted(tasks)}")
     shared = {(r.identity, r.query_id, r.batch_id, r.is_drained) for r in reports}
     if len(shared) != 1:
         raise CountsDisagree("the tasks of the batch have written with different plans")
@@ -133,6 +135,15 @@ def resumed(options: WriteOptions, identity: ProducerIdentity) -> DriverProducer
     return producer
 
 
+@contextmanager
+def explained_fence(producer: DriverProducer) -> Iterator[None]:
+    """Says what happened to a producer that is fenced."""
+    try:
+        yield
+    except ProducerFenced as problem:
+        raise producer.fenced() from problem
+
+
 def _enter(options: WriteOptions, plan: BatchPlan, batch: StoredBatch, account: Account) -> None:
     """Source offsets and ledger entry, in the transaction."""
     ledger = options.ledger()
@@ -163,16 +174,20 @@ def _settle(options: WriteOptions, producer: DriverProducer, batch: StoredBatch)
         )
 
 
-def abort_batch(options: WriteOptions, messages: Sequence[TaskReport | None]) -> None:
-    """Ends the transaction of a failed or stopped batch. What fails here is logged only."""
+def abort_stream_batch(options: WriteOptions, messages: Sequence[TaskReport | None]) -> None:
+    """Ends the transaction of a failed or stopped batch."""
     known = [message.identity for message in messages if message is not None]
     identity = known[0] if known else recall_identity(options)
     if identity is None:
         log.warning("the transaction of %r ends with its timeout", options.transactional_id)
         return
+    abort_transaction(options, identity)
+    forget_identity(options)
+
+
+def abort_transaction(options: WriteOptions, identity: ProducerIdentity) -> None:
+    """Aborts. A failure is only logged, because the failure of the batch matters more."""
     try:
-        # It belongs to this query, or the brokers refuse it: the failure of the batch matters more.
         resumed(options, identity).abandon()
     except FencepostError as problem:
-        log.warning("the batch cannot be aborted: %s", problem)
-    forget_identity(options)
+        log.warning("the transaction cannot be aborted: %s", problem)

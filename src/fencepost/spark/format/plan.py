@@ -63,7 +63,7 @@ class BatchPlan:
 
 def plan_batch(options: WriteOptions) -> BatchPlan:
     """Fences and decides; PlanRefused if nothing may be written."""
-    with _as_plan_refused(options):
+    with as_plan_refused(options):
         ledger = options.ledger()
         stored = read_checkpoint(options.checkpoint)
         ledger.prepare()
@@ -115,7 +115,8 @@ def _check_before_fence(
 
 
 @contextmanager
-def _as_plan_refused(options: WriteOptions) -> Iterator[None]:
+def as_plan_refused(options: WriteOptions) -> Iterator[None]:
+    """Turns every failure of ours into one that PySpark passes on."""
     try:
         yield
     except RetriesExhausted as problem:

@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.base.failures import ConfigError
 from fencepost.spark.connection import partition_count
 from fencepost.spark.failures import SinkRefused
+from fencepost.spark.format.save_modes import explain_modes
+from fencepost.spark.format.task import BATCH_ID
 from fencepost.spark.sink.job import choose_slots
 from fencepost.spark.sink.limits import TopicLimits
 from fencepost.spark.sink.settings import SinkSettings, read_settings
@@ -40,10 +42,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-BATCH_ID: Final = "streaming.sql.batchId"
-"""The local property that holds Spark's id of a micro-batch."""
-
 _LOCAL_MASTER: Final = re.compile(r"local\[(\d+)(,\s*\d+)?\]")
+
+MANY: Final = 1_000_000
+"""More than any machine has cores."""
 
 _HOW_MANY: Final = (
     "the number of tasks that can run at the same time is not known in a Spark Connect session of "
@@ -108,10 +110,11 @@ def _is_remote(session: SparkSession) -> bool:
 
 
 def _remote_tasks(session: SparkSession) -> int:
-    """How many tasks can run at once, from the settings that a Connect session shows."""
-    found = _LOCAL_MASTER.fullmatch((session.conf.get("spark.master", "") or "").strip())
-    if found is not None:
-        return int(found[1])
+    """How many tasks can run at once, from what a Connect session shows."""
+    master = (session.conf.get("spark.master", "") or "").strip()
+    if master.startswith("local"):
+        found = _LOCAL_MASTER.fullmatch(master)
+        return int(found[1]) if found else _local_cores(session)
     executors = session.conf.get("spark.executor.instances", None)
     cores = session.conf.get("spark.executor.cores", None)
     if not executors or not cores:
@@ -120,12 +123,19 @@ def _remote_tasks(session: SparkSession) -> int:
     return max(1, int(executors) * (int(cores) // cpus))
 
 
+def _local_cores(session: SparkSession) -> int:
+    """What `local[*]` means on the server: a range has one partition per core."""
+    last = session.range(0, MANY).selectExpr("max(spark_partition_id())").first()
+    return 1 if last is None else int(last[0]) + 1
+
+
 def _routed(rows: DataFrame, plan: RoutePlan) -> DataFrame:
     packed = rows.mapInArrow(_packing_task(plan), PACKED_SCHEMA)
     routed = packed.repartitionById(plan.tasks, "slot")
     if not rows.isStreaming:
         routed = routed.sortWithinPartitions("map_id", "ordinal")
-    return routed.mapInArrow(_pass_on, PACKED_SCHEMA, barrier=True)
+    ended = routed.mapInArrow(_pass_on, PACKED_SCHEMA, barrier=True)
+    return ended if rows.isStreaming else explain_modes(ended)
 
 
 def _packing_task(plan: RoutePlan) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
-from fencepost.spark.format.commit import abort_batch, commit_stream_batch
+from fencepost.spark.format.commit import abort_stream_batch, commit_stream_batch
 from fencepost.spark.format.plan import BatchPlan, plan_batch, verdict_of
 from fencepost.spark.format.task import TaskReport, deliver_batches, drain, find_place
 from fencepost.spark.sink.ledger.decision import Verdict
@@ -63,4 +63,4 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """Runs there if a task or the commit failed, or if the query was stopped."""
-        abort_batch(self._options, messages)
+        abort_stream_batch(self._options, messages)

@@ -1,7 +1,9 @@
 """One writing task: refuses what Spark should not do, drains or delivers, and reports.
 
 A task writes only in a barrier stage, and only at its first attempt. Spark would accept the report
-of a second attempt in place of the first one's, although the first may have written.
+of a second attempt in place of the first one's, although the first may have written. If Spark knows
+beforehand that there are no rows, it leaves the plan out, and the barrier with it: a task in
+another stage may report that it got nothing.
 
 Its report is Spark's commit message. It carries the plan, because the process that commits has
 nothing else: the identity of the transaction, the ledger before the batch, and what the checkpoint
@@ -39,6 +41,8 @@ CALL_ROUTE: Final = (
 
 _COLUMNS: Final = ("slot", "map_id", "ordinal", "topic", "partition", "records", "payload")
 _QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+"""The local properties that name a query and its micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class TaskReport(WriterCommitMessage):
     identity: ProducerIdentity
     task: int
     tasks: int
-    """How many tasks the stage has."""
+    """How many tasks the barrier stage has; 0 for a task without rows in another stage."""
     query_id: str = ""
     batch_id: int = -1
     is_drained: bool = False
@@ -64,6 +68,7 @@ class TaskPlace:
 
     attempt: Attempt
     tasks: int
+    """0 outside of a barrier stage."""
     query_id: str
     batch_id: int
 
@@ -76,19 +81,16 @@ def check_routed(schema: StructType) -> None:
 
 
 def find_place() -> TaskPlace:
-    """The running task; SinkRefused if it may run more than once."""
+    """The running task."""
     from pyspark import BarrierTaskContext, TaskContext
 
     context = TaskContext.get()
-    if not isinstance(context, BarrierTaskContext):
-        raise SinkRefused(f"the write is not in a barrier stage: {CALL_ROUTE}")
-    attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
-    attempt.refuse_second()
+    assert context is not None
     return TaskPlace(
-        attempt,
-        len(context.getTaskInfos()),
+        Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId()),
+        len(context.getTaskInfos()) if isinstance(context, BarrierTaskContext) else 0,
         context.getLocalProperty(_QUERY_ID) or "",
-        int(context.getLocalProperty("streaming.sql.batchId") or -1),
+        int(context.getLocalProperty(BATCH_ID) or -1),
     )
 
 
@@ -104,7 +106,14 @@ def deliver_batches(
     place: TaskPlace,
     batches: Iterator[pa.RecordBatch],
 ) -> list[Mapping[str, Any]]:
-    """Writes the batches, and returns what was acknowledged."""
+    """Writes the batches, and returns what was acknowledged.
+
+    SinkRefused if there are rows and the task may run more than once.
+    """
+    if not place.tasks:
+        if any(batch.num_rows for batch in batches):
+            raise SinkRefused(f"the write is not in a barrier stage: {CALL_ROUTE}")
+        return []
     plan = DeliveryPlan(identity, place.tasks, settings.client)
     try:
         reports = list(explain(deliver(plan, place.attempt, batches)))
