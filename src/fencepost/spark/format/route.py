@@ -25,6 +25,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema
+
 from fencepost.base.failures import ConfigError
 from fencepost.spark.connection import partition_count
 from fencepost.spark.failures import SinkRefused
@@ -35,14 +38,17 @@ from fencepost.spark.sink.limits import TopicLimits
 from fencepost.spark.sink.settings import SinkSettings, read_settings
 from fencepost.spark.sink.workers_python import workers_python
 from fencepost.spark.transport.packing import PackingPlan
-from fencepost.spark.transport.rows import select_rows
-from fencepost.spark.transport.shuffled import PACKED_SCHEMA, pack
+from fencepost.spark.transport.rows import select_columns, select_rows
+from fencepost.spark.transport.shuffled import PACKED_COLUMNS, pack
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 _LOCAL_MASTER: Final = re.compile(r"local\[(\d+)(,\s*\d+)?\]")
+
+_IN_PIPELINE: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+"""The condition under which a Connect server refuses to analyse a DataFrame."""
 
 MANY: Final = 1_000_000
 """More than any machine has cores."""
@@ -60,6 +66,8 @@ class RoutePlan:
     settings: SinkSettings
     topic: str | None
     tasks: int
+    is_selected: bool
+    """Whether the rows have exactly the columns of the sink."""
 
     def packing(self, batch_id: int) -> PackingPlan:
         """The plan of one task for one batch. Asks for the size limit of the topic."""
@@ -95,26 +103,55 @@ def route(
     if tasks is not None and tasks < 1:
         raise ConfigError(f"tasks must be at least 1, not {tasks}")
     session = df.sparkSession
+    if _is_remote(session):
+        return _route_remotely(df, settings, topic, tasks)
     rows = select_rows(df, topic)
-    if not hasattr(session, "sparkContext") or _is_remote(session):
-        return _routed(rows, RoutePlan(settings, topic, tasks or _remote_tasks(session)))
     counts = {} if topic is None else {topic: partition_count(settings.client, topic)}
-    plan = RoutePlan(settings, topic, tasks or choose_slots(session, counts))
+    plan = RoutePlan(settings, topic, tasks or choose_slots(session, counts), is_selected=True)
     with workers_python(session):
-        return _routed(rows, plan)
+        return _routed(rows, plan, is_streaming=rows.isStreaming)
+
+
+def _routed(rows: DataFrame, plan: RoutePlan, *, is_streaming: bool) -> DataFrame:
+    # As text, Spark would have to parse it, which the function of a flow must not ask for.
+    columns = from_arrow_schema(PACKED_COLUMNS)
+    packed = rows.mapInArrow(_packing_task(plan), columns)
+    routed = packed.repartitionById(plan.tasks, "slot")
+    if not is_streaming:
+        routed = routed.sortWithinPartitions("map_id", "ordinal")
+    ended = routed.mapInArrow(_pass_on, columns, barrier=True)
+    return ended if is_streaming else explain_modes(ended)
+
+
+# Spark Connect.
 
 
 def _is_remote(session: SparkSession) -> bool:
-    """Whether this is a Connect session. Its attribute sparkContext exists, and raises."""
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-def _remote_tasks(session: SparkSession) -> int:
+def _route_remotely(
+    df: DataFrame, settings: SinkSettings, topic: str | None, tasks: int | None
+) -> DataFrame:
+    """Routes without asking brokers, which the client may not reach."""
+    try:
+        rows, is_streaming, is_selected = select_rows(df, topic), df.isStreaming, True
+    except PySparkException as problem:
+        if problem.getCondition() != _IN_PIPELINE:
+            raise
+        # The function of a flow must not even ask for the columns, so the tasks check them.
+        rows, is_streaming, is_selected = df, True, False
+    tasks = tasks or _remote_tasks(df.sparkSession, may_run=is_selected)
+    return _routed(rows, RoutePlan(settings, topic, tasks, is_selected), is_streaming=is_streaming)
+
+
+def _remote_tasks(session: SparkSession, *, may_run: bool) -> int:
     """How many tasks can run at once, from what a Connect session shows."""
     master = (session.conf.get("spark.master", "") or "").strip()
+    if (found := _LOCAL_MASTER.fullmatch(master)) is not None:
+        return int(found[1])
     if master.startswith("local"):
-        found = _LOCAL_MASTER.fullmatch(master)
-        return int(found[1]) if found else _local_cores(session)
+        return _local_cores(session) if may_run else 1
     executors = session.conf.get("spark.executor.instances", None)
     cores = session.conf.get("spark.executor.cores", None)
     if not executors or not cores:
@@ -129,13 +166,7 @@ def _local_cores(session: SparkSession) -> int:
     return 1 if last is None else int(last[0]) + 1
 
 
-def _routed(rows: DataFrame, plan: RoutePlan) -> DataFrame:
-    packed = rows.mapInArrow(_packing_task(plan), PACKED_SCHEMA)
-    routed = packed.repartitionById(plan.tasks, "slot")
-    if not rows.isStreaming:
-        routed = routed.sortWithinPartitions("map_id", "ordinal")
-    ended = routed.mapInArrow(_pass_on, PACKED_SCHEMA, barrier=True)
-    return ended if rows.isStreaming else explain_modes(ended)
+# The tasks.
 
 
 def _packing_task(plan: RoutePlan) -> Any:
@@ -145,6 +176,8 @@ def _packing_task(plan: RoutePlan) -> Any:
         context = TaskContext.get()
         assert context is not None
         batch_id = int(context.getLocalProperty(BATCH_ID) or 0)
+        if not plan.is_selected:
+            batches = (select_columns(batch, plan.topic) for batch in batches)
         return pack(plan.packing(batch_id), context.partitionId(), batches)
 
     return run

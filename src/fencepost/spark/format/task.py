@@ -24,7 +24,7 @@ from fencepost.spark.sink.job import explain
 from fencepost.spark.sink.limits import TopicLimits
 from fencepost.spark.sink.producer import DriverProducer
 from fencepost.spark.transport.delivery import Attempt
-from fencepost.spark.transport.shuffled import DeliveryPlan, deliver
+from fencepost.spark.transport.shuffled import PACKED_COLUMNS, DeliveryPlan, deliver
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,6 @@ CALL_ROUTE: Final = (
     "written"
 )
 
-_COLUMNS: Final = ("slot", "map_id", "ordinal", "topic", "partition", "records", "payload")
 _QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """The local properties that name a query and its micro-batch."""
@@ -75,7 +74,7 @@ class TaskPlace:
 
 def check_routed(schema: StructType) -> None:
     """Refuses a DataFrame that `route` has not packed."""
-    if tuple(schema.fieldNames()) != _COLUMNS:
+    if schema.fieldNames() != PACKED_COLUMNS.names:
         found = ", ".join(schema.fieldNames()) or "none"
         raise SinkRefused(f"the rows are not packed (the columns are {found}): {CALL_ROUTE}")
 

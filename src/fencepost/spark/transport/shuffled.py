@@ -35,7 +35,7 @@ from fencepost.spark.transport.packing import PackedBatch, Packer, PackingPlan, 
 PACKED_SCHEMA: Final = (
     "slot int, map_id int, ordinal int, topic string, partition int, records int, payload binary"
 )
-_PACKED: Final = pa.schema(
+PACKED_COLUMNS: Final = pa.schema(
     [
         ("slot", pa.int32()),
         ("map_id", pa.int32()),
@@ -113,11 +113,13 @@ class _PackedRows:
     def emit(self) -> pa.RecordBatch:
         """All waiting batches; their bytes are copied, so their memory is free again."""
         columns = zip(*self._rows, strict=True)
-        arrays = [pa.array(column, t) for column, t in zip(columns, _PACKED.types, strict=True)]
+        arrays = [
+            pa.array(column, t) for column, t in zip(columns, PACKED_COLUMNS.types, strict=True)
+        ]
         for done in self._done:
             done()
         self._rows, self._done, self.size_bytes = [], [], 0
-        return pa.RecordBatch.from_arrays(arrays, schema=_PACKED)
+        return pa.RecordBatch.from_arrays(arrays, schema=PACKED_COLUMNS)
 
 
 # The second stage.
