@@ -60,7 +60,12 @@ class Crowd:
     """A driver process in which every query has stopped at its step."""
 
     def __init__(
-        self, bootstrap: str, cluster: Cluster, folder: Path, points: Sequence[Point]
+        self,
+        bootstrap: str,
+        cluster: Cluster,
+        folder: Path,
+        points: Sequence[Point],
+        driver: str = "tests.spark.driver_process",
     ) -> None:
         self.bootstrap = bootstrap
         self.cluster = cluster
@@ -73,7 +78,7 @@ class Crowd:
         }
         orders.write_text(json.dumps(plan))
         self.process = ServerProcess(
-            [*_PLAIN_USER, sys.executable, "-m", "tests.spark.driver_process", str(orders)],
+            [*_PLAIN_USER, sys.executable, "-m", driver, str(orders)],
             environment=environment() | {"PATH": _other_paths()},
         )
 

@@ -5,6 +5,7 @@ Kafka. Each module opens with its theory of operation:
 
 - `sink/`: `TransactionalSink`, one Kafka transaction per micro-batch. `sink/ledger/` records in the
   same transaction which batches were committed, and decides what to do with a batch.
+- `format/`: `route` and the writers of `format("fencepost")`, for streams, pipelines and batches.
 - `transport/`: how rows become batches, reach the writer of their partition, and are counted.
 - `source/`: topics as streams and tables. `views/`: logs with the fate of each record.
   `auditing/`: `audit`, whether the outputs of any pipeline agree with its inputs.
@@ -26,9 +27,10 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from fencepost.spark.auditing.run import audit
+    from fencepost.spark.format.route import route
     from fencepost.spark.sink.sink import TransactionalSink
 
-__all__ = ["TransactionalSink", "audit"]
+__all__ = ["TransactionalSink", "audit", "route"]
 
 
 def _is_python_needed() -> bool:
@@ -59,4 +61,8 @@ def __getattr__(name: str) -> object:
         from fencepost.spark.auditing.run import audit
 
         return audit
+    if name == "route":
+        from fencepost.spark.format.route import route
+
+        return route
     raise AttributeError(f"module 'fencepost.spark' has no attribute {name!r}")

@@ -14,18 +14,19 @@ from fencepost.spark.source.options import SourceOptions, read_source_options
 from fencepost.spark.views.options import is_view, read_view_options
 
 if TYPE_CHECKING:
-    from typing import NoReturn
-
     from pyspark.sql.types import StructType
 
+    from fencepost.spark.format.batch_writer import BatchWriter
+    from fencepost.spark.format.stream_writer import StreamWriter
     from fencepost.spark.source.batch_reader import BatchReader
     from fencepost.spark.source.stream_reader import StreamReader
     from fencepost.spark.views.data_reader import ViewReader
 
 
-READS_ONLY: Final = (
-    "format fencepost reads and does not write: write streams with "
-    "df.writeStream.foreachBatch(fencepost.spark.TransactionalSink(...))"
+NOT_COMPLETE: Final = (
+    "format fencepost only appends: a topic cannot be replaced. For output modes update and "
+    "complete use df.writeStream.foreachBatch(fencepost.spark.TransactionalSink(...)), which "
+    "writes the rows that changed, or all of them"
 )
 
 
@@ -38,7 +39,7 @@ _STREAMING_API: Final = "pyspark.sql.streaming.datasource"
 
 
 class FencepostSource(DataSource):
-    """Kafka topics as rows, for `spark.read` and `spark.readStream`."""
+    """Kafka topics as rows, and rows as records of Kafka topics."""
 
     @classmethod
     def name(cls) -> str:
@@ -77,11 +78,27 @@ class FencepostSource(DataSource):
         _require_own_schema(options, schema)
         return StreamReader(options)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise ConfigError(READS_ONLY)
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from fencepost.spark.format.batch_writer import BatchWriter
+        from fencepost.spark.format.options import read_write_options
+        from fencepost.spark.format.save_modes import check_mode
+        from fencepost.spark.format.task import check_routed
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
-        raise ConfigError(READS_ONLY)
+        check_mode("overwrite" if overwrite else "append")
+        options = read_write_options(self.options, streaming=False)
+        check_routed(schema)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        from fencepost.spark.format.options import read_write_options
+        from fencepost.spark.format.stream_writer import StreamWriter
+        from fencepost.spark.format.task import check_routed
+
+        if overwrite:
+            raise ConfigError(NOT_COMPLETE)
+        options = read_write_options(self.options, streaming=True)
+        check_routed(schema)
+        return StreamWriter(options)
 
 
 def _require_own_schema(options: SourceOptions, given: StructType) -> None:

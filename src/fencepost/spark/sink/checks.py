@@ -40,7 +40,7 @@ timeout."""
 
 NO_SOURCES: Final = SourceUse()
 
-_COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})
+COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})
 """States of a transactional id whose last transaction was committed."""
 
 _claims: Final[dict[tuple[str, str], MicroBatch]] = {}
@@ -157,7 +157,7 @@ def _settled_view(store: LedgerStore, transactional_id: str, batch: Batch) -> Le
 
 def _refuse_lost_ledger(store: LedgerStore, transactional_id: str, batch: Batch) -> None:
     """Refuses a first batch if the id has committed something but has no ledger."""
-    if store.state_of_id() not in _COMMITTED:
+    if store.state_of_id() not in COMMITTED:
         return
     view = _settled_view(store, transactional_id, batch)
     if view is not None and view.is_settled and view.entry is None:

@@ -183,7 +183,7 @@ def _run_collected(df: DataFrame, plan: JobPlan) -> list[Report] | None:
     if taken is None:
         return None
     packing = _packing_plan(plan, 1, counts)
-    return list(_explain(write_collected(packing, plan.identity, taken, plan.attached)))
+    return list(explain(write_collected(packing, plan.identity, taken, plan.attached)))
 
 
 def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
@@ -327,7 +327,7 @@ def _direct_task(plan: DirectPlan) -> Any:
         context = BarrierTaskContext.get()
         attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
         hosts = [host_of(info.address) for info in context.getTaskInfos()]
-        return _explain(write_directly(plan, attempt, hosts, batches))
+        return explain(write_directly(plan, attempt, hosts, batches))
 
     return run
 
@@ -339,7 +339,7 @@ def _preserving_task(plan: PreservedPlan) -> Any:
         context = TaskContext.get()
         assert context is not None
         attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
-        return _explain(write_preserved(plan, attempt, batches))
+        return explain(write_preserved(plan, attempt, batches))
 
     return run
 
@@ -363,9 +363,9 @@ def _delivering_task(plan: DeliveryPlan) -> Any:
         assert context is not None
         attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
         if plan.permits is None:
-            return _explain(deliver(plan, attempt, batches))
+            return explain(deliver(plan, attempt, batches))
         permit = Permit(plan.permits, attempt)
-        return permit.guard(_explain(deliver(plan, attempt, batches, permit)))
+        return permit.guard(explain(deliver(plan, attempt, batches, permit)))
 
     return run
 
@@ -377,12 +377,12 @@ def _own_rows_task(plan: PackingPlan) -> Any:
         context = TaskContext.get()
         assert context is not None
         attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
-        return _explain(write_own_rows(plan, attempt, batches))
+        return explain(write_own_rows(plan, attempt, batches))
 
     return run
 
 
-def _explain(reports: Iterator[T]) -> Iterator[T]:
+def explain(reports: Iterator[T]) -> Iterator[T]:
     """Passes the reports on; turns a broker's refusal of the rows into RowRefused."""
     try:
         yield from reports

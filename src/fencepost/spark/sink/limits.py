@@ -49,7 +49,7 @@ class TopicLimits:
     def learn(self, problem: BatchTooLarge) -> None:
         """Lowers the limit after a topic refused a batch; RowRefused if it had one record."""
         if problem.records <= 1:
-            raise self._refusal(problem)
+            raise self.refusal(problem)
         topic, size_bytes = problem.topic, problem.size_bytes
         self._described.pop(topic, None)
         limit = self._describe(topic)
@@ -68,7 +68,8 @@ class TopicLimits:
             self._described[topic] = _describe_limit(self._settings.client, topic)
         return self._described[topic]
 
-    def _refusal(self, problem: BatchTooLarge) -> RowRefused:
+    def refusal(self, problem: BatchTooLarge) -> RowRefused:
+        """The error for a record that is too large for its topic."""
         limit = self._describe(problem.topic)
         known = "" if limit is None else f", which is {limit}"
         return RowRefused(

@@ -69,6 +69,11 @@ class DriverProducer:
         self._identity = self._init()
         self.is_fresh, self.is_doubtful = True, False
 
+    def resume(self, identity: ProducerIdentity) -> None:
+        """Continues a transaction that another process of this driver has begun, to end it."""
+        self._identity = identity
+        self.is_fresh = self.is_doubtful = False
+
     def freshen(self) -> bool:
         """Requests the next epoch, which version 1 does not return. False if already fresh."""
         if self.is_fresh:

@@ -128,7 +128,7 @@ class TransactionalSink:
             "commit_source_offsets": commit_source_offsets,
         }
         is_unfenced = is_at_least_once(guarantee, about_transactions, options or {})
-        self.transactional_id = "" if is_unfenced else _checked_id(transactional_id)
+        self.transactional_id = "" if is_unfenced else checked_id(transactional_id)
         self.topic = topic
         self.guarantee = guarantee
         self.settings = replace(
@@ -366,7 +366,7 @@ class TransactionalSink:
         return decision
 
 
-def _checked_id(transactional_id: Any) -> str:
+def checked_id(transactional_id: Any) -> str:
     """The id, if it can be a record's key and part of a group's name."""
     if not transactional_id or not isinstance(transactional_id, str):
         raise ConfigError("transactional_id must be a name that only this query uses")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.spark.failures import SinkRefused
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -56,6 +57,35 @@ def select_rows(df: DataFrame, topic: str | None) -> DataFrame:
 
 def cast_expressions(schema: StructType, topic: str | None) -> list[str]:
     """The expressions of `select_rows`."""
+    wanted = wanted_columns(schema, topic)
+    return [f"CAST(`{name}` AS {_CAST[name]}) AS `{name}`" for name in wanted]
+
+
+def select_columns(batch: pa.RecordBatch, topic: str | None) -> pa.RecordBatch:
+    """As `select_rows`, for rows whose columns are known only in the task."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    columns = {
+        name.lower(): column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        if name.lower() in _TYPES
+    }
+    found = pa.schema([(name, column.type) for name, column in columns.items()])
+    wanted = wanted_columns(from_arrow_schema(found), topic)
+    # Both forms of text and bytes have the same layout, so nothing is copied.
+    types = {"binary": pa.binary(), "string": pa.string()}
+    return pa.RecordBatch.from_arrays(
+        [
+            columns[name].cast(types[_CAST[name]]) if _CAST[name] in types else columns[name]
+            for name in wanted
+        ],
+        names=wanted,
+    )
+
+
+def wanted_columns(schema: StructType, topic: str | None) -> list[str]:
+    """The columns that become records; SinkRefused names what is wrong with them."""
     types = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
     if "value" not in types:
         raise SinkRefused(
@@ -72,7 +102,7 @@ def cast_expressions(schema: StructType, topic: str | None) -> list[str]:
     ]
     for name in wanted:
         _check_type(name, types[name])
-    return [f"CAST(`{name}` AS {_CAST[name]}) AS `{name}`" for name in wanted]
+    return wanted
 
 
 def _check_type(name: str, found: str) -> None:

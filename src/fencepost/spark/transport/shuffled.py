@@ -2,8 +2,13 @@
 
     rows -> pack --repartitionById--> the task that writes this partition -> deliver
 
-Each row between the two stages is one batch: `slot` is the task that will write it, `map_id` and
-`ordinal` are its order. Every packing task ends with its manifest, which goes to the first slot.
+Each row between the two stages is one batch: `slot` is the task that will write it, `map_id` the
+task that packed it, `ordinal` its number among those of the same two tasks. Every packing task ends
+with its manifest, which goes to the first slot.
+
+A writer sends the batches of one packing task in the order of their ordinals, and waits for one
+that is missing (`_Order`). Spark's shuffle keeps that order, but does not promise it, and a stream
+cannot be sorted. The order of packing tasks is a matter of the plan.
 
 The second stage is a barrier stage, so that each of its tasks runs once; where Spark refuses those,
 its tasks need permits of the driver (`permits.py`). Spark may then also run a packing task again
@@ -15,6 +20,7 @@ runs they have read: all must have read the same one of each packing task (`acco
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -39,7 +45,7 @@ PACKED_SCHEMA: Final = (
     "slot int, map_id int, run long, ordinal int, topic string, partition int, "
     "records int, payload binary"
 )
-_PACKED: Final = pa.schema(
+PACKED_COLUMNS: Final = pa.schema(
     [
         ("slot", pa.int32()),
         ("map_id", pa.int32()),
@@ -94,7 +100,8 @@ class _PackedRows:
     def __init__(self, plan: PackingPlan, map_id: int, run: int) -> None:
         self._plan = plan
         self._origin = (map_id, run)
-        self._ordinal = 0
+        self._ordinals: Counter[int] = Counter()
+        """The next ordinal of each slot."""
         self._rows: list[tuple[Any, ...]] = []
         self._done: list[Callable[[], None]] = []
         self.size_bytes = 0
@@ -111,18 +118,21 @@ class _PackedRows:
     def _add(
         self, slot: int, topic: str | None, partition: int | None, records: int, payload: Buffer
     ) -> None:
-        self._rows.append((slot, *self._origin, self._ordinal, topic, partition, records, payload))
-        self._ordinal += 1
+        ordinal = self._ordinals[slot]
+        self._rows.append((slot, *self._origin, ordinal, topic, partition, records, payload))
+        self._ordinals[slot] += 1
         self.size_bytes += len(payload)
 
     def emit(self) -> pa.RecordBatch:
         """All waiting batches; their bytes are copied, so their memory is free again."""
         columns = zip(*self._rows, strict=True)
-        arrays = [pa.array(column, t) for column, t in zip(columns, _PACKED.types, strict=True)]
+        arrays = [
+            pa.array(column, t) for column, t in zip(columns, PACKED_COLUMNS.types, strict=True)
+        ]
         for done in self._done:
             done()
         self._rows, self._done, self.size_bytes = [], [], 0
-        return pa.RecordBatch.from_arrays(arrays, schema=_PACKED)
+        return pa.RecordBatch.from_arrays(arrays, schema=PACKED_COLUMNS)
 
 
 # The second stage.
@@ -141,15 +151,14 @@ def deliver(
         delivery = Delivery(writer)
         opened: set[TopicPartition] = set()
         runs: set[tuple[int, int]] = set()
-        for batch in batches:
-            for row in _rows(batch):
-                runs.add((row.map_id, row.run))
-                if row.topic is None:
-                    manifests.append(bytes(row.payload).decode("utf-8"))
-                    continue
-                _check_slot(row, plan, attempt)
-                for part in _parts(row, opened, attempt):
-                    delivery.write(TopicPartition(row.topic, row.partition), part)
+        for row in _rows_in_order(batches):
+            runs.add((row.map_id, row.run))
+            if row.topic is None:
+                manifests.append(bytes(row.payload).decode("utf-8"))
+                continue
+            _check_slot(row, plan, attempt)
+            for part in _parts(row, opened, attempt):
+                delivery.write(TopicPartition(row.topic, row.partition), part)
         written = writer.flush()
     if permit is not None:
         manifests.append(json.dumps({"runs": sorted(runs)}))
@@ -177,20 +186,55 @@ class _Row(NamedTuple):
     slot: int
     map_id: int
     run: int
+    ordinal: int
     topic: str | None
     partition: int
     payload: memoryview
 
 
+def _rows_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[_Row]:
+    order = _Order()
+    for batch in batches:
+        for row in _rows(batch):
+            yield from order.admit(row)
+    order.finish()
+
+
+class _Order:
+    """Passes on the rows of each run of a packing task in the order of their ordinals."""
+
+    def __init__(self) -> None:
+        self._due: Counter[tuple[int, int]] = Counter()
+        self._held: dict[tuple[tuple[int, int], int], _Row] = {}
+
+    def admit(self, row: _Row) -> Iterator[_Row]:
+        """This row and those that waited for it; nothing if it must wait itself."""
+        packer = (row.map_id, row.run)
+        self._held[packer, row.ordinal] = row
+        while (due := self._held.pop((packer, self._due[packer]), None)) is not None:
+            self._due[packer] += 1
+            yield due
+
+    def finish(self) -> None:
+        """Raises if rows wait for one that never came, or that came twice."""
+        if self._held:
+            packer, ordinal = min(self._held)
+            raise CountsDisagree(
+                f"batch {ordinal} of packing task {packer[0]} came, and batch "
+                f"{self._due[packer]} was due"
+            )
+
+
 def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
     """The rows of an Arrow batch; payloads are views, because they are large."""
-    slots, map_ids, runs, topics, partitions = (
-        batch.column(n).to_pylist() for n in ("slot", "map_id", "run", "topic", "partition")
+    fields = (
+        batch.column(name).to_pylist()
+        for name in ("slot", "map_id", "run", "ordinal", "topic", "partition")
     )
-    for slot, map_id, run, topic, partition, payload in zip(
-        slots, map_ids, runs, topics, partitions, batch.column("payload"), strict=True
+    for slot, map_id, run, ordinal, topic, partition, payload in zip(
+        *fields, batch.column("payload"), strict=True
     ):
-        yield _Row(slot, map_id, run, topic, partition, memoryview(payload.as_buffer()))
+        yield _Row(slot, map_id, run, ordinal, topic, partition, memoryview(payload.as_buffer()))
 
 
 def _check_slot(row: _Row, plan: DeliveryPlan, attempt: Attempt) -> None:

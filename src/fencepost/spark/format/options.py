@@ -1,0 +1,140 @@
+"""Parses the options of the writers. Unknown names are refused with the nearest one that exists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fencepost.base.failures import ConfigError
+from fencepost.base.options import INT64_MAX, must_be, parse_boolean, parse_whole, suggest
+from fencepost.spark.format.option_table import (
+    NAMES,
+    SET_BY_SPARK,
+    WRITE_OPTIONS,
+    WriteOption,
+    Writes,
+)
+from fencepost.spark.sink.ledger.decision import Overrides
+from fencepost.spark.sink.ledger.store import LedgerStore
+from fencepost.spark.sink.settings import SinkSettings, read_settings
+from fencepost.spark.sink.sink import checked_id
+
+_SERVERS: Final = "kafka.bootstrap.servers"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """All options of a writer."""
+
+    settings: SinkSettings
+    transactional_id: str
+    """Empty for a batch write that chooses a random one."""
+    topic: str | None
+    ledger_topic: str
+    overrides: Overrides
+    commit_source_offsets: bool | None
+    app_id: str | None
+    version: int | None
+    checkpoint: str | None
+    """Where the query has its checkpoint, if Spark says so."""
+    query_name: str | None
+
+    def ledger(self, transactional_id: str | None = None) -> LedgerStore:
+        """The ledger of the transactional id."""
+        name = transactional_id or self.transactional_id
+        return LedgerStore(self.settings.client, name, self.ledger_topic)
+
+
+def read_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+    """Reads the options; ConfigError names the wrong one and what to write instead."""
+    lower = {name.lower(): value for name, value in given.items()}
+    values = _own_options(lower, streaming)
+    settings = _settings(lower)
+    app_id, version = _version(values)
+    overrides = Overrides(
+        adopt=parse_boolean("adopt", values["adopt"]),
+        take_over=values.get("takeOver"),
+        allow_empty_state=parse_boolean("allowEmptyState", values["allowEmptyState"]),
+    )
+    if values.get("topic") == values["ledgerTopic"]:
+        raise ConfigError(
+            f"topic {values['topic']!r} holds the ledger, and rows cannot go there: correct topic "
+            "or ledgerTopic"
+        )
+    return WriteOptions(
+        settings,
+        _transactional_id(values, app_id, streaming),
+        values.get("topic"),
+        values["ledgerTopic"],
+        overrides,
+        _commit_source_offsets(values["commitSourceOffsets"]),
+        app_id,
+        version,
+        lower.get("checkpointlocation"),
+        lower.get("queryname"),
+    )
+
+
+def _own_options(lower: Mapping[str, str], streaming: bool) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for name, value in lower.items():
+        if name in NAMES:
+            values[NAMES[name]] = value
+        elif not name.startswith("kafka.") and not (streaming and name in SET_BY_SPARK):
+            hint = suggest(name, [*NAMES.values(), _SERVERS])
+            raise ConfigError(f"{name!r} is not an option of writing with format fencepost{hint}")
+    for option in WRITE_OPTIONS:
+        if option.name in values:
+            _check_scope(option, streaming)
+        elif option.default is not None:
+            values[option.name] = option.default
+    return values
+
+
+def _check_scope(option: WriteOption, streaming: bool) -> None:
+    if streaming and option.scope is Writes.BATCH:
+        raise ConfigError(
+            f"{option.name} is for df.write: in a stream the query id and the batch id of its "
+            "checkpoint take its place"
+        )
+    if not streaming and option.scope is Writes.STREAM:
+        raise ConfigError(f"{option.name} is for streams, and this is a batch write: leave it out")
+
+
+def _settings(lower: Mapping[str, str]) -> SinkSettings:
+    kafka = {name: value for name, value in lower.items() if name.startswith("kafka.")}
+    servers = kafka.pop(_SERVERS, None)
+    if servers is None:
+        raise ConfigError(f"{_SERVERS} is needed: the brokers to ask, as host:port,host:port")
+    return read_settings(servers, kafka)
+
+
+def _transactional_id(values: Mapping[str, str], app_id: str | None, streaming: bool) -> str:
+    found = values.get("transactionalId", app_id)
+    if found is not None:
+        return checked_id(found)
+    if streaming:
+        raise ConfigError(
+            "transactionalId is needed: a name for this query's output that no other query uses"
+        )
+    return ""
+
+
+def _version(values: Mapping[str, str]) -> tuple[str | None, int | None]:
+    app_id, text = values.get("txnAppId"), values.get("txnVersion")
+    if (app_id is None) != (text is None):
+        missing = "txnVersion" if text is None else "txnAppId"
+        raise ConfigError(
+            f"{missing} is missing: txnAppId and txnVersion make a write repeatable together"
+        )
+    if app_id is None:
+        return None, None
+    return checked_id(app_id), parse_whole("txnVersion", text, least=0, most=INT64_MAX)
+
+
+def _commit_source_offsets(text: str) -> bool | None:
+    word = text.strip().lower()
+    if word not in ("auto", "true", "false"):
+        raise must_be("commitSourceOffsets", "auto, true or false", text)
+    return None if word == "auto" else word == "true"

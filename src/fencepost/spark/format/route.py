@@ -1,0 +1,187 @@
+"""Brings rows to their writers: the last call on a DataFrame before `format("fencepost")`.
+
+    rows -> pack --repartitionById--> the task that writes this partition -> barrier
+
+Theory of operation. A data source cannot ask Spark for a shuffle, so the DataFrame must arrive
+ready: packed into record batches (`transport/packing.py`), each in the task that writes its
+partition. The last step passes the batches on unchanged; it is there because it is a barrier step,
+and so the stage that Spark adds the write to is a barrier stage: its tasks run once, all at the
+same time, and if one fails the job fails. The writer refuses to work in any other stage.
+
+The plan is made once per query and used for every batch. So nothing about the target topic is
+fixed in it but the number of writing tasks: every packing task asks for the partition count and the
+size limit of the topic itself. Partitions that are added later get rows from the next batch on, by
+the same number of tasks.
+
+Order. Rows of one input partition stay in their order. On a batch DataFrame the input partitions
+also follow each other in order; a stream cannot be sorted, so there the order between rows of
+different input partitions is undefined.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from fencepost.base.failures import ConfigError
+from fencepost.spark.connection import partition_count
+from fencepost.spark.failures import SinkRefused
+from fencepost.spark.format.save_modes import explain_modes
+from fencepost.spark.format.task import BATCH_ID
+from fencepost.spark.sink.job import choose_slots
+from fencepost.spark.sink.limits import TopicLimits
+from fencepost.spark.sink.settings import SinkSettings, read_settings
+from fencepost.spark.sink.workers_python import workers_python
+from fencepost.spark.transport.packing import PackingPlan
+from fencepost.spark.transport.rows import select_columns, select_rows
+from fencepost.spark.transport.shuffled import PACKED_COLUMNS, pack
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_LOCAL_MASTER: Final = re.compile(r"local\[(\d+)(,\s*\d+)?\]")
+
+_IN_PIPELINE: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+"""The condition under which a Connect server refuses to analyse a DataFrame."""
+
+MANY: Final = 1_000_000
+"""More than any machine has cores."""
+
+_HOW_MANY: Final = (
+    "the number of tasks that can run at the same time is not known in a Spark Connect session of "
+    "this cluster: pass tasks= to route(), at most the number of its cores"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RoutePlan:
+    """What the packing tasks of a routed DataFrame get."""
+
+    settings: SinkSettings
+    topic: str | None
+    tasks: int
+    is_selected: bool
+    """Whether the rows have exactly the columns of the sink."""
+
+    def packing(self, batch_id: int) -> PackingPlan:
+        """The plan of one task for one batch. Asks for the size limit of the topic."""
+        client = self.settings.client
+        return PackingPlan(
+            batch_id=batch_id,
+            slots=self.tasks,
+            topic=self.topic,
+            partition_counts={},
+            codec=self.settings.codec,
+            batch_bytes=TopicLimits(self.settings).batch_bytes(self.topic),
+            max_record_bytes=client.max_request_bytes,
+            options=client,
+        )
+
+
+def route(
+    df: DataFrame,
+    bootstrap_servers: str,
+    *,
+    topic: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    tasks: int | None = None,
+) -> DataFrame:
+    """Prepares a DataFrame for `format("fencepost")`; call it last, and change nothing after it.
+
+    The columns are those of the sink: `value`, and `key`, `topic`, `partition`, `headers` where
+    they are needed. `topic`: one topic for all rows. `options`: the `kafka.` options of the sink
+    (security, `kafka.compression.type`, `kafka.batch.size`). `tasks`: how many tasks write at the
+    same time; by default as many as can run, at most one per partition of `topic`.
+    """
+    settings = read_settings(bootstrap_servers, options or {})
+    if tasks is not None and tasks < 1:
+        raise ConfigError(f"tasks must be at least 1, not {tasks}")
+    session = df.sparkSession
+    if _is_remote(session):
+        return _route_remotely(df, settings, topic, tasks)
+    rows = select_rows(df, topic)
+    counts = {} if topic is None else {topic: partition_count(settings.client, topic)}
+    plan = RoutePlan(settings, topic, tasks or choose_slots(session, counts), is_selected=True)
+    with workers_python(session):
+        return _routed(rows, plan, is_streaming=rows.isStreaming)
+
+
+def _routed(rows: DataFrame, plan: RoutePlan, *, is_streaming: bool) -> DataFrame:
+    # As text, Spark would have to parse it, which the function of a flow must not ask for.
+    columns = from_arrow_schema(PACKED_COLUMNS)
+    packed = rows.mapInArrow(_packing_task(plan), columns)
+    routed = packed.repartitionById(plan.tasks, "slot")
+    if not is_streaming:
+        routed = routed.sortWithinPartitions("map_id", "ordinal")
+    ended = routed.mapInArrow(_pass_on, columns, barrier=True)
+    return ended if is_streaming else explain_modes(ended)
+
+
+# Spark Connect.
+
+
+def _is_remote(session: SparkSession) -> bool:
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def _route_remotely(
+    df: DataFrame, settings: SinkSettings, topic: str | None, tasks: int | None
+) -> DataFrame:
+    """Routes without asking brokers, which the client may not reach."""
+    try:
+        rows, is_streaming, is_selected = select_rows(df, topic), df.isStreaming, True
+    except PySparkException as problem:
+        if problem.getCondition() != _IN_PIPELINE:
+            raise
+        # The function of a flow must not even ask for the columns, so the tasks check them.
+        rows, is_streaming, is_selected = df, True, False
+    tasks = tasks or _remote_tasks(df.sparkSession, may_run=is_selected)
+    return _routed(rows, RoutePlan(settings, topic, tasks, is_selected), is_streaming=is_streaming)
+
+
+def _remote_tasks(session: SparkSession, *, may_run: bool) -> int:
+    """How many tasks can run at once, from what a Connect session shows."""
+    master = (session.conf.get("spark.master", "") or "").strip()
+    if (found := _LOCAL_MASTER.fullmatch(master)) is not None:
+        return int(found[1])
+    if master.startswith("local"):
+        return _local_cores(session) if may_run else 1
+    executors = session.conf.get("spark.executor.instances", None)
+    cores = session.conf.get("spark.executor.cores", None)
+    if not executors or not cores:
+        raise SinkRefused(_HOW_MANY)
+    cpus = int(session.conf.get("spark.task.cpus", "1") or 1)
+    return max(1, int(executors) * (int(cores) // cpus))
+
+
+def _local_cores(session: SparkSession) -> int:
+    """What `local[*]` means on the server: a range has one partition per core."""
+    last = session.range(0, MANY).selectExpr("max(spark_partition_id())").first()
+    return 1 if last is None else int(last[0]) + 1
+
+
+# The tasks.
+
+
+def _packing_task(plan: RoutePlan) -> Any:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        batch_id = int(context.getLocalProperty(BATCH_ID) or 0)
+        if not plan.is_selected:
+            batches = (select_columns(batch, plan.topic) for batch in batches)
+        return pack(plan.packing(batch_id), context.partitionId(), batches)
+
+    return run
+
+
+def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches

@@ -1,0 +1,66 @@
+"""The writer of `df.writeStream.format("fencepost")`.
+
+Spark creates it twice per batch. The copy that is pickled for the tasks makes the plan of the
+batch, and with it the fence, at that moment (`plan.py`). The copy that commits or aborts makes
+none. So the constructor has no effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter
+
+from fencepost.spark.format.commit import abort_stream_batch, commit_stream_batch
+from fencepost.spark.format.plan import BatchPlan, plan_batch, verdict_of
+from fencepost.spark.format.task import TaskReport, deliver_batches, drain, find_place
+from fencepost.spark.sink.ledger.decision import Verdict
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fencepost.spark.format.options import WriteOptions
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """One transaction per micro-batch."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._plan: BatchPlan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Spark pickles this writer when it plans a batch, several times; the plan is made once."""
+        if self._plan is None:
+            self._plan = plan_batch(self._options)
+        return self.__dict__
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Runs in a task."""
+        plan, place = self._plan, find_place()
+        assert plan is not None
+        verdict = verdict_of(plan, self._options, place.query_id, place.batch_id)
+        rows = []
+        if verdict is Verdict.DRAIN:
+            drain(iterator)
+        else:
+            rows = deliver_batches(plan.identity, self._options.settings, place, iterator)
+        return TaskReport(
+            plan,
+            plan.identity,
+            place.attempt.partition_id,
+            place.tasks,
+            place.query_id,
+            place.batch_id,
+            verdict is Verdict.DRAIN,
+            rows,
+        )
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Runs on the driver's machine once all tasks have reported."""
+        commit_stream_batch(self._options, messages, batchId)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Runs there if a task or the commit failed, or if the query was stopped."""
+        abort_stream_batch(self._options, messages)
