@@ -21,7 +21,8 @@ What they share:
                              the sockets between tasks, and how the tasks find each other
     claims.py                one writer per partition on the preserved route
     permits.py               one writer per task where Spark may run a task twice
-    handshake.py             how tasks and the driver recognise each other
+    driver_listener.py, handshake.py
+                             how tasks call the driver, and how both recognise each other
     delivery.py, delivery_thread.py
                              record batches to brokers: numbering, sealing, acknowledgements
     accounts.py              the driver's check: what went in is what was acknowledged

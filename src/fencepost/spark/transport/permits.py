@@ -19,8 +19,7 @@ same answer. If it died instead, the next try is refused.
 Spark may run a task again as long as none of its tries has the permit. Rows arrive sorted, so a
 task has read all of its shuffle files before it asks: files that are lost before cost no attempt.
 
-    task   -> driver   a handshake (`handshake.py`), then one line:
-                       [task, token, task attempt id, failure or ""]
+    task   -> driver   one line: [task, token, task attempt id, failure or ""]
     driver -> task     one line: "" for granted, or why not
 
 A task of an earlier attempt of the job has another secret. It gets no permit of this attempt even
@@ -29,7 +28,6 @@ if the driver's port is the same, and without an answer it writes nothing.
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import socket
@@ -41,7 +39,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from fencepost.spark.failures import AttemptFailed, PeerLost, PermitRefused, sentence_in
-from fencepost.spark.transport.handshake import admit, greet, make_secret
+from fencepost.spark.transport.driver_listener import DriverListener, LineConnection
+from fencepost.spark.transport.handshake import greet, make_secret
 
 if TYPE_CHECKING:
     from fencepost.spark.transport.delivery import Attempt
@@ -54,8 +53,6 @@ CALLS: Final = 3
 """How often a task asks if its connections break. One that cannot connect fails at once, because
 Spark runs a failed task several times itself."""
 MAX_FAILURE_CHARACTERS: Final = 4_000
-MAX_LINE_BYTES: Final = 64 * 1024
-_BACKLOG: Final = 256
 
 T = TypeVar("T")
 
@@ -140,7 +137,6 @@ class PermitCall:
 
     def __call__(self, asker: Asker, failure: str = "") -> str:
         """The driver's answer; asks again if the connection breaks. PeerLost if there is none."""
-        question = _line([*asker, failure])
         for _ in range(CALLS):
             try:
                 connection = socket.create_connection(self.address, CALL_SECONDS)
@@ -149,8 +145,9 @@ class PermitCall:
             try:
                 with connection:
                     greet(connection, self.secret)
-                    connection.sendall(question)
-                    return str(_read_line(connection))
+                    with LineConnection(connection) as driver:
+                        driver.send([*asker, failure])
+                        return str(driver.read())
             except (OSError, PeerLost) as problem:
                 broken = problem
         raise self._lost(broken)
@@ -198,22 +195,17 @@ class PermitServer:
     """The driver's side, for the duration of one attempt of the job."""
 
     def __init__(self, host: str, bind_host: str, on_problem: Callable[[], None]) -> None:
-        """`host` is how tasks reach the driver; `bind_host`, where it listens.
-
-        `on_problem` is called once, in another thread, when the attempt has failed.
-        """
+        """`on_problem` is called once, in another thread, when the attempt has failed."""
         self.book = PermitBook()
         self._on_problem = on_problem
-        family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
-        self._listener = socket.create_server((bind_host, 0), family=family, backlog=_BACKLOG)
-        self.call = PermitCall((host, self._listener.getsockname()[1]), make_secret())
+        secret = make_secret()
+        self._listener = DriverListener(host, bind_host, secret, self._grant, "permits")
+        self.call = PermitCall(self._listener.address, secret)
         self._lock = threading.Lock()
-        self._callers: set[socket.socket] = set()
-        self._is_told = self._is_closed = False
-        self._thread = threading.Thread(target=self._serve, name="permits", daemon=True)
+        self._is_told = False
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._listener.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -222,52 +214,15 @@ class PermitServer:
     def close(self) -> None:
         """Grants nothing from now on, and disconnects callers."""
         self.book.end()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join()
-        with self._lock:
-            self._is_closed = True
-            for caller in self._callers:
-                with suppress(OSError):
-                    caller.shutdown(socket.SHUT_RDWR)
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                caller, _ = self._listener.accept()
-            except OSError:
-                return
-            # A thread each: a caller that says nothing must not keep tasks waiting.
-            threading.Thread(
-                target=self._answer, args=(caller,), name="permits", daemon=True
-            ).start()
-
-    def _answer(self, caller: socket.socket) -> None:
-        with self._lock:
-            if self._is_closed:
-                caller.close()
-                return
-            self._callers.add(caller)
-        try:
-            # A caller that is not a task of this attempt, or is gone already.
-            with suppress(OSError, PeerLost):
-                self._grant(caller)
-        finally:
-            with self._lock:
-                self._callers.discard(caller)
-            caller.close()
-
-    def _grant(self, caller: socket.socket) -> None:
-        if not admit(caller, self.call.secret):
-            return
-        caller.settimeout(CALL_SECONDS)
-        task, token, task_attempt_id, failure = _read_line(caller)
+    def _grant(self, caller: LineConnection) -> None:
+        task, token, task_attempt_id, failure = caller.read()
         asker = Asker(task, token, task_attempt_id)
         problem = self.book.fail(asker, failure) if failure else self.book.ask(asker)
         if problem:
             self._tell()
-        caller.sendall(_line(problem))
+        caller.send(problem)
 
     def _tell(self) -> None:
         with self._lock:
@@ -278,15 +233,3 @@ class PermitServer:
             except Exception:
                 # The refused task fails the job, too, after as many tries as Spark makes.
                 log.warning("the job of a failed attempt could not be cancelled", exc_info=True)
-
-
-def _line(content: object) -> bytes:
-    return json.dumps(content).encode("ascii") + b"\n"
-
-
-def _read_line(connection: socket.socket) -> Any:
-    with connection.makefile("rb") as stream:
-        line = stream.readline(MAX_LINE_BYTES)
-    if not line.endswith(b"\n"):
-        raise PeerLost("the other side has closed the connection before its end")
-    return json.loads(line)

@@ -35,7 +35,7 @@ class PreservedPlan:
     claims: tuple[str, int]
     """The address at which tasks claim partitions."""
     secret: bytes
-    """Sent first on every connection; only the tasks of this attempt have it."""
+    """Only the tasks of this attempt have it."""
 
 
 def write_preserved(

@@ -5,26 +5,17 @@ receives the ports and attempts of all. On which hosts they are, the tasks know 
 own `allGather` does this too, but answers a second late. A task that connects a second time is
 refused: there must never be two attempts of one task.
 
-    task   -> driver   a handshake (`handshake.py`), then one line: [task, tasks, port, attempt]
+    task   -> driver   one line: [task, tasks, port, attempt]
     driver -> task     one line: [[port, attempt], ...], or an error message
-
-The driver is reached at the address at which Spark's executors reach it (`spark.driver.host`) and
-listens where Spark's driver listens (`spark.driver.bindAddress`).
 """
 
 from __future__ import annotations
 
-import json
-import socket
 import threading
-from contextlib import suppress
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from fencepost.spark.failures import CountsDisagree, PeerLost
-from fencepost.spark.transport.handshake import admit, connect
-
-CALL_SECONDS: Final = 30.0
-_MAX_LINE_BYTES: Final = 64 * 1024
+from fencepost.spark.transport.driver_listener import DriverListener, LineConnection
 
 
 class Peer(NamedTuple):
@@ -38,18 +29,15 @@ class Rendezvous:
     """The driver's side, for the duration of the job."""
 
     def __init__(self, host: str, bind_host: str, secret: bytes) -> None:
-        """`host` is how tasks reach the driver; `bind_host`, where it listens."""
-        self._secret = secret
-        family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
-        self._listener = socket.create_server((bind_host, 0), family=family, backlog=64)
-        self.address: tuple[str, int] = (host, self._listener.getsockname()[1])
-        self.callers: dict[int, tuple[Peer, socket.socket]] = {}
-        self._changing = threading.Lock()
+        self._listener = DriverListener(host, bind_host, secret, self._serve, "rendezvous")
+        self.address = self._listener.address
+        self.callers: dict[int, Peer] = {}
+        """The tasks that have connected."""
+        self._changed = threading.Condition()
         self._is_closed = False
-        self._thread = threading.Thread(target=self._serve, name="rendezvous", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._listener.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -57,84 +45,41 @@ class Rendezvous:
 
     def close(self) -> None:
         """Disconnects the tasks that are still waiting."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join()
-        with self._changing:
+        with self._changed:
             self._is_closed = True
-            for _, caller in self.callers.values():
-                with suppress(OSError):
-                    caller.shutdown(socket.SHUT_RDWR)
-                caller.close()
+            self._changed.notify_all()
+        self._listener.close()
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                caller, _ = self._listener.accept()
-            except OSError:
-                return
-            # A thread for each: a stranger that says nothing must not keep the tasks waiting.
-            threading.Thread(
-                target=self._welcome, args=(caller,), name="rendezvous", daemon=True
-            ).start()
-
-    def _welcome(self, caller: socket.socket) -> None:
-        # A caller that is not a task of ours, or is gone already.
-        with suppress(OSError, ValueError, PeerLost):
-            if admit(caller, self._secret) and self._register(caller):
-                return
-        caller.close()
-
-    def _register(self, caller: socket.socket) -> bool:
-        """Whether the task now waits for the others, or has its answer."""
-        caller.settimeout(CALL_SECONDS)
-        with caller.makefile("rb") as stream:
-            task, tasks, port, attempt = json.loads(stream.readline(_MAX_LINE_BYTES))
-        with self._changing:
-            if self._is_closed:
-                return False
+    def _serve(self, caller: LineConnection) -> None:
+        task, tasks, port, attempt = caller.read()
+        with self._changed:
             if task in self.callers:
-                caller.sendall(_line(f"task {task} of the write stage runs for a second time"))
-                return False
-            self.callers[task] = (Peer(port, attempt), caller)
-            if len(self.callers) == tasks:
-                self._introduce()
-        return True
-
-    def _introduce(self) -> None:
-        everybody = _line([peer for _, (peer, _) in sorted(self.callers.items())])
-        for _, caller in self.callers.values():
-            with suppress(OSError):
-                caller.sendall(everybody)
+                caller.send(f"task {task} of the write stage runs for a second time")
+                return
+            self.callers[task] = Peer(port, attempt)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: len(self.callers) == tasks or self._is_closed)
+            everybody = [peer for _, peer in sorted(self.callers.items())]
+        if len(everybody) == tasks:
+            caller.send(everybody)
 
 
 class RendezvousCall:
     """A task's side."""
 
     def __init__(self, address: tuple[str, int], secret: bytes) -> None:
-        host, port = address
-        try:
-            self._socket = connect(address, secret)
-        except (OSError, PeerLost) as problem:
-            raise PeerLost(
-                f"the driver cannot be reached at {host}:{port} (spark.driver.host): {problem}"
-            ) from None
+        self._driver = LineConnection.to_driver(address, secret)
 
     def meet(self, task: int, tasks: int, port: int, task_attempt_id: int) -> list[Peer]:
         """All tasks, in order; waits until all have connected."""
-        with self._socket, self._socket.makefile("rb") as stream:
-            self._socket.sendall(_line([task, tasks, port, task_attempt_id]))
+        with self._driver as driver:
+            driver.send([task, tasks, port, task_attempt_id])
             # The others may wait for a free slot; Spark kills this task if they never come.
-            self._socket.settimeout(None)
-            answer = stream.readline(_MAX_LINE_BYTES)
-        if not answer:
-            raise PeerLost("the driver has hung up before all tasks were there")
-        found: Any = json.loads(answer)
+            driver.wait_without_limit()
+            try:
+                found: Any = driver.read()
+            except PeerLost:
+                raise PeerLost("the driver has hung up before all tasks were there") from None
         if isinstance(found, str):
             raise CountsDisagree(found)
         return [Peer(*one) for one in found]
-
-
-def _line(content: object) -> bytes:
-    return json.dumps(content).encode("utf-8") + b"\n"
