@@ -1,0 +1,105 @@
+"""Keys from records, and their hashes."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from fencepost.base.failures import ConfigError
+from fencepost.spark.auditing.hashing import Hashing
+from fencepost.spark.auditing.keys import keys_of, parse_key, shown_key
+
+
+def keys(expression: str, *documents: bytes | None) -> list[bytes | None]:
+    parsed = parse_key(expression)
+    rows = pa.RecordBatch.from_pydict({parsed.column: pa.array(documents, pa.binary())})
+    found: list[bytes | None] = keys_of(parsed, rows).to_pylist()
+    return found
+
+
+def test_a_column_is_a_key_as_it_is() -> None:
+    assert keys("key", b"a", None, b"") == [b"a", None, b""]
+    assert keys("value", b"\xff") == [b"\xff"]
+
+
+@pytest.mark.parametrize(
+    ("document", "key"),
+    [
+        (b'{"order": {"id": 17}}', b"17"),
+        (b'{"order": {"id": "17"}}', b"17"),
+        (b'{ "x": [1, {"id": 2}], "order" :{"y": "\\"}", "id" : "a\\u00e9\\n"} }', b"a\xc3\xa9\n"),
+        (b'{"order": {"id": 12345678901234567890.10}}', b"12345678901234567890.10"),
+        (b'{"order": {"id": true}}', b"true"),
+        (b'{"order": {"id": {"b": 1, "a": [2]}}}', b'{"a":["2"],"b":"1"}'),
+        (b'{"order": {"id": 1}, "order": {"id": 2}}', b"2"),
+        (b'{"order": {"id": null}}', None),
+        (b'{"order": {"ident": 1}}', None),
+        (b'{"order": 1}', None),
+        (b'{"order": {"id": 1}', None),
+        (b'[{"order": {"id": 1}}]', None),
+        (b"\x00\xff\xfe", None),
+        (b"", None),
+        (None, None),
+    ],
+)
+def test_a_field_of_json_is_compared_by_its_text(document: bytes | None, key: bytes | None) -> None:
+    assert keys("value:order.id", document) == [key]
+    assert keys("value:$.order.id", document) == [key]
+
+
+def test_the_last_header_of_a_name_is_the_key() -> None:
+    expression = parse_key("header:id")
+    headers = [
+        [{"key": "id", "value": b"1"}, {"key": "x", "value": b"3"}, {"key": "id", "value": b"2"}],
+        [{"key": "x", "value": b"1"}],
+        None,
+        [{"key": "id", "value": None}],
+    ]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = pa.RecordBatch.from_pydict({"headers": pa.array(headers, kind)})
+    assert keys_of(expression, rows).to_pylist() == [b"2", None, None, None]
+
+
+@pytest.mark.parametrize("text", ["", "id", "value:", "header:", "value:a..b", "offset", "headers"])
+def test_what_is_not_a_key_is_refused_with_the_accepted_forms(text: str) -> None:
+    with pytest.raises(ConfigError, match="header:NAME"):
+        parse_key(text)
+
+
+def test_keys_are_shown_as_text_or_in_hexadecimal() -> None:
+    assert [shown_key(key) for key in (b"a b", b"\xff\x00", b"\n", None)] == [
+        "a b",
+        "0xff00",
+        "0x0a",
+        None,
+    ]
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_hashes_are_equal_for_equal_keys_only(is_compiled: bool) -> None:
+    if is_compiled:
+        pytest.importorskip("numba")
+    texts = [
+        b"",
+        b"\0",
+        b"\0\0",
+        *(b"k%d" % n for n in range(2_000)),
+        *(b"x" * n for n in range(99)),
+    ]
+    hashing = Hashing(17, is_compiled)
+    found = hashing.hashes(pa.array(texts, pa.binary()))
+    assert found.shape == (len(texts), 2)
+    for words in (found[:, 0], found[:, 1]):
+        assert len(set(words.tolist())) == len(texts) - 1, "b'' and x * 0 are equal"
+    # A slice has another first offset in the same buffer.
+    part = pa.array([None, *texts], pa.binary())[1:]
+    assert hashing.hashes(part).tolist() == found.tolist()
+    other = Hashing(18, is_compiled).hashes(pa.array(texts, pa.binary()))
+    assert other[5].tolist() != found[5].tolist()
+
+
+def test_the_compiled_hash_is_murmurhash3() -> None:
+    pytest.importorskip("numba")
+    text = b"The quick brown fox jumps over the lazy dog"
+    (found,) = Hashing(0, True).hashes(pa.array([text], pa.binary())).tolist()
+    assert found == [0xE34BBC7BBC071B6C, 0x7A433CA9C49A9347]
