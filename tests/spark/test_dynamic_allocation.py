@@ -45,6 +45,11 @@ CHECKSUM = "spark.sql.shuffle.orderIndependentChecksum"
 
 @pytest.fixture
 def spark(sessions: Sessions) -> SparkSession:
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is None:
+        # The settings of the first session apply to the JVM, and so to all later sessions.
+        sessions.session("local[2]")
     return sessions.session("local-cluster[1,2,1024]", SETTINGS)
 
 
