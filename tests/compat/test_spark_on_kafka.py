@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DRIVERS = "tests/spark/test_driver_deaths.py::test_"
 EXECUTORS = "tests/spark/test_executors.py::test_"
 CALLS = "tests/spark/sink/test_calling.py::test_"
+FORMAT = "tests/spark/format/test_"
 DYING = f"{DRIVERS}a_driver_that_dies_at_any_step_loses_and_duplicates_nothing"
 
 SELECTIONS = {
@@ -46,6 +47,18 @@ SELECTIONS = {
         f"{EXECUTORS}a_batch_is_written_once_if_an_executor_is_killed_in_mid_write[shuffled-1]",
         f"{EXECUTORS}an_executor_that_resumes_during_the_next_batch_cannot_write[direct-1]",
         f"{EXECUTORS}deleted_shuffle_files_are_recomputed",
+    ],
+    "the format: streams that die or stop, and batch writes": [
+        f"{FORMAT}stream_deaths.py::test_of_two_new_queries_with_one_id_the_first_is_fenced_and_does_"
+        "not_take_it_back",
+        *(
+            f"{FORMAT}stream_deaths.py::test_a_query_that_dies_at_any_step_loses_and_duplicates_"
+            f"nothing[{point}]"
+            for point in ("first-write-1-tv2", "ending-1-tv2", "sent-0-tv2", "sent-1-tv1")
+        ),
+        f"{FORMAT}streams.py::test_a_query_that_is_stopped_in_mid_batch_leaves_no_open_transaction[2]",
+        f"{FORMAT}streams.py::test_a_record_that_no_task_reported_aborts_the_batch",
+        f"{FORMAT}batches.py::test_the_same_version_again_is_drained_and_a_lower_one_is_refused",
     ],
     "several DataFrames, skipped and incomplete batches": [
         f"{CALLS}several_dataframes_are_one_transaction",
