@@ -23,6 +23,7 @@ DRIVERS = "tests/spark/test_driver_deaths.py::test_"
 EXECUTORS = "tests/spark/test_executors.py::test_"
 CALLS = "tests/spark/sink/test_calling.py::test_"
 FORMAT = "tests/spark/format/test_"
+DEATHS = f"{FORMAT}stream_deaths.py::test_"
 DYING = f"{DRIVERS}a_driver_that_dies_at_any_step_loses_and_duplicates_nothing"
 
 SELECTIONS = {
@@ -49,11 +50,9 @@ SELECTIONS = {
         f"{EXECUTORS}deleted_shuffle_files_are_recomputed",
     ],
     "the format: streams that die or stop, and batch writes": [
-        f"{FORMAT}stream_deaths.py::test_of_two_new_queries_with_one_id_the_first_is_fenced_and_does_"
-        "not_take_it_back",
+        f"{DEATHS}of_two_new_queries_with_one_id_the_first_is_fenced_and_does_not_take_it_back",
         *(
-            f"{FORMAT}stream_deaths.py::test_a_query_that_dies_at_any_step_loses_and_duplicates_"
-            f"nothing[{point}]"
+            f"{DEATHS}a_query_that_dies_at_any_step_loses_and_duplicates_nothing[{point}]"
             for point in ("first-write-1-tv2", "ending-1-tv2", "sent-0-tv2", "sent-1-tv1")
         ),
         f"{FORMAT}streams.py::test_a_query_that_is_stopped_in_mid_batch_leaves_no_open_transaction[2]",
