@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from fencepost.base.failures import ConfigError
 from fencepost.spark.connection import partition_count
@@ -69,8 +70,8 @@ class RoutePlan:
     settings: SinkSettings
     topic: str | None
     tasks: int
-    is_selected: bool
-    """Whether the rows have exactly the columns of the sink."""
+    is_struct: bool = False
+    """Whether all columns of the rows are in one, because they are known only in the tasks."""
 
     def packing(self, batch_id: int) -> PackingPlan:
         """The plan of one task for one batch. Asks for the size limit of the topic."""
@@ -113,7 +114,7 @@ def route(
     _check_session(session, settings)
     rows = select_rows(df, topic)
     counts = {} if topic is None else {topic: partition_count(settings.client, topic)}
-    plan = RoutePlan(settings, topic, tasks or choose_slots(session, counts), is_selected=True)
+    plan = RoutePlan(settings, topic, tasks or choose_slots(session, counts))
     with workers_python(session):
         return _routed(rows, plan, is_streaming=rows.isStreaming)
 
@@ -133,6 +134,8 @@ def _routed(rows: DataFrame, plan: RoutePlan, *, is_streaming: bool) -> DataFram
     columns = from_arrow_schema(PACKED_COLUMNS)
     packed = rows.mapInArrow(_packing_task(plan), columns)
     routed = bring_to_slots(packed, plan.tasks)
+    if plan.is_struct:
+        _know_columns(routed, columns)
     if not is_streaming:
         routed = routed.sortWithinPartitions("map_id", "ordinal")
     ended = routed.mapInArrow(_pass_on, columns, barrier=True)
@@ -151,14 +154,25 @@ def _route_remotely(
 ) -> DataFrame:
     """Routes without asking brokers, which the client may not reach."""
     try:
-        rows, is_streaming, is_selected = select_rows(df, topic), df.isStreaming, True
+        rows, is_streaming, is_struct = select_rows(df, topic), df.isStreaming, False
     except PySparkException as problem:
         if problem.getCondition() != _IN_PIPELINE:
             raise
-        # The function of a flow must not even ask for the columns, so the tasks check them.
-        rows, is_streaming, is_selected = df, True, False
-    tasks = tasks or _remote_tasks(df.sparkSession, may_run=is_selected)
-    return _routed(rows, RoutePlan(settings, topic, tasks, is_selected), is_streaming=is_streaming)
+        rows, is_streaming, is_struct = _as_struct(df), True, True
+    tasks = tasks or _remote_tasks(df.sparkSession, may_run=not is_struct)
+    return _routed(rows, RoutePlan(settings, topic, tasks, is_struct), is_streaming=is_streaming)
+
+
+def _as_struct(df: DataFrame) -> DataFrame:
+    """All columns in one, for the function of a flow, which must not even ask for their names."""
+    rows = df.selectExpr("struct(*) AS row")
+    _know_columns(rows, StructType().add("row", StructType()))
+    return rows
+
+
+def _know_columns(df: DataFrame, columns: StructType) -> None:
+    """Spares mapInArrow the request for its columns, of which it needs the names only."""
+    df._cached_schema = columns  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _remote_tasks(session: SparkSession, *, may_run: bool) -> int:
@@ -187,13 +201,17 @@ def _local_cores(session: SparkSession) -> int:
 
 def _packing_task(plan: RoutePlan) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
         batch_id = int(context.getLocalProperty(BATCH_ID) or 0)
-        if not plan.is_selected:
-            batches = (select_columns(batch, plan.topic) for batch in batches)
+        if plan.is_struct:
+            structs = (batch.column("row") for batch in batches)
+            batches = (
+                select_columns(pa.RecordBatch.from_struct_array(s), plan.topic) for s in structs
+            )
         return pack(plan.packing(batch_id), context.partitionId(), batches)
 
     return run
