@@ -217,6 +217,17 @@ def source_options() -> Iterator[str]:
         yield f"| `kafka.{name}` | refused | both | {instead} |"
 
 
+def format_options() -> Iterator[str]:
+    """Every option of the writers of `format("fencepost")` but the Kafka ones."""
+    from fencepost.spark.format.option_table import WRITE_OPTIONS
+
+    yield "| option | default | for | meaning |"
+    yield "|---|---|---|---|"
+    for option in WRITE_OPTIONS:
+        default = _shown(option.default)
+        yield f"| `{option.name}` | {default} | {option.scope.value} | {option.meaning} |"
+
+
 def client_options() -> Iterator[str]:
     """Every option of fencepost's Kafka client."""
     from fencepost.client.options import list_options
@@ -257,6 +268,7 @@ GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
         "sink-arguments": sink_arguments,
         "sink-options": sink_options,
         "source-options": source_options,
+        "format-options": format_options,
         "client-options": client_options,
         "unused-options": unused_options,
     }

@@ -27,6 +27,8 @@ REPLAYS = "tests/spark/queries/test_replays.py::test_"
 REPEATED = f"{REPLAYS}a_repeated_batch_is_written_once_and_changes_the_state_once"
 ROWS = "tests/spark/queries/test_rows.py::test_"
 TOPICS = "tests/spark/queries/test_topics.py::test_"
+FORMAT = "tests/spark/format/test_"
+DEATHS = f"{FORMAT}stream_deaths.py::test_"
 DYING = f"{DRIVERS}a_driver_that_dies_at_any_step_loses_and_duplicates_nothing"
 
 SELECTIONS = {
@@ -59,6 +61,16 @@ SELECTIONS = {
     "preserved partitions": [
         f"{PRESERVING}every_row_goes_to_the_partition_it_was_read_from_in_the_same_order",
         f"{PRESERVING}a_partition_that_several_tasks_read_is_refused[minPartitions]",
+    ],
+    "the format: streams that die or stop, and batch writes": [
+        f"{DEATHS}of_two_new_queries_with_one_id_the_first_is_fenced_and_does_not_take_it_back",
+        *(
+            f"{DEATHS}a_query_that_dies_at_any_step_loses_and_duplicates_nothing[{point}]"
+            for point in ("first-write-1-tv2", "ending-1-tv2", "sent-0-tv2", "sent-1-tv1")
+        ),
+        f"{FORMAT}streams.py::test_a_query_that_is_stopped_in_mid_batch_leaves_no_open_transaction[2]",
+        f"{FORMAT}streams.py::test_a_record_that_no_task_reported_aborts_the_batch",
+        f"{FORMAT}batches.py::test_the_same_version_again_is_drained_and_a_lower_one_is_refused",
     ],
     "several DataFrames, skipped and incomplete batches": [
         f"{CALLS}several_dataframes_are_one_transaction",

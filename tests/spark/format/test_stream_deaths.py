@@ -39,12 +39,22 @@ YOUNG = Point("ending", 0)
 
 @pytest.fixture(scope="module")
 def crowd(
-    bootstrap: str, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+    bootstrap: str,
+    cluster: Cluster,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Crowd]:
+    """A query for each step that a selected test needs."""
     require_spark()
+    wanted = {
+        item.callspec.params.get("point")
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+    }
+    points = [SETTLED, YOUNG, *(point for point in DEATHS if point in wanted)]
     folder = tmp_path_factory.mktemp("crowd")
     driver = "tests.spark.format.driver_process"
-    with Crowd(bootstrap, cluster, folder, [SETTLED, YOUNG, *DEATHS], driver) as found:
+    with Crowd(bootstrap, cluster, folder, points, driver) as found:
         yield found
 
 

@@ -7,8 +7,9 @@ committed data would wait that long. A fresh fence would end it too, but it migh
 that has taken over the id. So the planning process leaves producer id and epoch in a file, and the
 abort ends exactly that transaction: brokers refuse the identity if it is no longer the current one.
 
-The file is only a hint. If it is missing, the transaction ends with its timeout, or with the next
-start of the query.
+The file is in the folder of the application's files (`SparkFiles`), which Spark tells both
+processes, and deletes when the application ends. It is only a hint: without it the transaction ends
+with its timeout, or with the next start of the query.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ import hashlib
 import json
 import logging
 import os
-import stat
-import tempfile
 from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,20 +33,24 @@ log = logging.getLogger(__name__)
 def remember_identity(options: WriteOptions, identity: ProducerIdentity) -> None:
     """Stores the identity of the batch that begins."""
     path = _path(options)
+    if path is None:
+        return
     try:
-        _make_folder(path.parent)
-        unfinished = path.with_suffix(f".{os.getpid()}")
-        unfinished.write_text(json.dumps(astuple(identity)), "utf-8")
-        unfinished.replace(path)
+        # Replaced at once: another process may read it now.
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps(astuple(identity)), "utf-8")
+        fresh.replace(path)
     except OSError as problem:
-        log.info("the identity of the batch cannot be stored at %s: %s", path, problem)
+        log.info("the identity of the batch cannot be stored: %s", problem)
 
 
 def recall_identity(options: WriteOptions) -> ProducerIdentity | None:
     """The identity of the batch that was planned last; None if it is not known."""
+    path = _path(options)
+    if path is None:
+        return None
     try:
-        _make_folder(_path(options).parent)
-        return ProducerIdentity(*json.loads(_path(options).read_text("utf-8")))
+        return ProducerIdentity(*json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError) as problem:
         log.info("the identity of the batch is not known: %s", problem)
         return None
@@ -55,22 +58,22 @@ def recall_identity(options: WriteOptions) -> ProducerIdentity | None:
 
 def forget_identity(options: WriteOptions) -> None:
     """Removes the file, once the batch is over."""
+    path = _path(options)
+    if path is None:
+        return
     try:
-        _path(options).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
     except OSError as problem:
         log.info("%s", problem)
 
 
-def _path(options: WriteOptions) -> Path:
+def _path(options: WriteOptions) -> Path | None:
+    """The file of this query; None outside of the processes that Spark starts."""
+    from pyspark import SparkFiles
+
+    if not SparkFiles._is_running_on_worker:  # noqa: SLF001
+        return None
     servers = ",".join(map(str, options.settings.client.bootstrap))
     query = (servers, options.transactional_id, options.checkpoint, options.query_name)
     name = hashlib.sha256(json.dumps(query).encode("utf-8")).hexdigest()[:32]
-    return Path(tempfile.gettempdir()) / f"fencepost-{os.getuid()}" / f"{name}.json"
-
-
-def _make_folder(folder: Path) -> None:
-    """A folder that only this user can write to; OSError if it belongs to another one."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise OSError(f"{folder} is not a folder of this user alone")
+    return Path(SparkFiles.getRootDirectory()) / f"fencepost-{name}.json"

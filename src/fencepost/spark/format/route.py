@@ -1,6 +1,6 @@
 """Brings rows to their writers: the last call on a DataFrame before `format("fencepost")`.
 
-    rows -> pack --repartitionById--> the task that writes this partition -> barrier
+    rows -> pack --shuffle--> the task that writes this partition -> barrier
 
 Theory of operation. A data source cannot ask Spark for a shuffle, so the DataFrame must arrive
 ready: packed into record batches (`transport/packing.py`), each in the task that writes its
@@ -23,16 +23,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from fencepost.base.failures import ConfigError
 from fencepost.spark.connection import partition_count
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.format.save_modes import explain_modes
 from fencepost.spark.format.task import BATCH_ID
+from fencepost.spark.session import is_on
+from fencepost.spark.sink.hosts import check_secrets
 from fencepost.spark.sink.job import choose_slots
 from fencepost.spark.sink.limits import TopicLimits
 from fencepost.spark.sink.settings import SinkSettings, read_settings
@@ -40,6 +43,7 @@ from fencepost.spark.sink.workers_python import workers_python
 from fencepost.spark.transport.packing import PackingPlan
 from fencepost.spark.transport.rows import select_columns, select_rows
 from fencepost.spark.transport.shuffled import PACKED_COLUMNS, pack
+from fencepost.spark.transport.slots import bring_to_slots
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,8 +70,8 @@ class RoutePlan:
     settings: SinkSettings
     topic: str | None
     tasks: int
-    is_selected: bool
-    """Whether the rows have exactly the columns of the sink."""
+    is_struct: bool = False
+    """Whether all columns of the rows are in one, because they are known only in the tasks."""
 
     def packing(self, batch_id: int) -> PackingPlan:
         """The plan of one task for one batch. Asks for the size limit of the topic."""
@@ -91,32 +95,47 @@ def route(
     topic: str | None = None,
     options: Mapping[str, Any] | None = None,
     tasks: int | None = None,
+    exchange: Literal["auto", "plain"] = "auto",
 ) -> DataFrame:
     """Prepares a DataFrame for `format("fencepost")`; call it last, and change nothing after it.
 
     The columns are those of the sink: `value`, and `key`, `topic`, `partition`, `headers` where
     they are needed. `topic`: one topic for all rows. `options`: the `kafka.` options of the sink
     (security, `kafka.compression.type`, `kafka.batch.size`). `tasks`: how many tasks write at the
-    same time; by default as many as can run, at most one per partition of `topic`.
+    same time; by default as many as can run, at most one per partition of `topic`. `exchange`: with
+    "plain" a password in the options may travel to other hosts in the clear.
     """
-    settings = read_settings(bootstrap_servers, options or {})
+    settings = read_settings(bootstrap_servers, options or {}, exchange)
     if tasks is not None and tasks < 1:
         raise ConfigError(f"tasks must be at least 1, not {tasks}")
     session = df.sparkSession
     if _is_remote(session):
         return _route_remotely(df, settings, topic, tasks)
+    _check_session(session, settings)
     rows = select_rows(df, topic)
     counts = {} if topic is None else {topic: partition_count(settings.client, topic)}
-    plan = RoutePlan(settings, topic, tasks or choose_slots(session, counts), is_selected=True)
+    plan = RoutePlan(settings, topic, tasks or choose_slots(session, counts))
     with workers_python(session):
         return _routed(rows, plan, is_streaming=rows.isStreaming)
+
+
+def _check_session(session: SparkSession, settings: SinkSettings) -> None:
+    """Refuses what can be known before the query starts: see `sink/checks.py` for the sink."""
+    if is_on(session, "spark.dynamicAllocation.enabled"):
+        raise SinkRefused(
+            "spark.dynamicAllocation.enabled is true, and Spark does not run barrier stages "
+            "then: set it to false"
+        )
+    check_secrets(session, settings)
 
 
 def _routed(rows: DataFrame, plan: RoutePlan, *, is_streaming: bool) -> DataFrame:
     # As text, Spark would have to parse it, which the function of a flow must not ask for.
     columns = from_arrow_schema(PACKED_COLUMNS)
     packed = rows.mapInArrow(_packing_task(plan), columns)
-    routed = packed.repartitionById(plan.tasks, "slot")
+    routed = bring_to_slots(packed, plan.tasks)
+    if plan.is_struct:
+        _know_columns(routed, columns)
     if not is_streaming:
         routed = routed.sortWithinPartitions("map_id", "ordinal")
     ended = routed.mapInArrow(_pass_on, columns, barrier=True)
@@ -135,14 +154,25 @@ def _route_remotely(
 ) -> DataFrame:
     """Routes without asking brokers, which the client may not reach."""
     try:
-        rows, is_streaming, is_selected = select_rows(df, topic), df.isStreaming, True
+        rows, is_streaming, is_struct = select_rows(df, topic), df.isStreaming, False
     except PySparkException as problem:
         if problem.getCondition() != _IN_PIPELINE:
             raise
-        # The function of a flow must not even ask for the columns, so the tasks check them.
-        rows, is_streaming, is_selected = df, True, False
-    tasks = tasks or _remote_tasks(df.sparkSession, may_run=is_selected)
-    return _routed(rows, RoutePlan(settings, topic, tasks, is_selected), is_streaming=is_streaming)
+        rows, is_streaming, is_struct = _as_struct(df), True, True
+    tasks = tasks or _remote_tasks(df.sparkSession, may_run=not is_struct)
+    return _routed(rows, RoutePlan(settings, topic, tasks, is_struct), is_streaming=is_streaming)
+
+
+def _as_struct(df: DataFrame) -> DataFrame:
+    """All columns in one, for the function of a flow, which must not even ask for their names."""
+    rows = df.selectExpr("struct(*) AS row")
+    _know_columns(rows, StructType().add("row", StructType()))
+    return rows
+
+
+def _know_columns(df: DataFrame, columns: StructType) -> None:
+    """Spares mapInArrow the request for its columns, of which it needs the names only."""
+    df._cached_schema = columns  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _remote_tasks(session: SparkSession, *, may_run: bool) -> int:
@@ -171,13 +201,17 @@ def _local_cores(session: SparkSession) -> int:
 
 def _packing_task(plan: RoutePlan) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
         batch_id = int(context.getLocalProperty(BATCH_ID) or 0)
-        if not plan.is_selected:
-            batches = (select_columns(batch, plan.topic) for batch in batches)
+        if plan.is_struct:
+            structs = (batch.column("row") for batch in batches)
+            batches = (
+                select_columns(pa.RecordBatch.from_struct_array(s), plan.topic) for s in structs
+            )
         return pack(plan.packing(batch_id), context.partitionId(), batches)
 
     return run
