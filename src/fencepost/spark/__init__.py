@@ -5,6 +5,7 @@ Kafka. Each module opens with its theory of operation:
 
 - `sink/`: `TransactionalSink`, one Kafka transaction per micro-batch. `sink/ledger/` records in the
   same transaction which batches were committed, and decides what to do with a batch.
+- `progress/`: `Progress`, what running queries do.
 - `transport/`: how rows become batches, reach the writer of their partition, and are counted.
 - `source/`: topics as streams and tables. `views/`: logs with the fate of each record.
   `data_source.py` is `format("fencepost")`, registered through the module `pyspark_fencepost`.
@@ -18,15 +19,27 @@ session is created. spark-submit and executors on other machines keep their own
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from fencepost.spark.failures import reason_of
+    from fencepost.spark.installation import prepare
+    from fencepost.spark.progress.progress import Progress
     from fencepost.spark.sink.sink import TransactionalSink
 
-__all__ = ["TransactionalSink"]
+__all__ = ["Progress", "TransactionalSink", "prepare", "reason_of"]
+
+_HOMES: Final = {
+    "Progress": "fencepost.spark.progress.progress",
+    "TransactionalSink": "fencepost.spark.sink.sink",
+    "prepare": "fencepost.spark.installation",
+    "reason_of": "fencepost.spark.failures",
+}
+"""Where the public names are: importing this package loads neither Spark nor Arrow."""
 
 
 def _is_python_needed() -> bool:
@@ -49,8 +62,6 @@ if PYTHON_SET_HERE:
 
 
 def __getattr__(name: str) -> object:
-    if name == "TransactionalSink":
-        from fencepost.spark.sink.sink import TransactionalSink
-
-        return TransactionalSink
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'fencepost.spark' has no attribute {name!r}")

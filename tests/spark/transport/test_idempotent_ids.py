@@ -65,7 +65,7 @@ def test_another_process_starts_with_an_id_of_its_own(
 ) -> None:
     with lend_identity(cluster.options) as ours:
         pass
-    monkeypatch.setattr(idempotent_ids.os, "getpid", lambda: -1)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
     with lend_identity(cluster.options) as theirs:
         assert theirs.producer_id != ours.producer_id
     cluster_of(cluster.options).close()

@@ -75,6 +75,8 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "out",
         "commit_source_offsets": "None: commit them if all sources are topics of this cluster; "
         "True: refuse if they are not; False: never",
+        "create_topics": "for trying out: create missing topics, for instance "
+        '`{"partitions": 4}`; also `replication_factor` and `configs`. None: never',
         "max_attempts": "how often the sink tries the job of a batch",
         "on_step": "called with (step, batch id), for tests and logs; if it raises, the sink "
         "aborts the batch",
