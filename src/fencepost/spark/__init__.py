@@ -6,6 +6,7 @@ Kafka. Each module opens with its theory of operation:
 - `sink/`: `TransactionalSink`, one Kafka transaction per micro-batch. `sink/ledger/` records in the
   same transaction which batches were committed, and decides what to do with a batch.
 - `format/`: `route` and the writers of `format("fencepost")`, for streams, pipelines and batches.
+- `progress/`: `Progress`, what running queries do.
 - `transport/`: how rows become batches, reach the writer of their partition, and are counted.
 - `source/`: topics as streams and tables. `views/`: logs with the fate of each record.
   `auditing/`: `audit`, whether the outputs of any pipeline agree with its inputs.
@@ -20,6 +21,7 @@ session is created. spark-submit and executors on other machines keep their own
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import sys
@@ -27,10 +29,23 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from fencepost.spark.auditing.run import audit
+    from fencepost.spark.failures import reason_of
     from fencepost.spark.format.route import route
+    from fencepost.spark.installation import prepare
+    from fencepost.spark.progress.progress import Progress
     from fencepost.spark.sink.sink import TransactionalSink
 
-__all__ = ["TransactionalSink", "audit", "route"]
+__all__ = ["Progress", "TransactionalSink", "audit", "prepare", "reason_of", "route"]
+
+_HOMES: Final = {
+    "Progress": "fencepost.spark.progress.progress",
+    "TransactionalSink": "fencepost.spark.sink.sink",
+    "audit": "fencepost.spark.auditing.run",
+    "prepare": "fencepost.spark.installation",
+    "reason_of": "fencepost.spark.failures",
+    "route": "fencepost.spark.format.route",
+}
+"""Where the public names are: importing this package loads neither Spark nor Arrow."""
 
 
 def _is_python_needed() -> bool:
@@ -53,16 +68,6 @@ if PYTHON_SET_HERE:
 
 
 def __getattr__(name: str) -> object:
-    if name == "TransactionalSink":
-        from fencepost.spark.sink.sink import TransactionalSink
-
-        return TransactionalSink
-    if name == "audit":
-        from fencepost.spark.auditing.run import audit
-
-        return audit
-    if name == "route":
-        from fencepost.spark.format.route import route
-
-        return route
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'fencepost.spark' has no attribute {name!r}")

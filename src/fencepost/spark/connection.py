@@ -45,8 +45,8 @@ def _heard_count(begun: PendingCall[ClusterView], topic: str) -> int:
         view = begun.finish()
     except UnknownTopicOrPartition:
         raise RowRefused(
-            f"the cluster has no topic {topic!r}: create it first (topics are never created by "
-            "writing to them), or "
-            "correct topic= of the sink or the topic column"
+            f"the cluster has no topic {topic!r}: create it, or correct topic= of the sink or the "
+            'topic column. To try things out, create_topics={"partitions": 4} makes the sink '
+            "create the topics that it is given by name"
         ) from None
     return len(view.topics[topic].partitions)

@@ -133,11 +133,39 @@ def sentence_of(problem: BaseException) -> str:
     return sentence_in(str(problem))
 
 
+def reason_of(problem: BaseException) -> str:
+    """The sentence that matters in an exception of Spark, such as StreamingQueryException."""
+    return reason_in(str(problem))
+
+
+def reason_in(text: str) -> str:
+    """The same for the text of an exception: ours if there is one, else the innermost error."""
+    found = _ours_in(text)
+    if found is not None:
+        return found
+    lines = [line for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if _ERROR_LINE.match(line)]
+    first = errors[-1] if _TRACEBACK in text and errors else next(iter(lines), "no reason given")
+    return first.strip()[:_EXCERPT_CHARACTERS]
+
+
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_ERROR_LINE: Final = re.compile(r"(?!org\.|java\.|scala\.|py4j\.|Caused by)[A-Za-z_][\w.]*: \S")
+"""The last line of a Python traceback: a class and its message."""
+
+
 def sentence_in(text: str) -> str:
-    """The same, from the text itself."""
+    """The same as `sentence_of`, from the text itself."""
+    found = _ours_in(text)
+    if found is not None:
+        return found
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("at ")]
+    return "\n".join(lines)[:_EXCERPT_CHARACTERS]
+
+
+def _ours_in(text: str) -> str | None:
     for line in reversed(text.splitlines()):
         name, colon, rest = line.strip().partition(": ")
         if colon and name.startswith("fencepost."):
             return rest
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("at ")]
-    return "\n".join(lines)[:_EXCERPT_CHARACTERS]
+    return None

@@ -17,6 +17,9 @@ preserving.py    what `preserve_partitioning` needs of a query
 producer.py      the driver's producer: fence, lend, commit or abort
 job.py           one attempt to write: chooses a route of `transport/` and collects its reports
 job_failures.py  whatever a job raised, in one sentence
+one_sentence.py  what a user sees first when a call fails
+topic_creation.py
+                 create_topics=, for trying things out
 workers_python.py
                  which Python the tasks run with
 ledger/          which micro-batch is committed, recorded by the transaction that committed it

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,7 @@ from fencepost.spark.sink.job_failures import failure_of_job, is_final
 from fencepost.spark.sink.ledger.decision import Verdict
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
 from fencepost.spark.sink.limits import TopicLimits
+from fencepost.spark.sink.one_sentence import while_reaching
 from fencepost.spark.sink.parts import Part, read_parts
 from fencepost.spark.sink.receipts import Receipt, now_ms
 from fencepost.spark.sink.settings import TIMEOUT, SinkSettings, strip_kafka
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     from fencepost.spark.sink.counts import Counts, JobCounter
     from fencepost.spark.sink.micro_batch import MicroBatch
+    from fencepost.spark.sink.topic_creation import TopicCreation
     from fencepost.spark.transport.collected import RowCollector
 
 log = logging.getLogger(__name__)
@@ -105,11 +108,13 @@ class UnfencedWriter:
         settings: SinkSettings,
         topic: str | None,
         max_attempts: int,
+        creation: TopicCreation,
         step: Callable[[str, int], None],
     ) -> None:
         self._settings = settings
         self._topic = topic
         self._max_attempts = max_attempts
+        self._creation = creation
         self._step = step
         self._run: _Run | None = None
         # The jobs of two threads would change each other's settings of the session.
@@ -205,8 +210,11 @@ class UnfencedWriter:
         from fencepost.spark.transport.idempotent_ids import lend_identity
 
         settings = self._settings
-        # For the rows that the driver writes itself; tasks have their own.
-        with lend_identity(settings.client) as identity:
+        with ExitStack() as stack:
+            # For the rows that the driver writes itself; tasks have their own.
+            with while_reaching(settings.client):
+                self._creation.ensure(settings.client, (part.topic,))
+                identity = stack.enter_context(lend_identity(settings.client))
             plan = JobPlan(
                 settings,
                 identity,

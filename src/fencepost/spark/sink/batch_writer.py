@@ -52,7 +52,7 @@ class BatchWriter:
     step: Callable[[str, int], None]
     """Logs a step and calls the user's `on_step`."""
     _attempts: int = field(default=0, init=False)
-    _commit_ms: int = field(default=0, init=False)
+    _commit_ms: int | None = field(default=None, init=False)
 
     def write(self, verdict: Verdict) -> Receipt:
         """Returns once the batch is committed; raises if it is not."""

@@ -9,6 +9,7 @@ ids of the queries that wrote with it. The register holds weak references: it ke
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import deque
@@ -40,8 +41,9 @@ class Receipt:
     """What each DataFrame of the batch wrote, by topic; `*` if its rows name the topic."""
     attempts: int = 1
     """How often the rows were written, the last time included; 0 for a drained batch."""
-    commit_ms: int = 0
-    """How long EndTxn took, and the search for the outcome if its answer was lost."""
+    commit_ms: int | None = None
+    """How long EndTxn took, and the search for the outcome if its answer was lost; None if there
+    was nothing to commit."""
     began_ms: int = 0
     """When the sink began with the batch, in milliseconds since 1970."""
     ended_ms: int = 0
@@ -73,21 +75,27 @@ class ReceiptHistory:
     """The receipts of one sink. Other threads may read it while batches are written."""
 
     def __init__(self) -> None:
-        self._receipts: deque[Receipt] = deque(maxlen=RECEIPTS_KEPT)
+        self._receipts: deque[tuple[int, Receipt]] = deque(maxlen=RECEIPTS_KEPT)
         self._lock = threading.Lock()
 
     def add(self, receipt: Receipt) -> None:
         """Adds the receipt of the last batch."""
         with self._lock:
-            self._receipts.append(receipt)
+            self._receipts.append((next(_numbers), receipt))
         _register(receipt.query_id, self)
 
     def snapshot(self) -> tuple[Receipt, ...]:
         """All receipts that are kept, oldest first."""
         with self._lock:
-            return tuple(self._receipts)
+            return tuple(receipt for _, receipt in self._receipts)
+
+    def numbered(self) -> list[tuple[int, Receipt]]:
+        """The same, each with its number in this process."""
+        with self._lock:
+            return list(self._receipts)
 
 
+_numbers: Final = itertools.count(1)
 _histories: Final[dict[str, WeakSet[ReceiptHistory]]] = {}
 _register_lock: Final = threading.Lock()
 
@@ -101,9 +109,19 @@ def _register(query_id: str, history: ReceiptHistory) -> None:
         _histories[query_id].add(history)
 
 
-def receipts_of(query_id: str) -> list[Receipt]:
-    """The receipts of all sinks of a query in this process, oldest first."""
+def receipts_of(query_id: str, after: int = 0) -> list[tuple[int, Receipt]]:
+    """The receipts of all sinks of a query in this process, oldest first, each with its number.
+
+    `after` is the number of the last one that the caller has seen.
+    """
     with _register_lock:
         found = list(_histories.get(query_id, ()))
-    receipts = [one for history in found for one in history.snapshot() if one.query_id == query_id]
-    return sorted(receipts, key=lambda receipt: receipt.ended_ms)
+    return sorted(
+        (
+            (number, receipt)
+            for history in found
+            for number, receipt in history.numbered()
+            if number > after and receipt.query_id == query_id
+        ),
+        key=lambda pair: pair[0],
+    )

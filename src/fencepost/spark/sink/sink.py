@@ -39,8 +39,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fencepost.base.failures import ConfigError, FencepostError
-from fencepost.client.failures import RetriesExhausted
-from fencepost.spark.failures import SinkFailed, SinkRefused
+from fencepost.spark.failures import SinkRefused
+from fencepost.spark.installation import require_spark
 from fencepost.spark.session import allows_barrier
 from fencepost.spark.sink.at_least_once import (
     AT_LEAST_ONCE,
@@ -54,11 +54,13 @@ from fencepost.spark.sink.ledger.decision import Decision, Overrides, Verdict
 from fencepost.spark.sink.ledger.entry import with_damage
 from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.sink.limits import TopicLimits
+from fencepost.spark.sink.one_sentence import in_one_sentence, while_reaching
 from fencepost.spark.sink.parts import frames_of, read_parts
 from fencepost.spark.sink.producer import DriverProducer
 from fencepost.spark.sink.receipts import Receipt, ReceiptHistory
 from fencepost.spark.sink.run_state import RunState, WriteRequest
 from fencepost.spark.sink.settings import read_settings
+from fencepost.spark.sink.topic_creation import TopicCreation
 from fencepost.spark.slots import announce_if_active
 
 if TYPE_CHECKING:
@@ -115,9 +117,11 @@ class TransactionalSink:
         commit_source_offsets: bool | None = None,
         exchange: Literal["auto", "plain"] = "auto",
         preserve_partitioning: bool = False,
+        create_topics: Mapping[str, Any] | None = None,
         max_attempts: int = MAX_ATTEMPTS,
         on_step: Callable[[str, int], None] | None = None,
     ) -> None:
+        require_spark()
         about_transactions = {
             "transactional_id": transactional_id,
             "ledger_topic": ledger_topic,
@@ -144,6 +148,7 @@ class TransactionalSink:
         self._overrides = Overrides(adopt, take_over, allow_empty_state, may_skip)
         self._commit_source_offsets = commit_source_offsets
         self._max_attempts = max(1, max_attempts)
+        self._creation = TopicCreation(create_topics)
         self._on_step = on_step
         self._begin()
         # Before the query plans its first batch, if there is a session.
@@ -164,7 +169,9 @@ class TransactionalSink:
     def _begin(self) -> None:
         self._receipts = ReceiptHistory()
         self._run: RunState | None = None
-        self._unfenced = UnfencedWriter(self.settings, self.topic, self._max_attempts, self._step)
+        self._unfenced = UnfencedWriter(
+            self.settings, self.topic, self._max_attempts, self._creation, self._step
+        )
 
     @property
     def is_unfenced(self) -> bool:
@@ -186,10 +193,12 @@ class TransactionalSink:
         """The group to which the source offsets are committed."""
         return self._ledger.group
 
+    @in_one_sentence
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Writes all rows of the batch. Spark calls this for every batch."""
         self._handle_call(df.sparkSession, batch_id, (df,), {None: df})
 
+    @in_one_sentence
     def write(
         self, parts: Mapping[str, DataFrame] | Mapping[str | None, DataFrame], batch_id: int
     ) -> None:
@@ -201,6 +210,7 @@ class TransactionalSink:
         frames = frames_of(parts)
         self._handle_call(_session_of(frames), batch_id, frames, parts)
 
+    @in_one_sentence
     def skip(self, batch_id: int) -> None:
         """Records a batch that writes nothing, and commits the source offsets."""
         self._handle_call(_session_of(()), batch_id, (), {})
@@ -264,6 +274,7 @@ class TransactionalSink:
             run, position = self._start_run(session, request), BatchPosition.UNKNOWN
         run.micro_batch = micro_batch
         decision = _NEXT if position is BatchPosition.NEXT else self._decide(run, request)
+        self._creation.ensure(self.settings.client, (part.topic for part in request.parts))
         receipt = BatchWriter(
             request.only(decision.missing),
             run,
@@ -319,7 +330,7 @@ class TransactionalSink:
 
         client, micro_batch = self.settings.client, request.micro_batch
         check_start(session, self.transactional_id, self.settings, micro_batch)
-        try:
+        with while_reaching(client):
             self._ledger.prepare()
             sources = use_sources(self._commit_source_offsets, micro_batch, client)
             batch = request.as_batch()
@@ -328,12 +339,6 @@ class TransactionalSink:
             producer = self._fenced_producer()
             self._step("fenced", request.batch_id)
             view = self._ledger.read(micro_batch.query_id, producer)
-        except RetriesExhausted as problem:
-            servers = ",".join(map(str, client.bootstrap))
-            raise SinkFailed(
-                f"the cluster at {servers} does not answer: {problem}. Start its brokers, or "
-                "correct the first argument of the sink. Nothing of the batch was written"
-            ) from problem
         self._step("ledger read", request.batch_id)
         check_timeout(self.transactional_id, self.settings, view.entry)
         return RunState(

