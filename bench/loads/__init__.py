@@ -12,6 +12,7 @@ from typing import Final
 
 from bench.load import Load
 from bench.loads import (
+    audit,
     brokers,
     consume,
     exactly_once,
@@ -69,7 +70,13 @@ CHAPTERS: Final = (
     Chapter(
         "spark",
         "Spark",
-        (*spark_sink.LOADS, *spark_source.LOADS, *spark_latency.LOADS, spark_views.LOAD),
+        (
+            *spark_sink.LOADS,
+            *spark_source.LOADS,
+            *spark_latency.LOADS,
+            spark_views.LOAD,
+            audit.LOAD,
+        ),
     ),
 )
 LOADS: Final[tuple[Load, ...]] = tuple(load for chapter in CHAPTERS for load in chapter.loads)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+from typing import Any
+
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fencepost.base.failures import ConfigError
 from fencepost.spark.auditing.hashing import Hashing
-from fencepost.spark.auditing.keys import keys_of, parse_key, shown_key
+from fencepost.spark.auditing.keys import KeyExpression, keys_of, parse_key, shown_key
 
 
 def keys(expression: str, *documents: bytes | None) -> list[bytes | None]:
     parsed = parse_key(expression)
     rows = pa.RecordBatch.from_pydict({parsed.column: pa.array(documents, pa.binary())})
     found: list[bytes | None] = keys_of(parsed, rows).to_pylist()
+    if parsed.path and importlib.util.find_spec("numba") is not None:
+        assert keys_of(parsed, rows, is_compiled=True).to_pylist() == found
     return found
 
 
@@ -58,6 +66,73 @@ def test_the_last_header_of_a_name_is_the_key() -> None:
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     rows = pa.RecordBatch.from_pydict({"headers": pa.array(headers, kind)})
     assert keys_of(expression, rows).to_pylist() == [b"2", None, None, None]
+
+
+_SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=True),
+    st.text(max_size=5),
+)
+_DOCUMENTS = st.recursive(
+    _SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["a", "b", "ab", "é", ""]), inner, max_size=3),
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            _DOCUMENTS,
+            st.booleans(),
+            st.integers(0, 400),
+            st.sampled_from(b'{}[]",:\\ 0.-e\xff\0a'),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.sampled_from([("a",), ("a", "b"), ("ab", "a", "b"), ("é",)]),
+)
+@settings(max_examples=400, deadline=None)
+def test_the_compiled_scanner_agrees_with_the_exact_parser(
+    drawn: list[tuple[Any, bool, int, int]], path: tuple[str, ...]
+) -> None:
+    """Whole documents, and documents of which one byte was changed."""
+    pytest.importorskip("numba")
+    documents: list[bytes | None] = []
+    for document, is_plain, place, byte in drawn:
+        text = bytearray(
+            json.dumps(document, ensure_ascii=is_plain, indent=place % 3 or None).encode()
+        )
+        if place < len(text):
+            text[place] = byte
+        documents.append(bytes(text))
+    rows = pa.RecordBatch.from_pydict({"value": pa.array([None, *documents], pa.binary())})
+    expression = KeyExpression("value", path)
+    exact = keys_of(expression, rows).to_pylist()
+    assert keys_of(expression, rows, is_compiled=True).to_pylist() == exact
+    sliced = rows.slice(1)
+    assert keys_of(expression, sliced, is_compiled=True).to_pylist() == exact[1:]
+
+
+def test_the_compiled_scanner_reads_ordinary_documents_itself() -> None:
+    pytest.importorskip("numba")
+    from fencepost.spark.auditing.compiled_fields import compiled_fields
+
+    documents = [
+        b'{"x": [1, {"id": 2}, "\\n"], "order": {"y": -1.5e3, "id": "a b"}, "z": null}',
+        b' {"order":{"id":17},"order2":{}} ',
+        b'{"order": [], "id": 3}',
+        b"{}",
+    ]
+    found, unsure = compiled_fields(("order", "id"), pa.array(documents, pa.binary()))
+    assert found.to_pylist() == [b"a b", b"17", None, None]
+    assert len(unsure) == 0
 
 
 @pytest.mark.parametrize("text", ["", "id", "value:", "header:", "value:a..b", "offset", "headers"])

@@ -27,12 +27,12 @@ PROVEN: Final = "proven"
 LIKELY: Final = "likely"
 
 SENTENCES: Final = {
-    Kind.MISSING: "inputs have no output",
-    Kind.TORN: "inputs have only some of their outputs",
-    Kind.DOUBLED: "outputs are more than their inputs explain",
-    Kind.UNEXPECTED: "outputs have a key that no input has",
-    Kind.REORDERED: "outputs stand behind the output of a later input",
-    Kind.AHEAD: "outputs are of inputs that the group has not committed",
+    Kind.MISSING: "Inputs without any output",
+    Kind.TORN: "Inputs with only some of their outputs",
+    Kind.DOUBLED: "Outputs beyond those that their inputs explain",
+    Kind.UNEXPECTED: "Outputs with a key that no input has",
+    Kind.REORDERED: "Outputs behind the output of a later input",
+    Kind.AHEAD: "Outputs of inputs that the group has not committed",
 }
 
 
@@ -49,7 +49,7 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """What was found."""
-        return SENTENCES[self.kind] + (f" ({self.but})" if self.but else "")
+        return SENTENCES[self.kind] + (f", {self.but}" if self.but else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def _doubts(kind: Kind, question: Question, bounds: Bounds, summary: Summary) ->
     if kind is Kind.DOUBLED and inputs_gone:
         if summary.repeated:
             return "", "outputs too many: deleted inputs may have had the same key"
-        return "unless deleted inputs had the same key", ""
+        return "unless deleted inputs had the key", ""
     if kind in (Kind.MISSING, Kind.TORN):
         if not bounds.is_certain:
             return "unless the pipeline takes longer than the grace period", ""

@@ -17,7 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fencepost.base.failures import ConfigError
 
@@ -52,17 +54,38 @@ def parse_key(text: str) -> KeyExpression:
     return KeyExpression(column, path)
 
 
-def keys_of(expression: KeyExpression, rows: pa.RecordBatch) -> pa.Array:
+def keys_of(
+    expression: KeyExpression, rows: pa.RecordBatch, *, is_compiled: bool = False
+) -> pa.Array:
     """The keys of these records as a binary array; null where a record has none."""
-    column = rows.column(expression.column)
-    if not expression.path:
+    column, path = rows.column(expression.column), expression.path
+    if not path:
         return column
     if expression.column == "headers":
-        (name,) = expression.path
-        found = [_header(name, each) for each in column.to_pylist()]
-    else:
-        found = [_field(expression.path, each) for each in column.to_pylist()]
-    return pa.array(found, pa.binary())
+        return pa.array([_header(path[0], each) for each in column.to_pylist()], pa.binary())
+    if is_compiled and _is_text(column):
+        return _compiled_fields(path, column)
+    return pa.array([_field(path, each) for each in column.to_pylist()], pa.binary())
+
+
+def _is_text(documents: pa.Array) -> bool:
+    try:
+        documents.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _compiled_fields(path: tuple[str, ...], documents: pa.Array) -> pa.Array:
+    from fencepost.spark.auditing.compiled_fields import compiled_fields
+
+    found, unsure = compiled_fields(path, documents)
+    if not len(unsure):
+        return found
+    mask = np.zeros(len(documents), bool)
+    mask[unsure] = True
+    exact = [_field(path, each) for each in documents.take(pa.array(unsure)).to_pylist()]
+    return pc.replace_with_mask(found, pa.array(mask), pa.array(exact, pa.binary()))
 
 
 def _header(name: str, headers: Sequence[dict[str, Any]] | None) -> bytes | None:

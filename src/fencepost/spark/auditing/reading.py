@@ -211,9 +211,10 @@ class _SpanReader:
         wanted, aborted = _visible(rows.column("fate"), is_settled=self._span.is_settled)
         if not wanted.all():
             rows = rows.filter(pa.array(wanted))
-        keys = keys_of(self._key, rows)
+        hashing = self._reading.hashing
+        keys = keys_of(self._key, rows, is_compiled=hashing.is_compiled)
         found = np.empty((len(keys), RECORD_WORDS), np.uint64)
-        found[:, :2] = self._reading.hashing.hashes(keys)
+        found[:, :2] = hashing.hashes(keys)
         found[:, 2] = rows.column("offset").to_numpy().view(np.uint64)
         if keys.null_count:
             found = found[np.asarray(keys.is_valid())]

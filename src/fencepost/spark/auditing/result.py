@@ -129,8 +129,9 @@ class AuditResult:
         """The report for people."""
         lines = [self.verdict, "", _side_line("read", self.inputs), _side_line("and", self.outputs)]
         for each in self.findings:
-            lines += ["", f"{each.kind} ({each.certainty}): {each.count:,} {each.sentence}."]
-            lines += [f"  {example}" for example in each.examples]
+            lines += ["", f"{each.kind}: {each.count:,} ({each.certainty})", f"  {each.sentence}."]
+            # Indented so far that they are not wrapped.
+            lines += [f"    {example}" for example in each.examples]
         if self.not_judged:
             lines += ["", "Not judged:"]
             lines += [f"  {count:,} {reason}" for count, reason in self.not_judged]

@@ -224,7 +224,7 @@ class Audit:
             )
             for each in problems[:MAX_EXAMPLES]
         )
-        sentence = f"offsets of group {self.question.group} do not fit their partitions"
+        sentence = f"Offsets of group {self.question.group} that do not fit their partitions"
         return [AuditFinding("offsets", len(problems), PROVEN, sentence, examples)]
 
     def _notes(self, summary: Summary) -> tuple[str, ...]:
