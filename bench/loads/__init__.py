@@ -27,6 +27,7 @@ from bench.loads import (
     recovery,
     restart,
     small,
+    spark_dynamic,
     spark_latency,
     spark_sink,
     spark_source,
@@ -69,7 +70,13 @@ CHAPTERS: Final = (
     Chapter(
         "spark",
         "Spark",
-        (*spark_sink.LOADS, *spark_source.LOADS, *spark_latency.LOADS, spark_views.LOAD),
+        (
+            *spark_sink.LOADS,
+            spark_dynamic.LOAD,
+            *spark_source.LOADS,
+            *spark_latency.LOADS,
+            spark_views.LOAD,
+        ),
     ),
 )
 LOADS: Final[tuple[Load, ...]] = tuple(load for chapter in CHAPTERS for load in chapter.loads)
