@@ -28,6 +28,7 @@ from bench.loads import (
     recovery,
     restart,
     small,
+    spark_dynamic,
     spark_latency,
     spark_sink,
     spark_source,
@@ -72,6 +73,7 @@ CHAPTERS: Final = (
         "Spark",
         (
             *spark_sink.LOADS,
+            spark_dynamic.LOAD,
             *spark_source.LOADS,
             *spark_latency.LOADS,
             spark_views.LOAD,

@@ -43,6 +43,7 @@ class Application:
         patch.setattr(hosts, "setting", lambda _, name, default="": known.get(name, default))
         patch.setattr(hosts, "is_on", lambda _, name: known.get(name) == "true")
         patch.setattr(hosts, "executor_hosts", lambda _: set(executors))
+        patch.setattr(hosts, "allows_barrier", lambda _: "dynamicAllocation.enabled" not in given)
         self.session: Any = None
 
 
@@ -81,6 +82,15 @@ def test_a_password_goes_to_other_hosts_only_if_spark_encrypts_or_the_user_allow
     check_secrets(session, settings(options))
     Application(monkeypatch, "a", master="local-cluster[2,1,1024]")
     check_secrets(session, settings(options))
+
+
+def test_under_dynamic_allocation_the_next_executor_may_be_on_any_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = Application(monkeypatch, **{"dynamicAllocation.enabled": "true"}).session
+    with pytest.raises(SinkRefused, match="on any host that dynamic allocation chooses: set"):
+        check_secrets(session, settings(PASSWORD))
+    check_secrets(session, settings(PASSWORD, exchange="plain"))
 
 
 def test_encrypted_files_do_not_protect_a_password_on_the_network(

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.session import is_on, setting
+from fencepost.spark.session import allows_barrier, is_on, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,14 +49,21 @@ def check_secrets(session: SparkSession, settings: SinkSettings) -> None:
         return
     if any(is_on(session, name) for name in _RPC_ENCRYPTION):
         return
-    others = executor_hosts(session) - {_driver_host(session)}
-    if others:
+    if others := _other_hosts(session):
         raise SinkRefused(
             "the options have a password or key for the brokers, and Spark would send it in the "
-            f"clear to executors on other hosts ({', '.join(sorted(others))}): set "
-            "spark.authenticate and spark.network.crypto.enabled to true, or pass "
-            "exchange='plain' to allow it. Nothing of the batch was written"
+            f"clear to executors on {others}: set spark.authenticate and "
+            "spark.network.crypto.enabled to true, or pass exchange='plain' to allow it. Nothing "
+            "of the batch was written"
         )
+
+
+def _other_hosts(session: SparkSession) -> str:
+    """On which hosts but the driver's executors may be; empty if on none."""
+    if others := executor_hosts(session) - {_driver_host(session)}:
+        return f"other hosts ({', '.join(sorted(others))})"
+    # Executors that are started for the job may be anywhere.
+    return "" if allows_barrier(session) else "any host that dynamic allocation chooses"
 
 
 def has_secrets(options: ClientOptions) -> bool:
