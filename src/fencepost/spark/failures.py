@@ -83,6 +83,10 @@ class EntryUnreadable(FencepostError):
     """This version cannot read a record of the ledger."""
 
 
+class BrokersUnreachable(FencepostError):
+    """No broker of the source's cluster answers at the given addresses."""
+
+
 class DataLost(FencepostError):
     """Records were deleted before the query read them (failOnDataLoss)."""
 
