@@ -9,6 +9,7 @@ import pyspark
 from pyspark.sql.datasource import DataSource
 
 from fencepost.base.failures import ConfigError
+from fencepost.spark.plain_errors import plain_errors
 from fencepost.spark.source.columns import DDL, ddl_of
 from fencepost.spark.source.options import SourceOptions, read_source_options
 from fencepost.spark.views.options import is_view, read_view_options
@@ -46,6 +47,10 @@ class FencepostSource(DataSource):
         return "fencepost"
 
     def schema(self) -> str:
+        with plain_errors():
+            return self._schema()
+
+    def _schema(self) -> str:
         if is_view(self.options):
             from fencepost.spark.views.schemas import ddl_of as ddl_of_view
 
@@ -61,21 +66,23 @@ class FencepostSource(DataSource):
             return ViewReader(read_view_options(self.options))
         from fencepost.spark.source.batch_reader import BatchReader
 
-        options = read_source_options(self.options, streaming=False)
-        _require_own_schema(options, schema)
+        with plain_errors():
+            options = read_source_options(self.options, streaming=False)
+            _require_own_schema(options, schema)
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        if is_view(self.options):
-            raise ConfigError("a view is a table: use it with spark.read, not with readStream")
-        try:
-            from fencepost.spark.source.stream_reader import StreamReader
-        except ModuleNotFoundError as problem:
-            if problem.name != _STREAMING_API:
-                raise
-            raise ConfigError(STREAMS_NEED.format(version=pyspark.__version__)) from None
-        options = read_source_options(self.options, streaming=True)
-        _require_own_schema(options, schema)
+        with plain_errors():
+            if is_view(self.options):
+                raise ConfigError("a view is a table: use it with spark.read, not with readStream")
+            try:
+                from fencepost.spark.source.stream_reader import StreamReader
+            except ModuleNotFoundError as problem:
+                if problem.name != _STREAMING_API:
+                    raise
+                raise ConfigError(STREAMS_NEED.format(version=pyspark.__version__)) from None
+            options = read_source_options(self.options, streaming=True)
+            _require_own_schema(options, schema)
         return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

@@ -112,6 +112,10 @@ class AuditFailed(FencepostError):
     """The job of an audit failed. It changed nothing."""
 
 
+class BrokersUnreachable(FencepostError):
+    """No broker of the source's cluster answers at the given addresses."""
+
+
 class DataLost(FencepostError):
     """Records were deleted before the query read them (failOnDataLoss)."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import socket
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -92,10 +93,46 @@ def test_a_range_of_offsets_is_read_exactly(
 def test_a_wrong_option_is_an_error_that_names_it(
     read: Callable[..., DataFrame], new_topic: Callable[..., str]
 ) -> None:
-    with pytest.raises(Exception, match="did you mean startingOffsets"):
+    with pytest.raises(Exception, match="did you mean startingOffsets") as wrong:
         read(new_topic(), startingOffset="earliest")
-    with pytest.raises(Exception, match="no-such-topic"):
-        read("no-such-topic").count()
+    assert "Traceback" not in str(wrong.value)
+
+
+def test_a_missing_topic_is_one_sentence_at_the_top_and_can_be_created(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = f"{new_topic()}-missing"
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+    }
+    sentence = f"topic '{topic}' does not exist at {bootstrap}: create it"
+    with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as batch:
+        spark.read.format("fencepost").options(**options).load().count()
+    assert sentence in str(batch.value).splitlines()[0]
+    with pytest.raises(Exception, match="STREAM_FAILED") as stream:
+        drain(spark.readStream.format("fencepost").options(**options).load(), tmp_path)
+    assert sentence in str(stream.value).splitlines()[0]
+    created = spark.read.format("fencepost").options(**options, createTopics="4").load()
+    assert created.count() == 0
+    assert spark.read.format("fencepost").options(**options).load().count() == 0
+
+
+def test_brokers_that_are_not_there_are_one_sentence() -> None:
+    from fencepost.spark.failures import BrokersUnreachable
+    from fencepost.spark.source.options import read_source_options
+    from fencepost.spark.source.stream_reader import StreamReader
+
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = "{}:{}".format(*closed.getsockname())
+    options = {
+        "kafka.bootstrap.servers": address,
+        "subscribe": "t",
+        "kafka.default.api.timeout.ms": "300",
+    }
+    with pytest.raises(BrokersUnreachable, match=f"^the cluster at {address} does not answer: "):
+        StreamReader(read_source_options(options, streaming=True)).initialOffset()
 
 
 @pytest.mark.parametrize("schema", ["value string", "value binary, key binary"])

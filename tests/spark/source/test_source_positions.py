@@ -12,6 +12,7 @@ import pytest
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
 from fencepost.client.groups import CommittedOffset
+from fencepost.spark.failures import DataLost
 from fencepost.spark.sink.ledger.entry import LedgerEntry
 from fencepost.spark.sink.ledger.legacy import encode_legacy, moved_to
 from fencepost.spark.source import positions
@@ -29,6 +30,7 @@ class ThreeTopicCluster:
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, CommittedOffset] = {}
         self.groups: list[str] = []
+        self.created: list[str] = []
 
     def metadata(self, names: Collection[str] | None = None, **how: Any) -> Any:
         def view(name: str) -> Any:
@@ -38,8 +40,13 @@ class ThreeTopicCluster:
             )
 
         found = self.topics.keys() if names is None else self.topics.keys() & set(names)
-        assert how.get("missing_ok") or names is None
+        assert how.get("missing_ok") or found == set(names or found)
         return SimpleNamespace(topics={n: view(n) for n in found})
+
+    def create_topics(self, topics: Collection[Any], *, exist_ok: bool) -> None:
+        assert exist_ok
+        self.created += [topic.name for topic in topics]
+        self.topics = self.topics | {topic.name: topic.partitions for topic in topics}
 
     def list_offsets(
         self, times: Mapping[TopicPartition, int], isolation: str | None = None
@@ -164,12 +171,41 @@ def test_a_missing_topic_is_refused_or_left_out(
     cluster: ThreeTopicCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     given: dict[str, Any] = {"subscribe": "refunds,nowhere", "startingOffsets": "earliest"}
-    with pytest.raises(ConfigError, match=r"no topic 'nowhere': create it.*failOnDataLoss"):
+    with pytest.raises(
+        ConfigError,
+        match=r"topic 'nowhere' does not exist at localhost:9092: create it.*createTopics=N.*",
+    ):
         asking(**given).subscribed()
     assert start_of(asking(failOnDataLoss="false", **given)) == {A0: 10, A1: 10}
-    assert "the cluster has no topic 'nowhere'; going on without it" in caplog.text
-    with pytest.raises(ConfigError, match="no topic nowhere, nowhere-else"):
+    assert "topic 'nowhere' does not exist; going on without it" in caplog.text
+    with pytest.raises(ConfigError, match=r"none of the topics exists .*: nowhere, nowhere-else"):
         asking(subscribe="nowhere,nowhere-else", failOnDataLoss="false").subscribed()
+
+
+def test_a_topic_that_was_never_read_is_created_if_the_user_has_asked_for_it(
+    cluster: ThreeTopicCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    given: dict[str, Any] = {"subscribe": "refunds,fresh", "createTopics": "3"}
+    found = asking(**given).subscribed()
+    assert [tp for tp in found.partitions if tp.topic == "fresh"] == [
+        TopicPartition("fresh", index) for index in range(3)
+    ]
+    assert cluster.created == ["fresh"]
+    assert "topic 'fresh' did not exist: createTopics has created it with 3" in caplog.text
+    asking(**given).subscribed()
+    assert cluster.created == ["fresh"]
+    # A topic that was read before has lost its records: that is reported, not repaired.
+    cluster.topics = {"refunds": 2}
+    with pytest.raises(DataLost, match="'fresh' cannot be found any more"):
+        asking(**given).subscribed(known=["refunds", "fresh"])
+    assert cluster.created == ["fresh"]
+
+
+def test_topics_of_a_pattern_cannot_be_created() -> None:
+    with pytest.raises(ConfigError, match="a pattern does not name the topics to create"):
+        asking(subscribePattern="re.*", createTopics="3")
+    with pytest.raises(ConfigError, match="createTopics"):
+        asking(subscribe="refunds", createTopics="0")
 
 
 def test_offsets_may_name_a_topic_that_is_left_out(cluster: ThreeTopicCluster) -> None:

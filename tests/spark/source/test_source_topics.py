@@ -173,11 +173,11 @@ def test_a_topic_missing_at_the_start_is_left_out_until_it_appears(
     write(cluster, "a", "a1")
     engine = Engine(broker)
     engine.restart()
-    with pytest.raises(ConfigError, match="no topic 'b'"):
+    with pytest.raises(ConfigError, match="topic 'b' does not exist"):
         engine.batch()
     engine.restart(**LENIENT)
     assert engine.batch() == ["a1"]
-    assert "the cluster has no topic 'b'; going on without it" in caplog.text
+    assert "topic 'b' does not exist; going on without it" in caplog.text
     create(cluster, "b")
     write(cluster, "b", "b1")
     assert engine.batch() == ["b1"]
@@ -186,7 +186,7 @@ def test_a_topic_missing_at_the_start_is_left_out_until_it_appears(
 def test_if_no_topic_exists_the_query_fails(broker: Broker, cluster: Cluster) -> None:
     engine = Engine(broker)
     engine.restart(**LENIENT)
-    with pytest.raises(ConfigError, match="no topic a, b"):
+    with pytest.raises(ConfigError, match=r"none of the topics exists at .*: a, b"):
         engine.batch()
 
 
@@ -457,7 +457,7 @@ def test_a_batch_reads_the_remaining_topics(
     with pytest.raises(DataLost, match="b-0"):
         batch_values(broker, {}, lambda: recreate_longer(cluster))
     delete(cluster, "b")
-    with pytest.raises(ConfigError, match="no topic 'b'"):
+    with pytest.raises(ConfigError, match="topic 'b' does not exist"):
         batch_values(broker, {})
     assert batch_values(broker, LENIENT) == ["a1", "a2"]
 

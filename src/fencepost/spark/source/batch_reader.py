@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fencepost.base.failures import ConfigError
+from fencepost.spark.plain_errors import plain_errors
 from fencepost.spark.slots import announced_slots
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.positions import Positions, report_loss
@@ -33,6 +34,10 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
+        with plain_errors(self._options.client):
+            return self._partitions()
+
+    def _partitions(self) -> Sequence[InputPartition]:
         positions = Positions(self._options)
         found, (start, end) = positions.settle(
             lambda found: (positions.starting(found), positions.ending(found))

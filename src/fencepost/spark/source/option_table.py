@@ -89,6 +89,11 @@ SOURCE_OPTIONS: Final = (
         "true",
     ),
     SourceOption(
+        "createTopics",
+        "creates the topics of `subscribe` or `assign` that do not exist, with this many "
+        "partitions: for trying out",
+    ),
+    SourceOption(
         "maxOffsetsPerTrigger",
         "offsets per batch, divided in proportion to the backlog of each partition",
         scope=Scope.STREAM,

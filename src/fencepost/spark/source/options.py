@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import TopicPartition
-from fencepost.base.options import INT64_MAX, parse_boolean, parse_whole, suggest
+from fencepost.base.options import INT32_MAX, INT64_MAX, parse_boolean, parse_whole, suggest
 from fencepost.client.options import ClientOptions, read_options
 from fencepost.spark.offsets import PartitionOffsets, from_layout
 from fencepost.spark.source.option_table import (
@@ -98,6 +98,7 @@ class SourceOptions:
     max_records_per_partition: int | None
     max_tasks: int | None
     whole_transactions: bool
+    create_topics: int | None
     retries: int
     retry_pause_ms: int
     poll_timeout_ms: int
@@ -133,6 +134,7 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
         max_records_per_partition=_optional_number(values, "maxRecordsPerPartition"),
         max_tasks=_max_tasks(values),
         whole_transactions=_whole_transactions(values, client),
+        create_topics=_create_topics(values),
         retries=_number(values, "fetchOffset.numRetries"),
         retry_pause_ms=_number(values, "fetchOffset.retryIntervalMs"),
         poll_timeout_ms=_number(values, "kafkaConsumer.pollTimeoutMs"),
@@ -358,6 +360,16 @@ def _whole_transactions(values: Mapping[str, str], client: ClientOptions) -> boo
             "records of open transactions are read"
         )
     return is_wanted
+
+
+def _create_topics(values: Mapping[str, str]) -> int | None:
+    if "createTopics" in values and "subscribePattern" in values:
+        raise ConfigError(
+            "createTopics needs subscribe or assign: a pattern does not name the topics to create"
+        )
+    if "createTopics" not in values:
+        return None
+    return parse_whole("createTopics", values["createTopics"], least=1, most=INT32_MAX)
 
 
 def _max_tasks(values: Mapping[str, str]) -> int | None:

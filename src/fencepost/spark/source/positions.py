@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
 from fencepost.client import reading
+from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster
 from fencepost.client.failures import Refused, UnknownTopicOrPartition
 from fencepost.spark.connection import cluster_of
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from fencepost.client.admin import TopicView
 
 T = TypeVar("T")
+
+_CREATE: Final = (
+    "create it, correct the name, or set createTopics=N to try it out with N partitions"
+)
 
 log = logging.getLogger(__name__)
 
@@ -70,14 +75,17 @@ class Positions:
         if options.pattern is not None:
             views, missing = self._matching(options.pattern), frozenset[str]()
         else:
-            views, missing = self._named(known_missing)
+            views, missing = self._named(known, known_missing)
         for topic in sorted(missing - set(known_missing)):
             if topic not in known:
                 _report_missing(options, topic)
             elif options.fail_on_data_loss:
                 report_loss(options, f"topic {topic!r} cannot be found any more")
         if missing and not views and not known:
-            raise ConfigError(f"the cluster has no topic {', '.join(sorted(missing))}")
+            raise ConfigError(
+                f"none of the topics exists at {_servers(options)}: {', '.join(sorted(missing))}. "
+                f"C{_CREATE[1:]}"
+            )
         found = {TopicPartition(view.name, p.index) for view in views for p in view.partitions}
         if options.assigned is not None:
             found &= set(options.assigned)
@@ -95,14 +103,34 @@ class Positions:
             if matches(view.name) and not view.is_internal and view.name != LEDGER_TOPIC
         ]
 
-    def _named(self, known_missing: Collection[str]) -> tuple[list[TopicView], frozenset[str]]:
+    def _named(
+        self, known: Collection[str], known_missing: Collection[str]
+    ) -> tuple[list[TopicView], frozenset[str]]:
         options = self._options
         topics = frozenset(options.topics or {tp.topic for tp in options.assigned or ()})
         with explaining():
             found = self.cluster.metadata(
                 sorted(topics), missing_ok=True, known_missing=known_missing
             ).topics
+            if absent := topics - found.keys() - set(known):
+                found = {**found, **self._create(absent)}
         return list(found.values()), topics - found.keys()
+
+    def _create(self, topics: Collection[str]) -> Mapping[str, TopicView]:
+        """Creates topics that were never read, if the user has asked for it."""
+        partitions = self._options.create_topics
+        if partitions is None:
+            return {}
+        self.cluster.create_topics(
+            [NewTopic(topic, partitions) for topic in sorted(topics)], exist_ok=True
+        )
+        for topic in sorted(topics):
+            log.warning(
+                "topic %r did not exist: createTopics has created it with %d partitions",
+                topic,
+                partitions,
+            )
+        return self.cluster.metadata(sorted(topics)).topics
 
     def settle(
         self,
@@ -263,13 +291,16 @@ def _report_missing(options: SourceOptions, topic: str) -> None:
     """Reports a topic that never existed: most likely a wrong name."""
     if options.fail_on_data_loss:
         raise ConfigError(
-            f"the cluster has no topic {topic!r}: create it, or correct the name. With "
-            "failOnDataLoss=false a topic "
-            "that is missing is left out"
+            f"topic {topic!r} does not exist at {_servers(options)}: {_CREATE}. With "
+            "failOnDataLoss=false a topic that is missing is left out"
         )
     log.warning(
-        "the cluster has no topic %r; going on without it, because failOnDataLoss is false", topic
+        "topic %r does not exist; going on without it, because failOnDataLoss is false", topic
     )
+
+
+def _servers(options: SourceOptions) -> str:
+    return ",".join(map(str, options.client.bootstrap))
 
 
 def report_loss(options: SourceOptions, sentence: str) -> None:

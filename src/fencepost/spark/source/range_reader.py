@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
 from fencepost.spark.compiled import compiled_columns, freeze_loaded_objects
 from fencepost.spark.connection import cluster_of
+from fencepost.spark.plain_errors import plain_errors
 from fencepost.spark.source.columns import plain_columns
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.positions import Positions, explaining, report_loss
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 
 def read_ranges(options: SourceOptions, ranges: Iterable[OffsetRange]) -> Iterator[pa.RecordBatch]:
     """The visible records of these ranges, one range after the other."""
-    for wanted in ranges:
-        yield from read_range(options, wanted)
+    with plain_errors(options.client):
+        for wanted in ranges:
+            yield from read_range(options, wanted)
 
 
 def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:

@@ -49,6 +49,7 @@ from fencepost.spark.offsets import (
     parse_offsets,
     to_layout,
 )
+from fencepost.spark.plain_errors import plain_errors
 from fencepost.spark.source.batch_reader import as_partitions
 from fencepost.spark.source.open_transaction_watch import OpenTransactionWatch
 from fencepost.spark.source.options import SourceOptions
@@ -86,7 +87,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         if self._initial is None:
             positions = Positions(self._options)
-            found, offsets = positions.settle(positions.starting)
+            with plain_errors(self._options.client):
+                found, offsets = positions.settle(positions.starting)
             self._missing = found.missing
             self._initial = SourceOffsets(offsets, found.topic_ids).layout() | {INITIAL: True}
         return self._initial
@@ -96,6 +98,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_available_now = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        with plain_errors(self._options.client):
+            return self._latest_offset(start, limit)
+
+    def _latest_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         known = parse_offsets(start)
         is_only_check = self._is_available_now and self._target is None
         end = self._latest = self._find_end(known)
@@ -203,16 +209,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Running.
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        with plain_errors(self._options.client):
+            return as_partitions(self._options, self._ranges(start, end))
+
+    def _ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRange]:
         known, until = self._begin_of(start, end), parse_offsets(end)
         self._report_gone(known, until)
         begin = _continued(known, until)
         begin |= self._begin_new(known, until, [tp for tp in until.offsets if tp not in begin])
         self._report_short(begin, until, is_first=START in end)
-        ranges = [
+        return [
             OffsetRange(tp, begin.get(tp, stop), stop, until.topic_ids.get(tp.topic))
             for tp, stop in sorted(until.offsets.items())
         ]
-        return as_partitions(self._options, ranges)
 
     def _begin_of(self, start: dict[str, Any], end: dict[str, Any]) -> SourceOffsets:
         """Where a batch begins, in its first run or a later one."""
