@@ -28,7 +28,7 @@ from fencepost.spark.connection import begin_partition_count
 from fencepost.spark.failures import BatchTooLarge, RowRefused
 from fencepost.spark.session import changed_setting, concurrent_tasks, setting
 from fencepost.spark.sink.counts import is_observed
-from fencepost.spark.sink.hosts import check_secrets, host_of, may_connect_tasks
+from fencepost.spark.sink.hosts import check_secrets, exchange_hosts
 from fencepost.spark.sink.settings import SinkSettings
 from fencepost.spark.sink.workers_python import workers_python
 from fencepost.spark.transport.accounts import Account, settle_accounts
@@ -147,7 +147,8 @@ def _run_collected(df: DataFrame, plan: JobPlan) -> list[Report] | None:
 def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
     """None if tasks must not connect to each other, or Spark cannot run them all at once."""
     session = rows.sparkSession
-    if not may_connect_tasks(session, plan.settings):
+    hosts = exchange_hosts(session, plan.settings)
+    if hosts is None:
         return None
     counts = _begin_counts(plan)()
     packing = _packing_plan(plan, choose_slots(session, counts), counts)
@@ -157,7 +158,7 @@ def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
         _small_arrow_batches(session),
         workers_python(session),
     ):
-        meeting = Meeting(rendezvous.address, secret, plan.settings.is_plain)
+        meeting = Meeting(rendezvous.address, secret, hosts)
         direct = DirectPlan(packing, plan.identity, meeting)
         written = rows.mapInArrow(_direct_task(direct), REPORT_SCHEMA, barrier=True)
         # Adaptive execution runs all stages but the last to learn its partitions.
@@ -225,8 +226,7 @@ def _direct_task(plan: DirectPlan) -> Any:
 
         context = BarrierTaskContext.get()
         attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
-        hosts = [host_of(info.address) for info in context.getTaskInfos()]
-        return _explain(write_directly(plan, attempt, hosts, batches))
+        return _explain(write_directly(plan, attempt, len(context.getTaskInfos()), batches))
 
     return run
 

@@ -1,12 +1,12 @@
 """How the tasks of a barrier stage find each other, through the driver.
 
-Every task connects to the driver and sends its port and its attempt. When all have connected, each
-receives the ports and attempts of all. On which hosts they are, the tasks know from Spark. Spark's
-own `allGather` does this too, but answers a second late. A task that connects a second time is
-refused: there must never be two attempts of one task.
+Every task connects to the driver and sends its address and its attempt. When all have connected,
+each receives the addresses and attempts of all. Spark's own `allGather` does this too, but answers
+a second late. A task that connects a second time is refused: there must never be two attempts of
+one task.
 
-    task   -> driver   a handshake (`handshake.py`), then one line: [task, tasks, port, attempt]
-    driver -> task     one line: [[port, attempt], ...], or an error message
+    task   -> driver   a handshake (`handshake.py`), then a line: [task, tasks, host, port, attempt]
+    driver -> task     a line: [[host, port, attempt], ...], or an error message
 
 The driver is reached at the address at which Spark's executors reach it (`spark.driver.host`) and
 listens where Spark's driver listens (`spark.driver.bindAddress`).
@@ -30,6 +30,7 @@ _MAX_LINE_BYTES: Final = 64 * 1024
 class Peer(NamedTuple):
     """A task of the stage: where it listens (port 0: nowhere), and which attempt it is."""
 
+    host: str
     port: int
     task_attempt_id: int
 
@@ -90,14 +91,14 @@ class Rendezvous:
         """Whether the task now waits for the others, or has its answer."""
         caller.settimeout(CALL_SECONDS)
         with caller.makefile("rb") as stream:
-            task, tasks, port, attempt = json.loads(stream.readline(_MAX_LINE_BYTES))
+            task, tasks, *peer = json.loads(stream.readline(_MAX_LINE_BYTES))
         with self._changing:
             if self._is_closed:
                 return False
             if task in self.callers:
                 caller.sendall(_line(f"task {task} of the write stage runs for a second time"))
                 return False
-            self.callers[task] = (Peer(port, attempt), caller)
+            self.callers[task] = (Peer(*peer), caller)
             if len(self.callers) == tasks:
                 self._introduce()
         return True
@@ -120,11 +121,13 @@ class RendezvousCall:
             raise PeerLost(
                 f"the driver cannot be reached at {host}:{port} (spark.driver.host): {problem}"
             ) from None
+        self.local_host: str = self._socket.getsockname()[0]
+        """The address of this machine as the driver sees it."""
 
-    def meet(self, task: int, tasks: int, port: int, task_attempt_id: int) -> list[Peer]:
+    def meet(self, task: int, tasks: int, me: Peer) -> list[Peer]:
         """All tasks, in order; waits until all have connected."""
         with self._socket, self._socket.makefile("rb") as stream:
-            self._socket.sendall(_line([task, tasks, port, task_attempt_id]))
+            self._socket.sendall(_line([task, tasks, *me]))
             # The others may wait for a free slot; Spark kills this task if they never come.
             self._socket.settimeout(None)
             answer = stream.readline(_MAX_LINE_BYTES)
