@@ -93,17 +93,6 @@ class PeerLost(FencepostError):
     """Another task of the write stage, or the driver, cannot be reached: the job fails."""
 
 
-class HostsDiffer(FencepostError):
-    """Tasks of the write stage run on several hosts: the batch goes through Spark's shuffle."""
-
-    def __init__(self, hosts: Collection[str]) -> None:
-        super().__init__(
-            f"tasks of the write stage run on several hosts ({', '.join(hosts)}), and between "
-            "hosts rows go through Spark's shuffle unless the sink has exchange='plain'. The "
-            "attempt is repeated that way"
-        )
-
-
 class EntryUnreadable(FencepostError):
     """This version cannot read a record of the ledger."""
 

@@ -13,7 +13,7 @@ import pytest
 from fencepost.base.failures import ConfigError
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.sink import hosts
-from fencepost.spark.sink.hosts import check_secrets, host_of, hosts_in, may_connect_tasks
+from fencepost.spark.sink.hosts import check_secrets, exchange_hosts, host_of, hosts_in
 from fencepost.spark.sink.settings import SinkSettings, read_settings
 
 PASSWORD = {
@@ -51,10 +51,13 @@ def test_tasks_connect_to_each_other_on_one_host_and_between_hosts_only_if_allow
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session = Application(monkeypatch, "a").session
-    assert may_connect_tasks(session, settings())
-    session = Application(monkeypatch, "a", "b").session
-    assert not may_connect_tasks(session, settings())
-    assert may_connect_tasks(session, settings(exchange="plain"))
+    assert exchange_hosts(session, settings()) == ()
+    assert exchange_hosts(session, settings(exchange="plain")) == ()
+    session = Application(monkeypatch, "b", "a").session
+    assert exchange_hosts(session, settings()) is None
+    assert exchange_hosts(session, settings(exchange="plain")) == ("a", "b")
+    session = Application(monkeypatch, "a", "b", master="local[2]").session
+    assert exchange_hosts(session, settings()) == ()
 
 
 @pytest.mark.parametrize("name", hosts._ENCRYPTION)
@@ -63,7 +66,7 @@ def test_if_spark_encrypts_tasks_never_connect_to_each_other(
 ) -> None:
     session = Application(monkeypatch, "a").session
     monkeypatch.setattr(hosts, "is_on", lambda _, wanted: wanted == name)
-    assert not may_connect_tasks(session, settings(exchange="plain"))
+    assert exchange_hosts(session, settings(exchange="plain")) is None
 
 
 @pytest.mark.parametrize("options", [PASSWORD, KEY_TEXT], ids=["password", "key"])

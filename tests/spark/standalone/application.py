@@ -20,13 +20,14 @@ from fencepost.client.blocking import Cluster, connect
 from fencepost.client.reading import LATEST
 from fencepost.records.opened import Record
 from tests.spark.chaos import await_truth
-from tests.spark.conftest import environment, read_values
+from tests.spark.conftest import ROOT, environment, read_values
 from tests.spark.standalone.cluster import Machine
 from tools.processes import DiedEarlyError
 
-PARTITIONS: Final = 3
 START_SECONDS: Final = 120.0
-MAX_RESTARTS: Final = 30
+MAX_RESTARTS: Final = 60
+DRIVER: Final = (sys.executable, "-m", "tests.spark.standalone.driver")
+"""The command of a driver, before its orders."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,13 @@ class Application:
         sink: Mapping[str, Any] | None = None,
         prefix: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
+        py_files: Path | None = None,
+        partitions: int = 3,
     ) -> None:
+        """`partitions` of both topics: not more than cores, or tasks cannot all run at once.
+
+        With `py_files` the driver is started by spark-submit, which sends them to executors.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self.orders = Orders(
             master,
@@ -74,10 +81,11 @@ class Application:
             settings=dict(settings),
             sink=dict(sink or {}),
         )
-        path = folder / "orders.json"
-        path.write_text(json.dumps(asdict(self.orders)))
-        command = [sys.executable, "-m", "tests.spark.standalone.driver", str(path)]
+        self.path = folder / "orders.json"
+        self.path.write_text(json.dumps(asdict(self.orders)))
+        command = [*(DRIVER if py_files is None else _submit(py_files, master)), str(self.path)]
         self.driver = Machine(command, folder, prefix, environment() | dict(variables or {}))
+        self.partitions = partitions
         self.fed: list[str] = []
         self.restarts = 0
         self.failures: list[str] = []
@@ -87,15 +95,15 @@ class Application:
     def create_topics(self, cluster: Cluster) -> None:
         """Creates the source and the target."""
         names = (self.orders.source, self.orders.target)
-        cluster.create_topics([NewTopic(name, PARTITIONS, 1) for name in names])
+        cluster.create_topics([NewTopic(name, self.partitions, 1) for name in names])
 
     def feed(self, cluster: Cluster, count: int) -> None:
         """Adds rows to the source."""
         rows = [f"{self.orders.source}-{len(self.fed) + n}" for n in range(count)]
         with cluster.writer(cluster.init_producer_id(None)) as writer:
-            for partition in range(PARTITIONS):
+            for partition in range(self.partitions):
                 place = TopicPartition(self.orders.source, partition)
-                mine = rows[partition::PARTITIONS]
+                mine = rows[partition :: self.partitions]
                 writer.write_records(
                     place, [Record(key=v.encode(), value=v.encode()) for v in mine]
                 )
@@ -138,7 +146,7 @@ class Application:
 
     def committed(self, cluster: Cluster) -> int:
         """How far the target's committed offsets have come; grows with every batch."""
-        places = [TopicPartition(self.orders.target, n) for n in range(PARTITIONS)]
+        places = [TopicPartition(self.orders.target, n) for n in range(self.partitions)]
         found = cluster.list_offsets(dict.fromkeys(places, LATEST), isolation="read_committed")
         return sum(each.offset for each in found.values())
 
@@ -169,6 +177,12 @@ class Application:
     def _count_routes(self) -> None:
         lines = self.driver.process.output.splitlines()
         self.routes.update(line.split()[1] for line in lines if line.startswith("route "))
+
+
+def _submit(py_files: Path, master: str) -> list[str]:
+    program = str(Path(environment()["SPARK_HOME"]) / "bin" / "spark-submit")
+    script = str(ROOT / "tests" / "spark" / "standalone" / "driver.py")
+    return [program, "--master", master, "--py-files", str(py_files), script]
 
 
 def _starts_with(words: str) -> Callable[[str], str | None]:

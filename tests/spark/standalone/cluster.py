@@ -24,6 +24,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import time
 import urllib.request
@@ -64,7 +65,7 @@ class Machine:
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self._command = [*prefix, *command]
-        self._folder = folder
+        self.folder = folder
         self._variables = dict(variables or {})
         self._mark = uuid.uuid4().hex
         self._process: ServerProcess | None = None
@@ -86,7 +87,7 @@ class Machine:
         self._process = ServerProcess(
             self._command,
             environment=self._variables | {_MARK: self._mark},
-            folder=self._folder,
+            folder=self.folder,
         )
 
     def kill(self) -> None:
@@ -197,12 +198,15 @@ class StandaloneCluster:
         host: str | None = None,
         prefix: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
+        owner: str | None = None,
     ) -> Worker:
         """Adds a machine with one core; returns when the master has it.
 
-        `prefix` comes before the command: another user or a network namespace.
+        `prefix` comes before the command: another user, who is the owner, or a network namespace.
         """
         worker = self._new_worker(host, prefix, variables or {})
+        if owner is not None:
+            shutil.chown(worker.folder, owner)
         worker.start()
         return worker
 
@@ -255,10 +259,10 @@ class StandaloneCluster:
     ) -> Any:
         folder = folder or self.folder / "master"
         folder.mkdir(parents=True, exist_ok=True)
-        program = str(Path(self._variables["SPARK_HOME"]) / "bin" / "spark-class")
         given = (
             self._variables | {"SPARK_LOCAL_DIRS": str(folder / "local")} | dict(variables or {})
         )
+        program = str(Path(given["SPARK_HOME"]) / "bin" / "spark-class")
         return kind([program, command[0], "--webui-port", "0", *command[1:]], folder, prefix, given)
 
 

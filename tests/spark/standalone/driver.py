@@ -1,7 +1,8 @@
 """A driver on a cluster: copies a topic to another until it is told to finish.
 
-Argument: a file with the orders (`application.py`). Prints one line for each thing that a test
-waits for or counts: `running`, `route <name>`, `finished`, or `failed: <reason>`.
+Arguments: files with orders (`application.py`), carried out one after the other in one session.
+Prints one line for each thing that a test waits for or counts: `running`, `route <name>`,
+`finished`, or `failed: <reason>`.
 """
 
 from __future__ import annotations
@@ -85,10 +86,8 @@ def start(spark: SparkSession, orders: Orders) -> StreamingQuery:
     )
 
 
-def main(path: str) -> int:
-    orders = Orders(**json.loads(Path(path).read_text()))
-    tell_routes()
-    spark = make_session(orders)
+def carry_out(spark: SparkSession, orders: Orders) -> bool:
+    """Whether the query finished without a failure."""
     query = start(spark, orders)
     say("running")
     finish = Path(orders.finish)
@@ -97,13 +96,21 @@ def main(path: str) -> int:
             time.sleep(0.02)
         query.processAllAvailable()
     except Exception as problem:  # noqa: BLE001 - the reason goes to the test.
-        say(f"failed: {str(problem).splitlines()[0]}")
-        return 1
+        say(f"failed: {' '.join(str(problem).split())[:2000]}")
+        return False
     query.stop()
     say("finished")
+    return True
+
+
+def main(paths: list[str]) -> int:
+    given = [Orders(**json.loads(Path(path).read_text())) for path in paths]
+    tell_routes()
+    spark = make_session(given[0])
+    succeeded = [carry_out(spark, orders) for orders in given]
     spark.stop()
-    return 0
+    return 0 if all(succeeded) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

@@ -26,6 +26,7 @@ def test_two_applications_on_one_cluster_are_both_exactly_once(
                 bootstrap,
                 spark_cluster.master_url,
                 settings,
+                partitions=1,
             )
             for n in range(2)
         ]

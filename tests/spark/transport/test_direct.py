@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +21,6 @@ from fencepost.client.transactions import ProducerIdentity  # noqa: E402
 from fencepost.spark.connection import cluster_of  # noqa: E402
 from fencepost.spark.failures import (  # noqa: E402
     CountsDisagree,
-    HostsDiffer,
     PeerLost,
     RowRefused,
 )
@@ -36,10 +34,10 @@ from fencepost.spark.transport.exchange import (  # noqa: E402
     LOOPBACK,
     Meeting,
     bind_address,
-    reachable_hosts,
+    own_host,
 )
 from fencepost.spark.transport.packing import PackingPlan  # noqa: E402
-from fencepost.spark.transport.rendezvous import Rendezvous, RendezvousCall  # noqa: E402
+from fencepost.spark.transport.rendezvous import Peer, Rendezvous, RendezvousCall  # noqa: E402
 
 SECRET = b"sixteen letters."
 SECONDS = 20.0
@@ -74,16 +72,12 @@ def packing_plan(cluster: Cluster, topic: str) -> PackingPlan:
 class BarrierStage:
     """A barrier stage whose tasks are threads."""
 
-    def __init__(
-        self, cluster: Cluster, topic: str, rendezvous: Rendezvous, *, between_hosts: bool = False
-    ) -> None:
+    def __init__(self, cluster: Cluster, topic: str, rendezvous: Rendezvous, *hosts: str) -> None:
         self.cluster = cluster
         self.topic = topic
         self.identity: ProducerIdentity = cluster.init_producer_id(topic)
-        meeting = Meeting(rendezvous.address, SECRET, between_hosts)
+        meeting = Meeting(rendezvous.address, SECRET, hosts)
         self._plan = DirectPlan(packing_plan(cluster, topic), self.identity, meeting)
-        self.hosts = ["worker-1"]
-        """The hosts of the tasks, in turn."""
 
     def run(self, inputs: list[Iterator[Any]], tasks: int | None = None) -> list[Future[list[Any]]]:
         with ThreadPoolExecutor(len(inputs)) as pool:
@@ -94,8 +88,7 @@ class BarrierStage:
 
     def _task(self, number: int, tasks: int, rows: Iterator[Any]) -> list[Any]:
         attempt = Attempt(number, 0, 100 + number)
-        hosts = list(itertools.islice(itertools.cycle(self.hosts), tasks))
-        reports = write_directly(self._plan, attempt, hosts, rows)
+        reports = write_directly(self._plan, attempt, tasks, rows)
         return [row for batch in reports for row in batch.to_pylist()]
 
     def committed(self) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
@@ -162,14 +155,15 @@ def test_if_one_task_fails_the_others_do_not_wait_for_it(
 
 def test_a_second_attempt_of_a_task_is_refused(rendezvous: Rendezvous) -> None:
     first = RendezvousCall(rendezvous.address, SECRET)
-    waiting = threading.Thread(target=first.meet, args=(0, 2, 1, 7))
+    waiting = threading.Thread(target=first.meet, args=(0, 2, Peer(LOOPBACK, 1, 7)))
     waiting.start()
     while 0 not in rendezvous.callers:
         pass
     with pytest.raises(CountsDisagree, match="second time"):
-        RendezvousCall(rendezvous.address, SECRET).meet(0, 2, 1, 8)
+        RendezvousCall(rendezvous.address, SECRET).meet(0, 2, Peer(LOOPBACK, 1, 8))
     assert [
-        n.task_attempt_id for n in RendezvousCall(rendezvous.address, SECRET).meet(1, 2, 0, 9)
+        n.task_attempt_id
+        for n in RendezvousCall(rendezvous.address, SECRET).meet(1, 2, Peer(LOOPBACK, 0, 9))
     ] == [7, 9]
     waiting.join(SECONDS)
 
@@ -181,12 +175,14 @@ def test_a_connection_without_the_secret_is_ignored(rendezvous: Rendezvous) -> N
             # The driver's part of the handshake, and then the end.
             assert len(stream.read()) == 64
     assert not rendezvous.callers
-    assert len(RendezvousCall(rendezvous.address, SECRET).meet(0, 1, 0, 5)) == 1
+    assert len(RendezvousCall(rendezvous.address, SECRET).meet(0, 1, Peer(LOOPBACK, 0, 5))) == 1
 
 
 def test_waiting_tasks_fail_if_the_job_ends_before_they_meet(rendezvous: Rendezvous) -> None:
     with Rendezvous("127.0.0.1", "127.0.0.1", SECRET) as short, ThreadPoolExecutor(1) as pool:
-        meeting = pool.submit(RendezvousCall(short.address, SECRET).meet, 0, 2, 0, 5)
+        meeting = pool.submit(
+            RendezvousCall(short.address, SECRET).meet, 0, 2, Peer(LOOPBACK, 0, 5)
+        )
         while not short.callers:
             pass
         short.close()
@@ -196,7 +192,7 @@ def test_waiting_tasks_fail_if_the_job_ends_before_they_meet(rendezvous: Rendezv
 
 def test_a_caller_that_says_nothing_keeps_nobody_waiting(rendezvous: Rendezvous) -> None:
     with socket.create_connection(rendezvous.address):
-        assert len(RendezvousCall(rendezvous.address, SECRET).meet(0, 1, 0, 5)) == 1
+        assert len(RendezvousCall(rendezvous.address, SECRET).meet(0, 1, Peer(LOOPBACK, 0, 5))) == 1
 
 
 def test_a_task_with_the_secret_of_another_attempt_is_refused(rendezvous: Rendezvous) -> None:
@@ -205,35 +201,37 @@ def test_a_task_with_the_secret_of_another_attempt_is_refused(rendezvous: Rendez
     assert not rendezvous.callers
 
 
-def test_without_permission_tasks_on_several_hosts_do_not_connect(
+def test_between_hosts_a_task_listens_at_its_own_host_and_not_where_it_calls_from(
     cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous
 ) -> None:
-    stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous)
-    stage.hosts = ["127.0.0.1", "127.0.0.2"]
-    for task in stage.run([iter([rows_of(0, 10)]), iter([rows_of(1, 10)])]):
-        with pytest.raises(HostsDiffer, match=r"127\.0\.0\.1, 127\.0\.0\.2.*shuffle"):
-            task.result(SECONDS)
-    assert not rendezvous.callers
-    cluster.end_txn(stage.identity, commit=False)
-
-
-def test_with_permission_tasks_on_several_hosts_reach_each_other_where_spark_says(
-    cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous
-) -> None:
-    """The driver sees both tasks at 127.0.0.1, where neither listens."""
-    stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous, between_hosts=True)
-    stage.hosts = ["127.0.0.2", "127.0.0.3"]
+    """The driver sees the tasks at 127.0.0.1; only the second of these hosts is this machine."""
+    stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous, "192.0.2.77", "127.0.0.9")
     results = stage.run([iter([rows_of(0, 40)]), iter([rows_of(1, 40)])])
     account = settle_accounts(row for task in results for row in task.result(SECONDS))
     assert account.records == 80
+    assert {peer.host for peer, _ in rendezvous.callers.values()} == {"127.0.0.9"}
     cluster.end_txn(stage.identity, commit=False)
+
+
+def test_on_one_host_tasks_use_the_loopback_interface(
+    cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous
+) -> None:
+    stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous)
+    for task in stage.run([iter([rows_of(0, 10)]), iter([rows_of(1, 10)])]):
+        task.result(SECONDS)
+    assert {peer.host for peer, _ in rendezvous.callers.values()} == {LOOPBACK}
+    cluster.end_txn(stage.identity, commit=False)
+
+
+def test_a_task_knows_its_own_host_by_binding_to_it() -> None:
+    assert own_host(["192.0.2.77", "no-such-host.invalid", "127.0.0.1"]) == "127.0.0.1"
+    assert own_host(["192.0.2.77"]) is None
 
 
 def test_a_task_listens_on_its_own_address_only_and_by_name_on_all() -> None:
     assert bind_address("10.1.2.3") == "10.1.2.3"
     assert bind_address("fd00::1") == "fd00::1"
     assert bind_address("worker-1.example") == ""
-    assert reachable_hosts(["a", "a"], between=True) == [LOOPBACK, LOOPBACK]
 
 
 def test_attempts_of_one_job_have_first_batches_of_different_lengths() -> None:

@@ -9,8 +9,9 @@ Executors also need the passwords of the brokers, which Spark sends them with th
 does not encrypt its RPC and executors are on other hosts, the sink refuses to start, again unless
 exchange="plain". Keys in files (`ssl.key.location`) are read where they are used and not sent.
 
-Executors come and go, so the hosts are looked up for every job. A task that finds its peers on
-other hosts all the same does not connect (`transport/exchange.py`).
+Executors come and go, so the hosts are looked up for every job. If all are on one host, tasks use
+its loopback interface only: one that is elsewhere all the same reaches nobody, the attempt fails,
+and the next one uses the shuffle (`transport/exchange.py`).
 """
 
 from __future__ import annotations
@@ -36,11 +37,16 @@ _ENCRYPTION: Final = (*_RPC_ENCRYPTION, "spark.io.encryption.enabled")
 """If Spark encrypts between executors or on their disks, rows must not travel on plain sockets."""
 
 
-def may_connect_tasks(session: SparkSession, settings: SinkSettings) -> bool:
-    """Whether tasks may send each other rows without Spark."""
+def exchange_hosts(session: SparkSession, settings: SinkSettings) -> tuple[str, ...] | None:
+    """The hosts between which tasks may send each other rows without Spark.
+
+    Empty if all executors are on one host, which needs no address; None if tasks must not.
+    """
     if any(is_on(session, name) for name in _ENCRYPTION):
-        return False
-    return settings.is_plain or _is_local(session) or len(executor_hosts(session)) <= 1
+        return None
+    if _is_local(session) or len(hosts := executor_hosts(session)) <= 1:
+        return ()
+    return tuple(sorted(hosts)) if settings.is_plain else None
 
 
 def check_secrets(session: SparkSession, settings: SinkSettings) -> None:

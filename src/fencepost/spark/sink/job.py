@@ -39,7 +39,7 @@ from fencepost.spark.session import (
     setting,
 )
 from fencepost.spark.sink.counts import is_observed
-from fencepost.spark.sink.hosts import check_secrets, host_of, may_connect_tasks
+from fencepost.spark.sink.hosts import check_secrets, exchange_hosts
 from fencepost.spark.sink.permitted import granting_permits, planned_tasks
 from fencepost.spark.sink.preserving import (
     PARTITIONS_CHANGED,
@@ -189,7 +189,8 @@ def _run_collected(df: DataFrame, plan: JobPlan) -> list[Report] | None:
 def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
     """None if tasks must not connect to each other, or Spark cannot run them all at once."""
     session = rows.sparkSession
-    if not may_connect_tasks(session, plan.settings):
+    hosts = exchange_hosts(session, plan.settings)
+    if hosts is None:
         return None
     counts = _begin_counts(plan)()
     packing = _packing_plan(plan, choose_slots(session, counts), counts)
@@ -199,7 +200,7 @@ def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
         _small_arrow_batches(session),
         workers_python(session),
     ):
-        meeting = Meeting(rendezvous.address, secret, plan.settings.is_plain)
+        meeting = Meeting(rendezvous.address, secret, hosts)
         direct = DirectPlan(packing, plan.identity, meeting)
         written = rows.mapInArrow(_direct_task(direct), REPORT_SCHEMA, barrier=True)
         # Adaptive execution runs all stages but the last to learn its partitions.
@@ -326,8 +327,7 @@ def _direct_task(plan: DirectPlan) -> Any:
 
         context = BarrierTaskContext.get()
         attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
-        hosts = [host_of(info.address) for info in context.getTaskInfos()]
-        return explain(write_directly(plan, attempt, hosts, batches))
+        return explain(write_directly(plan, attempt, len(context.getTaskInfos()), batches))
 
     return run
 

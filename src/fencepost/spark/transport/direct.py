@@ -19,7 +19,7 @@ arrive first, so each task cuts its first batch for a partition to that length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,11 +45,10 @@ class DirectPlan:
 
 
 def write_directly(
-    plan: DirectPlan, attempt: Attempt, hosts: Sequence[str], batches: Iterator[pa.RecordBatch]
+    plan: DirectPlan, attempt: Attempt, tasks: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The whole stage for one task. `hosts` has the host of every task."""
+    """The whole stage for one task."""
     attempt.refuse_second()
-    tasks = len(hosts)
     slots = min(plan.packing.slots, tasks)
     me = attempt.partition_id
 
@@ -60,7 +59,7 @@ def write_directly(
     sources = tasks if me < slots else 1
     with (
         DeliveryThread(plan.packing.options, plan.identity, sources, packer.give_up) as deliverer,
-        Exchange(plan.meeting, attempt, hosts, slots, deliverer) as exchange,
+        Exchange(plan.meeting, attempt, tasks, slots, deliverer) as exchange,
     ):
         for batch in batches:
             for packed in packer.pack(batch):

@@ -125,6 +125,11 @@ class LineConnection:
         self._stream.close()
         self._connection.close()
 
+    @property
+    def local_host(self) -> str:
+        """The address of this end."""
+        return str(self._connection.getsockname()[0])
+
     def wait_without_limit(self) -> None:
         """Lets the next answer take any time."""
         self._connection.settimeout(None)

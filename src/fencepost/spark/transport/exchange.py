@@ -10,10 +10,13 @@ that writes. A connection begins with a handshake (`handshake.py`) and then carr
 
 A connection that breaks before its end fails the task, and with it the job.
 
-Addresses. If all tasks are on one host, they use its loopback interface, so nothing reaches a
-network. Between hosts, where the user has allowed it, a task is reached at the address that Spark
-has for its executor: other executors fetch shuffle blocks there. The address at which the driver
-sees a task may be another one, if a host has several.
+Addresses. If all executors are on one host, tasks listen and connect on its loopback interface, so
+nothing can reach a network: a task that is elsewhere all the same finds nobody, and the job fails.
+Between hosts, where the user has allowed it, a task is reached at the host that Spark has for its
+executor's block store, since other executors fetch shuffle blocks there. The driver passes the
+hosts of all executors, and the one to which a task can bind is its own. The address from which it
+calls the driver may be another one if the host has several, and so may be the address of a task in
+`BarrierTaskContext.getTaskInfos`, which is the same.
 """
 
 from __future__ import annotations
@@ -22,16 +25,16 @@ import ipaddress
 import socket
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from fencepost.base.ids import TopicPartition
-from fencepost.spark.failures import HostsDiffer, PeerLost
+from fencepost.spark.failures import PeerLost
 from fencepost.spark.transport.delivery import Attempt
 from fencepost.spark.transport.delivery_thread import QueuedBatch
 from fencepost.spark.transport.handshake import admit, connect, fill, read_exactly
-from fencepost.spark.transport.rendezvous import RendezvousCall
+from fencepost.spark.transport.rendezvous import Peer, RendezvousCall
 
 if TYPE_CHECKING:
     from fencepost.spark.transport.delivery_thread import DeliveryThread
@@ -54,8 +57,8 @@ class Meeting(NamedTuple):
     """The driver's address."""
     secret: bytes
     """Only the tasks of this attempt have it, and it is never sent to one of them by another."""
-    between_hosts: bool
-    """Whether rows may go to tasks on other hosts, unencrypted."""
+    hosts: tuple[str, ...] = ()
+    """The hosts of all executors if rows may go between them, unencrypted; empty for one host."""
 
 
 class Outgoing:
@@ -98,11 +101,10 @@ class Exchange:
         self,
         meeting: Meeting,
         attempt: Attempt,
-        hosts: Sequence[str],
+        tasks: int,
         slots: int,
         deliverer: DeliveryThread,
     ) -> None:
-        """`hosts` has the host of every task, as Spark knows it."""
         self._me = attempt.partition_id
         self._slots = slots
         self._secret = meeting.secret
@@ -115,8 +117,8 @@ class Exchange:
         self._is_closed = False
         self.attempts = [attempt.task_attempt_id]
         """The attempt of every task, which sets the length of its first batches."""
-        if len(hosts) > 1:
-            self._meet(meeting, attempt, reachable_hosts(hosts, between=meeting.between_hosts))
+        if tasks > 1:
+            self._meet(meeting, attempt, tasks)
 
     def __enter__(self) -> Self:
         return self
@@ -140,20 +142,19 @@ class Exchange:
 
     # Connecting.
 
-    def _meet(self, meeting: Meeting, attempt: Attempt, hosts: Sequence[str]) -> None:
+    def _meet(self, meeting: Meeting, attempt: Attempt, tasks: int) -> None:
         call = RendezvousCall(meeting.rendezvous, meeting.secret)
-        port = self._listen(hosts[self._me]) if self._me < self._slots else 0
-        peers = call.meet(self._me, len(hosts), port, attempt.task_attempt_id)
+        host = own_host(meeting.hosts) or call.local_host if meeting.hosts else LOOPBACK
+        port = self._listen(host) if self._me < self._slots else 0
+        peers = call.meet(self._me, tasks, Peer(host, port, attempt.task_attempt_id))
         self.attempts = [peer.task_attempt_id for peer in peers]
-        for owner, (host, peer) in enumerate(zip(hosts, peers[: self._slots], strict=False)):
+        for owner, peer in enumerate(peers[: self._slots]):
             if owner != self._me:
-                connection = self._connect(owner, host, peer.port)
+                connection = self._connect(owner, peer.host, peer.port)
                 self._outgoing[owner] = Outgoing(owner, connection)
 
     def _listen(self, host: str) -> int:
-        address = bind_address(host)
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listener = socket.create_server((address, 0), family=family, backlog=MAX_TASKS)
+        self._listener = _listener_at(bind_address(host))
         threading.Thread(target=self._accept, name="exchange", daemon=True).start()
         return int(self._listener.getsockname()[1])
 
@@ -225,14 +226,17 @@ def _close(connection: socket.socket) -> None:
     connection.close()
 
 
-def reachable_hosts(hosts: Sequence[str], *, between: bool) -> Sequence[str]:
-    """Where each task is reached; HostsDiffer if that takes a network, and is not allowed."""
-    names = sorted(set(hosts))
-    if len(names) == 1:
-        return [LOOPBACK] * len(hosts)
-    if not between:
-        raise HostsDiffer(names)
-    return hosts
+def own_host(hosts: Iterable[str]) -> str | None:
+    """Which of these is the host of this process: the one to which it can bind."""
+    for host in hosts:
+        with suppress(OSError), _listener_at(host):
+            return host
+    return None
+
+
+def _listener_at(host: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, 0), family=family, backlog=MAX_TASKS)
 
 
 def bind_address(host: str) -> str:

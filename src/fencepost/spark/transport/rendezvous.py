@@ -1,12 +1,12 @@
 """How the tasks of a barrier stage find each other, through the driver.
 
-Every task connects to the driver and sends its port and its attempt. When all have connected, each
-receives the ports and attempts of all. On which hosts they are, the tasks know from Spark. Spark's
-own `allGather` does this too, but answers a second late. A task that connects a second time is
-refused: there must never be two attempts of one task.
+Every task connects to the driver and sends its address and its attempt. When all have connected,
+each receives the addresses and attempts of all. Spark's own `allGather` does this too, but answers
+a second late. A task that connects a second time is refused: there must never be two attempts of
+one task.
 
-    task   -> driver   one line: [task, tasks, port, attempt]
-    driver -> task     one line: [[port, attempt], ...], or an error message
+    task   -> driver   one line: [task, tasks, host, port, attempt]
+    driver -> task     one line: [[host, port, attempt], ...], or an error message
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fencepost.spark.transport.driver_listener import DriverListener, LineConnec
 class Peer(NamedTuple):
     """A task of the stage: where it listens (port 0: nowhere), and which attempt it is."""
 
+    host: str
     port: int
     task_attempt_id: int
 
@@ -51,12 +52,12 @@ class Rendezvous:
         self._listener.close()
 
     def _serve(self, caller: LineConnection) -> None:
-        task, tasks, port, attempt = caller.read()
+        task, tasks, *peer = caller.read()
         with self._changed:
             if task in self.callers:
                 caller.send(f"task {task} of the write stage runs for a second time")
                 return
-            self.callers[task] = Peer(port, attempt)
+            self.callers[task] = Peer(*peer)
             self._changed.notify_all()
             self._changed.wait_for(lambda: len(self.callers) == tasks or self._is_closed)
             everybody = [peer for _, peer in sorted(self.callers.items())]
@@ -69,11 +70,13 @@ class RendezvousCall:
 
     def __init__(self, address: tuple[str, int], secret: bytes) -> None:
         self._driver = LineConnection.to_driver(address, secret)
+        self.local_host = self._driver.local_host
+        """The address of this machine as the driver sees it."""
 
-    def meet(self, task: int, tasks: int, port: int, task_attempt_id: int) -> list[Peer]:
+    def meet(self, task: int, tasks: int, me: Peer) -> list[Peer]:
         """All tasks, in order; waits until all have connected."""
         with self._driver as driver:
-            driver.send([task, tasks, port, task_attempt_id])
+            driver.send([task, tasks, *me])
             # The others may wait for a free slot; Spark kills this task if they never come.
             driver.wait_without_limit()
             try:

@@ -1,0 +1,49 @@
+"""Goal: exactly once, whatever dies under a query on a standalone cluster, and in any order.
+
+Method: `faults.py`, with a schedule from a seed. The test is short. A long run:
+
+    FENCEPOST_SPARK_FAULTS=60 FENCEPOST_SPARK_SEED=7 pytest -s THIS_FILE
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import fencepost
+from tests.spark.conftest import on_spark, require_spark
+from tests.spark.standalone.application import Application
+from tests.spark.standalone.cluster import StandaloneCluster
+from tests.spark.standalone.faults import BROKERS, WORKERS, Faults
+
+COUNT = int(os.environ.get("FENCEPOST_SPARK_FAULTS", "4"))
+SEED = int(os.environ.get("FENCEPOST_SPARK_SEED", "4"))
+
+pytestmark = on_spark(300 + 60 * COUNT)
+
+
+def test_a_query_is_exactly_once_under_faults_of_workers_executors_driver_and_brokers(
+    tmp_path: Path,
+) -> None:
+    require_spark()
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - began:7.1f} {line}", flush=True)
+
+    say(f"seed {SEED}, {COUNT} faults")
+    with (
+        fencepost.Cluster(BROKERS) as brokers,
+        StandaloneCluster(tmp_path, WORKERS) as spark,
+    ):
+        application = Application(
+            "faults",
+            tmp_path / "app",
+            brokers.bootstrap_servers,
+            spark.master_url,
+            spark.settings(),
+        )
+        report = Faults(SEED, spark, brokers, application, say).run(COUNT)
+    say(str(report))
+    assert report.faults.total() == COUNT
