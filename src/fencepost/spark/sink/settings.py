@@ -63,6 +63,8 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "transactional_id": "the name of this query's output: one per query, never changed",
         "topic": "one topic for all rows; None: the column `topic` names it",
         "ledger_topic": "the compacted topic that holds the ledger; None: `fencepost-ledger`",
+        "checkpoint": "the query's checkpointLocation, which the sink needs on Spark Connect; in a "
+        "classic session it is not used",
         "options": "the Kafka options below, as a mapping",
         "adopt": "write although the ledger is missing or belongs to another query; for one start, "
         "after you have checked the topics",

@@ -40,8 +40,10 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkFailed, SinkRefused
+from fencepost.spark.session import is_connect_process
 from fencepost.spark.sink.batch_writer import BatchWriter
 from fencepost.spark.sink.calls import BatchPosition, Call, RunCalls, calls_of
+from fencepost.spark.sink.checkpoint import checked_path
 from fencepost.spark.sink.ledger.decision import Decision, Overrides, Verdict
 from fencepost.spark.sink.ledger.entry import with_damage
 from fencepost.spark.sink.ledger.store import LedgerStore
@@ -89,6 +91,7 @@ class TransactionalSink:
         transactional_id: str,
         topic: str | None = None,
         ledger_topic: str | None = None,
+        checkpoint: str | None = None,
         options: Mapping[str, Any] | None = None,
         adopt: bool = False,
         take_over: str | None = None,
@@ -100,8 +103,9 @@ class TransactionalSink:
     ) -> None:
         self.transactional_id = _checked_id(transactional_id)
         self.topic = topic
+        self.checkpoint = checked_path(checkpoint)
         self.settings = read_settings(bootstrap_servers, options or {})
-        self.last_receipt: Receipt | None = None
+        self._last_receipt: Receipt | None = None
         self._ledger = LedgerStore(self.settings.client, transactional_id, ledger_topic)
         if topic == self._ledger.topic:
             raise ConfigError(
@@ -119,7 +123,17 @@ class TransactionalSink:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy starts as a new sink: the state of the run belongs to this process."""
-        return self.__dict__ | {"_run": None, "last_receipt": None}
+        return self.__dict__ | {"_run": None, "_last_receipt": None}
+
+    @property
+    def last_receipt(self) -> Receipt | None:
+        """The outcome of the last batch; None before the first. A Connect client has none."""
+        if self._last_receipt is None and is_connect_process():
+            raise SinkRefused(
+                "on Spark Connect the sink runs on the server, and its receipts stay there: "
+                f"`fencepost ledger show {self.transactional_id}` tells the last committed batch"
+            )
+        return self._last_receipt
 
     @property
     def group(self) -> str:
@@ -153,7 +167,9 @@ class TransactionalSink:
         run, call = self._run, Call(batch_id, frames)
         before = None if run is None else run.micro_batch
         try:
-            micro_batch = read_micro_batch(session, batch_id, before, has_rows=bool(frames))
+            micro_batch = read_micro_batch(
+                session, batch_id, before, has_rows=bool(frames), checkpoint=self.checkpoint
+            )
         except SinkRefused as problem:
             if before is not None and before.is_running():
                 # Most likely a call of the same run, from a thread without the query's properties.
@@ -171,7 +187,7 @@ class TransactionalSink:
         try:
             micro_batch.check_batch()
             parts = read_parts(given, self.topic, self._ledger.topic)
-            with micro_batch.in_thread(session.sparkContext):
+            with micro_batch.in_thread(session):
                 names = tuple(part.name for part in parts)
                 request = WriteRequest(micro_batch, parts, names, calls, calls.is_again)
                 self._process(session, request, position)
@@ -204,7 +220,7 @@ class TransactionalSink:
             self._decide,
             self._step,
         ).write(decision.verdict)
-        self.last_receipt = receipt
+        self._last_receipt = receipt
         if receipt.verdict is not Verdict.DRAIN:
             self._step("ended", request.batch_id)
         self._run = run
