@@ -2,10 +2,14 @@
 
 Every JVM call is a round trip, and `SparkContext.getConf` makes one or two for each of a hundred
 settings: 25 ms, where `setting` needs one call.
+
+A session of Spark Connect has no SparkContext. Its settings include the application's. It cannot
+say how many tasks run at once, but a range has as many partitions as the application has cores.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -17,8 +21,35 @@ if TYPE_CHECKING:
 _TASK_CPUS: Final = "spark.task.cpus"
 
 
+_LOCAL: Final = re.compile(r"local(?:\[(\d+)(?:,\s*\d+)?\])?")
+"""A master whose name says how many tasks run at once."""
+
+_PARALLELISM: Final = ("spark.default.parallelism", "spark.sql.leafNodeDefaultParallelism")
+"""Settings that give a range another number of partitions."""
+
+_MOST_SLOTS: Final = 1024
+"""The most partitions that are counted on Spark Connect."""
+
+_LEAST_REPORTED: Final = 2
+"""A cluster with fewer cores reports this many."""
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether this is a session of Spark Connect, which has no access to the JVM."""
+    return not hasattr(session, "sparkContext")
+
+
+def is_connect_process() -> bool:
+    """Whether this process uses Spark Connect: as a client, or on the server in foreachBatch."""
+    from pyspark.sql.utils import is_remote
+
+    return is_remote()
+
+
 def setting(session: SparkSession, name: str, default: str = "") -> str:
     """One setting of the application, as it was when the context started."""
+    if is_connect(session):
+        return session.conf.get(name, default) or default
     return session.sparkContext._conf.get(name, default)  # noqa: SLF001
 
 
@@ -47,9 +78,23 @@ def most_tasks(session: SparkSession) -> int | None:
 
 def concurrent_tasks(session: SparkSession) -> int:
     """How many tasks can run at the same time: the most that a barrier stage may have."""
+    if is_connect(session):
+        return max(1, _cores(session) // int(setting(session, "spark.task.cpus", "1")))
     context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001
     profile = context.resourceProfileManager().defaultResourceProfile()
     return int(context.maxNumConcurrentTasks(profile))
+
+
+def _cores(session: SparkSession) -> int:
+    """The cores of an application on Spark Connect; 1 if they are not known."""
+    master = setting(session, "spark.master")
+    if (local := _LOCAL.fullmatch(master)) is not None:
+        return int(local[1] or 1)
+    if any(setting(session, name) for name in _PARALLELISM):
+        return 1
+    rows = session.range(_MOST_SLOTS).selectExpr("spark_partition_id() AS task").collect()
+    cores = 1 + max(row["task"] for row in rows)
+    return cores if master.startswith("local[") or cores > _LEAST_REPORTED else 1
 
 
 @contextmanager

@@ -10,6 +10,8 @@ checks.py        refuses, before the first batch of a run, what would break the 
 calls.py         one call per batch: refuses a second call, notices a skipped batch
 parts.py         the DataFrames of one batch and their topics
 micro_batch.py   the batch and its query, read from Spark's engine
+connect_batch.py, checkpoint.py
+                 the same on Spark Connect, read from the files of the checkpoint
 counts.py        keeps Spark's row counts right when the sink runs a plan several times
 origins.py       whether the query reads from the sink's own cluster
 limits.py        how large a batch each topic accepts

@@ -166,12 +166,16 @@ class BatchWriter:
         return Receipt(request.batch_id, verdict, account, entry_writer.open_ms, accounts), view
 
     def _plan_part(self, part: Part, identity: ProducerIdentity, *, is_first: bool) -> JobPlan:
-        """How one DataFrame is written. Only a first attempt uses one of the quicker routes."""
+        """How one DataFrame is written. Only a first attempt uses one of the quicker routes.
+
+        They need the engine: to count rows that are read twice, and to see whether a plan fits.
+        """
         from fencepost.spark.sink.job import JobPlan
         from fencepost.spark.sink.preserving import source_partitions
 
+        may_be_quick = is_first and self.request.micro_batch.has_engine
         collector = self.run.collector_of(part)
-        if not is_first:
+        if not may_be_quick:
             collector.limit = 0
         preserves = self.settings.preserve_partitioning
         return JobPlan(
@@ -182,7 +186,7 @@ class BatchWriter:
             self.run.limits.batch_bytes(part.topic),
             part.reserved,
             collector,
-            is_first and self.run.may_write_directly,
+            may_be_quick and self.run.may_write_directly,
             self.run.by_permit,
             source_partitions=source_partitions(self.request.micro_batch) if preserves else None,
         )

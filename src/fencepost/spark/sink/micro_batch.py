@@ -4,8 +4,10 @@
 thread. A thread that the user started has no such property; there the query is the one whose
 session the DataFrame belongs to, because the engine clones a session for each run. The source
 offsets are only in the engine's own object, which is not a public interface. If that fails (another
-Spark version, another kind of session) the offsets are unknown, and the ledger decides without a
-fingerprint.
+Spark version) the offsets are unknown, and the ledger decides without a fingerprint.
+
+All of this needs the driver. On Spark Connect the sink runs outside of it, and reads what it can
+from the checkpoint (`connect_batch.py`).
 
 The engine counts rows (`numInputRows`, `observe`) in the plan of the batch, and every run of that
 plan adds to them. The sink may have to run it twice, so it resets the counts before each run
@@ -28,11 +30,11 @@ from py4j.protocol import Py4JError
 
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.offsets import parse_all, parse_sources, parse_starts
+from fencepost.spark.session import is_connect
 from fencepost.spark.sink.ledger.decision import Batch
 from fencepost.spark.sink.ledger.entry import fingerprint_of
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -61,6 +63,11 @@ _UNKNOWN: Final = (Py4JError, AttributeError, TypeError)
 
 class MicroBatch:
     """One batch of one run of a query."""
+
+    has_engine = True
+    """Whether the sink runs in the driver, where it can reach the engine."""
+    sources_unknown = "the query reads something other than topics, or one topic twice"
+    """Why the options of the sources are not known, if they are not."""
 
     def __init__(
         self,
@@ -191,11 +198,12 @@ class MicroBatch:
             yield leaves.apply(index)
 
     @contextmanager
-    def in_thread(self, context: SparkContext) -> Iterator[None]:
+    def in_thread(self, session: SparkSession) -> Iterator[None]:
         """Assigns the jobs of a user's thread to the query, so that `query.stop()` ends them."""
         if not self.is_foreign:
             yield
             return
+        context = session.sparkContext
         ours = {
             _QUERY_ID: self.query_id,
             "sql.streaming.runId": self.run_id,
@@ -299,21 +307,23 @@ def _entries(options: Any) -> dict[str, str]:
 
 
 def read_micro_batch(
-    session: SparkSession, batch_id: int, before: MicroBatch | None = None, *, has_rows: bool = True
+    session: SparkSession,
+    batch_id: int,
+    before: MicroBatch | None = None,
+    *,
+    has_rows: bool = True,
+    checkpoint: str | None = None,
 ) -> MicroBatch:
     """Finds the query and the run of a batch.
 
     `session` is that of the batch's DataFrame; if `has_rows` is false it may be any. `before` is
-    the last batch of this sink.
+    the last batch of this sink. Only Connect needs the checkpoint.
     """
-    try:
-        context = session.sparkContext
-    except AttributeError:
-        raise SinkRefused(
-            "TransactionalSink was called in a Spark Connect session: it must run in the driver. "
-            "Use a classic session (SparkSession.builder.master(...), or spark-submit). Nothing "
-            "was written"
-        ) from None
+    if is_connect(session):
+        from fencepost.spark.sink.connect_batch import read_connect_batch
+
+        return read_connect_batch(session, batch_id, checkpoint)
+    context = session.sparkContext
     # The engine's thread has the run as its job group, unless the user's function has changed it.
     if before is not None and context.getLocalProperty(_JOB_GROUP) == before.run_id:
         return before.next(batch_id)

@@ -48,7 +48,7 @@ def find_foreign_source(micro_batch: MicroBatch, sink: ClientOptions) -> str | N
     """Why the sink's transaction cannot commit the source offsets; None if it can."""
     sources = micro_batch.source_options()
     if not sources or parse_sources(micro_batch.end_offsets) is None:
-        return "the query reads something other than topics, or one topic twice"
+        return micro_batch.sources_unknown
     for options in sources:
         if (reason := _find_difference(options, sink)) is not None:
             return reason

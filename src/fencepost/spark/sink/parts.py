@@ -60,10 +60,10 @@ def read_parts(given: Any, sink_topic: str | None, ledger_topic: str) -> tuple[P
                 "for the DataFrame that goes where sink(df, batch_id) would write it. Nothing was "
                 "written"
             )
-        if not hasattr(df, "_jdf"):
+        if not hasattr(df, "sparkSession"):
             raise SinkRefused(
-                f"sink.write got {type(df).__name__} for topic {key!r}, and needs a DataFrame of a "
-                "classic session. Nothing was written"
+                f"sink.write got {type(df).__name__} for topic {key!r}, and needs a DataFrame. "
+                "Nothing was written"
             )
         topic = sink_topic if key is None else key
         if topic in topics:

@@ -69,6 +69,8 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "guarantee": "`exactly-once`, or `at-least-once` to write without a transaction; the "
         "latter takes no transactional_id and nothing about the ledger",
         "ledger_topic": "the compacted topic that holds the ledger; None: `fencepost-ledger`",
+        "checkpoint": "the query's checkpointLocation, which the sink needs on Spark Connect; in a "
+        "classic session it is not used",
         "options": "the Kafka options below, as a mapping",
         "adopt": "write although the ledger is missing or belongs to another query; for one start, "
         "after you have checked the topics",

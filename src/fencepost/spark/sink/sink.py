@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.installation import require_spark
-from fencepost.spark.session import allows_barrier
+from fencepost.spark.session import allows_barrier, is_connect_process
 from fencepost.spark.sink.at_least_once import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
@@ -50,6 +50,7 @@ from fencepost.spark.sink.at_least_once import (
 )
 from fencepost.spark.sink.batch_writer import BatchWriter
 from fencepost.spark.sink.calls import BatchPosition, Call, RunCalls, calls_of
+from fencepost.spark.sink.checkpoint import checked_path
 from fencepost.spark.sink.ledger.decision import Decision, Overrides, Verdict
 from fencepost.spark.sink.ledger.entry import with_damage
 from fencepost.spark.sink.ledger.store import LedgerStore
@@ -109,6 +110,7 @@ class TransactionalSink:
         topic: str | None = None,
         guarantee: str = EXACTLY_ONCE,
         ledger_topic: str | None = None,
+        checkpoint: str | None = None,
         options: Mapping[str, Any] | None = None,
         adopt: bool = False,
         take_over: str | None = None,
@@ -135,6 +137,7 @@ class TransactionalSink:
         self.transactional_id = "" if is_unfenced else checked_id(transactional_id)
         self.topic = topic
         self.guarantee = guarantee
+        self.checkpoint = checked_path(checkpoint)
         self.settings = replace(
             read_settings(bootstrap_servers, options or {}, exchange),
             preserve_partitioning=preserve_partitioning,
@@ -181,12 +184,19 @@ class TransactionalSink:
     @property
     def receipts(self) -> tuple[Receipt, ...]:
         """The outcome of the last batches, oldest first: at most `RECEIPTS_KEPT` of them."""
-        return self._receipts.snapshot()
+        found = self._receipts.snapshot()
+        if not found and is_connect_process():
+            raise SinkRefused(
+                "on Spark Connect the sink runs on the server, and its receipts stay there: "
+                f"`fencepost ledger show {self.transactional_id}` tells the last committed batch"
+            )
+        return found
 
     @property
     def last_receipt(self) -> Receipt | None:
-        """The outcome of the last batch; None before the first."""
-        return self.receipts[-1] if self.receipts else None
+        """The outcome of the last batch; None before the first. A Connect client has none."""
+        receipts = self.receipts
+        return receipts[-1] if receipts else None
 
     @property
     def group(self) -> str:
@@ -226,7 +236,9 @@ class TransactionalSink:
         run, call = self._run, Call(batch_id, frames)
         before = None if run is None else run.micro_batch
         try:
-            micro_batch = read_micro_batch(session, batch_id, before, has_rows=bool(frames))
+            micro_batch = read_micro_batch(
+                session, batch_id, before, has_rows=bool(frames), checkpoint=self.checkpoint
+            )
         except SinkRefused as problem:
             if before is not None and before.is_running():
                 # Most likely a call of the same run, from a thread without the query's properties.
@@ -244,7 +256,7 @@ class TransactionalSink:
         try:
             micro_batch.check_batch()
             parts = read_parts(given, self.topic, self._ledger.topic)
-            with micro_batch.in_thread(session.sparkContext):
+            with micro_batch.in_thread(session):
                 names = tuple(part.name for part in parts)
                 request = WriteRequest(micro_batch, parts, names, calls, calls.is_again)
                 self._process(session, request, position)

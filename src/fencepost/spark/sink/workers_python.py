@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fencepost.spark import PYTHON_SET_HERE
-from fencepost.spark.session import setting
+from fencepost.spark.session import is_connect, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +22,10 @@ def workers_python(session: SparkSession) -> Iterator[None]:
     On this machine it is the driver's. On other machines the driver's path, which importing this
     package may have set, means nothing.
     """
+    if is_connect(session):
+        # The server has chosen one.
+        yield
+        return
     context = session.sparkContext
     is_unset = PYTHON_SET_HERE or "PYSPARK_PYTHON" not in os.environ
     if setting(session, "spark.pyspark.python") or not is_unset:

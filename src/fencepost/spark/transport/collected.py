@@ -108,7 +108,7 @@ class RowCollector:
         found = _PORT_AND_SECRET.match(self._array_text(address))
         if found is not None:
             address = (int(found[1]), found[2])
-        loaded = _load_from_socket(address, serializer)
+        loaded: Any = _load_from_socket(address, serializer)
         # Before Spark 4.2 a plain iterator.
         with loaded if hasattr(loaded, "__exit__") else nullcontext(loaded) as rows:
             return list(rows)

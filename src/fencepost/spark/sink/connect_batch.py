@@ -1,0 +1,103 @@
+"""The batch and its query on Spark Connect, read from the checkpoint.
+
+On Connect the function of `foreachBatch` runs on the server, in a Python process that Spark starts
+for every run of a query, and that has a session but no access to the engine. What the sink has to
+know is in the files of the checkpoint, which the session can read on any file system:
+
+    metadata      the query's id
+    offsets/B     the end offsets of batch B, written before the batch begins
+    commits/B     written when Spark has finished the batch: it must not be there yet
+
+The path is the user's word, `checkpoint=`. So it is checked in every batch: the checkpoint of
+another query has no such batch, or has finished it.
+
+What the engine alone can tell stays unknown: its row counts, the options of the sources, whether
+the query keeps state, whether it is being stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from fencepost.spark.failures import SinkRefused, sentence_of
+from fencepost.spark.sink.checkpoint import CheckpointFiles
+from fencepost.spark.sink.micro_batch import MicroBatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_RUN_ID: Final = str(uuid.uuid4())
+"""The run of the query: this process serves no other."""
+
+
+class ConnectBatch(MicroBatch):
+    """One batch of the query that this process serves."""
+
+    sources_unknown = "Spark Connect does not show the options of the query's sources"
+    has_engine = False
+
+    def __init__(self, batch_id: int, files: CheckpointFiles) -> None:
+        super().__init__(files.query_id, _RUN_ID, batch_id)
+        self.end_offsets = files.end_offsets
+        self.start_offsets = files.start_offsets
+
+    def is_running(self) -> bool:
+        """True: the process ends with the run."""
+        return True
+
+
+def read_connect_batch(
+    session: SparkSession, batch_id: int, checkpoint: str | None
+) -> ConnectBatch:
+    """Reads the batch's files; SinkRefused if they are not those of a running batch."""
+    if checkpoint is None:
+        raise SinkRefused(
+            "on Spark Connect the sink reads the query's id and offsets from its checkpoint: pass "
+            "checkpoint=, with the same path as the query's option checkpointLocation. Nothing was "
+            "written"
+        )
+    texts = _read_texts(session, checkpoint, batch_id)
+    if f"commits/{batch_id}" in texts:
+        raise _not_under_way(checkpoint, batch_id)
+    return ConnectBatch(batch_id, CheckpointFiles(texts, batch_id))
+
+
+def _not_under_way(checkpoint: str, batch_id: int) -> SinkRefused:
+    return SinkRefused(
+        f"batch {batch_id} is not under way in the checkpoint {checkpoint!r}: pass the path of the "
+        "query's option checkpointLocation as checkpoint=, and the batch id that Spark passes to "
+        "your function. Nothing was written"
+    )
+
+
+def _read_texts(session: SparkSession, checkpoint: str, batch_id: int) -> dict[str, str]:
+    """The files of a batch by their names in the checkpoint."""
+    # The pattern finds those that may be missing. A single path that is a pattern would make Spark
+    # log a stack trace; so the file that must be there has a path of its own.
+    due = f"{checkpoint}/offsets/{batch_id}"
+    others = f"{checkpoint}/{{metadata,offsets/{batch_id - 1},commits/{batch_id}}}"
+    try:
+        rows = (
+            session.read.option("recursiveFileLookup", "true")
+            .text([due, others], wholetext=True)
+            .selectExpr("value", "input_file_name() AS file")
+            .collect()
+        )
+    except Exception as problem:
+        # If the user's function catches it, the next call must see a failure of the sink.
+        if "PATH_NOT_FOUND" in str(problem):
+            raise _not_under_way(checkpoint, batch_id) from None
+        raise SinkRefused(
+            f"batch {batch_id}: the checkpoint {checkpoint!r} could not be read "
+            f"({sentence_of(problem)}). Nothing was written"
+        ) from problem
+    return {_name_of(row["file"]): row["value"] for row in rows}
+
+
+def _name_of(path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    return name if name == "metadata" else f"{folder.rpartition('/')[2]}/{name}"

@@ -1,0 +1,154 @@
+"""Source and sink on Spark Connect: the server in another process, the client in this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.spark.failures import SinkRefused
+from tests.spark import chaos
+from tests.spark.conftest import on_spark, read_values, require_spark
+from tests.spark.connect_server import At, ConnectServer, DieAt, WaitAt
+from tests.spark.pipeline import Pipeline, finish, numbered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from fencepost.client.blocking import Cluster
+    from fencepost.spark import TransactionalSink
+
+pytestmark = on_spark(240)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    require_spark()
+    pytest.importorskip("grpc", reason="the connect extra is not installed")
+    found = ConnectServer(tmp_path_factory.mktemp("connect"))
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def client(server: ConnectServer) -> Iterator[SparkSession]:
+    with server.client() as session:
+        yield session
+
+
+class ConnectPipeline(Pipeline):
+    """A pipeline whose sink has what it needs on Connect."""
+
+    def sink(self, **changes: Any) -> TransactionalSink:
+        return super().sink(**{"checkpoint": str(self.checkpoint)} | changes)
+
+    def start(self, *given: Any, **named: Any) -> StreamingQuery:
+        for _ in range(3):
+            try:
+                return super().start(*given, **named)
+            except Exception as problem:  # noqa: BLE001 - of many kinds.
+                # Spark waits ten seconds for a new Python process, whatever the load.
+                assert "failed to connect back" in str(problem)
+        raise AssertionError("no Python process on the server")
+
+
+@pytest.fixture
+def pipeline(
+    client: SparkSession, bootstrap: str, tmp_path: Path, new_topic: Callable[..., str]
+) -> ConnectPipeline:
+    return ConnectPipeline(client, bootstrap, tmp_path, new_topic())
+
+
+def counted(lines: DataFrame) -> DataFrame:
+    """A stateful query: how often each line has come so far."""
+    return (
+        lines.groupBy("value").count().selectExpr("value AS key", "value || ':' || count AS value")
+    )
+
+
+def test_a_stateful_query_is_exactly_once_whatever_fails_in_its_batches(
+    pipeline: ConnectPipeline, server: ConnectServer, cluster: Cluster, tmp_path: Path
+) -> None:
+    pipeline.add(*(["a", "b", f"{batch}"] for batch in range(3)))
+
+    def run(on_step: At | None) -> str:
+        return pipeline.run(pipeline.sink(on_step=on_step), counted, "update") or ""
+
+    assert "made to fail" in run(At("entered", 1))
+    assert sorted(read_values(cluster, pipeline.topic)) == ["0:1", "a:1", "b:1"]
+    # Committed, but Spark does not know; the process that knew is gone.
+    assert run(DieAt("ended", 1))
+    expected = ["0:1", "1:1", "a:1", "a:2", "b:1", "b:2"]
+    assert sorted(read_values(cluster, pipeline.topic)) == expected
+    # Batch 1 is drained. In batch 2 the driver is killed, and its Python process lives on.
+    waiting = WaitAt("written", 2, str(tmp_path / "marker"))
+    pipeline.start(pipeline.sink(on_step=waiting), counted, "update")
+    chaos.await_file(f"{waiting.marker}.reached")
+    server.kill()
+    server.start()
+    with server.client() as session:
+        pipeline.spark = session
+        assert run(None) == ""
+        waiting.release()
+        pipeline.add(["b"])
+        assert run(None) == ""
+    expected += ["2:1", "a:3", "b:3", "b:4"]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
+
+
+def test_rows_go_from_topic_to_topic_and_can_be_read_as_a_table(
+    pipeline: ConnectPipeline, cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    pipeline.add(numbered(0, 20))
+    assert pipeline.run() is None
+    copy = new_topic()
+    options = {"kafka.bootstrap.servers": pipeline.bootstrap, "startingOffsets": "earliest"}
+    source = pipeline.spark.readStream.format("fencepost").options(**options)
+    checkpoint = str(pipeline.folder / "second")
+    sink = pipeline.sink(transactional_id=copy, topic=copy, checkpoint=checkpoint)
+    query = (
+        source.option("subscribe", pipeline.topic)
+        .option("maxOffsetsPerTrigger", 12)
+        .load()
+        .select("key", "value")
+        .writeStream.foreachBatch(sink)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert finish(query) is None
+    assert sorted(read_values(cluster, copy)) == sorted(numbered(0, 20))
+    table = pipeline.spark.read.format("fencepost").options(**options)
+    rows = table.option("subscribe", copy).load().selectExpr("CAST(value AS STRING) AS value")
+    assert sorted(row["value"] for row in rows.collect()) == sorted(numbered(0, 20))
+
+
+def test_a_second_query_with_the_same_id_is_refused_and_the_first_one_goes_on(
+    pipeline: ConnectPipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0, 3))
+    assert pipeline.run() is None
+    other = ConnectPipeline(
+        pipeline.spark, pipeline.bootstrap, pipeline.folder / "other", pipeline.topic
+    )
+    other.add(numbered(7, 3))
+    assert "the transactional_id belongs to query" in (other.run() or "")
+    pipeline.add(numbered(1, 3))
+    assert pipeline.run() is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0, 3) + numbered(1, 3))
+
+
+def test_a_sink_without_the_querys_checkpoint_is_refused(
+    pipeline: ConnectPipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0, 3))
+    assert "pass checkpoint=" in (pipeline.run(pipeline.sink(checkpoint=None)) or "")
+    wrong = pipeline.sink(checkpoint=str(pipeline.folder / "elsewhere"))
+    assert "batch 0 is not under way" in (pipeline.run(wrong) or "")
+    assert read_values(cluster, pipeline.topic) == []
+    with pytest.raises(SinkRefused, match="receipts stay there"):
+        _ = wrong.last_receipt
