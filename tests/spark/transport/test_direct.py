@@ -209,7 +209,7 @@ def test_between_hosts_a_task_listens_at_its_own_host_and_not_where_it_calls_fro
     results = stage.run([iter([rows_of(0, 40)]), iter([rows_of(1, 40)])])
     account = settle_accounts(row for task in results for row in task.result(SECONDS))
     assert account.records == 80
-    assert {peer.host for peer, _ in rendezvous.callers.values()} == {"127.0.0.9"}
+    assert {peer.host for peer in rendezvous.callers.values()} == {"127.0.0.9"}
     cluster.end_txn(stage.identity, commit=False)
 
 
@@ -219,7 +219,7 @@ def test_on_one_host_tasks_use_the_loopback_interface(
     stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous)
     for task in stage.run([iter([rows_of(0, 10)]), iter([rows_of(1, 10)])]):
         task.result(SECONDS)
-    assert {peer.host for peer, _ in rendezvous.callers.values()} == {LOOPBACK}
+    assert {peer.host for peer in rendezvous.callers.values()} == {LOOPBACK}
     cluster.end_txn(stage.identity, commit=False)
 
 

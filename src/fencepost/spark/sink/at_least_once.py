@@ -128,7 +128,7 @@ class UnfencedWriter:
             run, began_ms = self._run_of(session, batch_id), now_ms()
             run.micro_batch.check_batch()
             parts = read_parts(given, self._topic, LEDGER_TOPIC)
-            with run.micro_batch.in_thread(session.sparkContext):
+            with run.micro_batch.in_thread(session):
                 receipt = self._write(run, parts, began_ms)
             run.finished = batch_id
             return receipt
