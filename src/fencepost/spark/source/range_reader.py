@@ -62,6 +62,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
                 f"records up to {wanted.end} must be there: look at the brokers, or raise "
                 "kafkaConsumer.pollTimeoutMs"
             )
+    freeze_loaded_objects()
 
 
 def arrow_batches(
@@ -78,7 +79,6 @@ def arrow_batches(
     from fencepost.spark.source.compiled_columns import decoded_columns
 
     yield from decoded_columns(wanted.partition, batches, columns, position, wanted.end)
-    freeze_loaded_objects()
 
 
 def _deadline(options: SourceOptions) -> float:

@@ -139,9 +139,8 @@ class Packer:
             yield from map(self._counted, self._columnwise.close_all())
 
     def end_task(self) -> None:
-        """The last call: what the compiled loops have loaded stays in this worker."""
-        if self._columnwise is not None:
-            freeze_loaded_objects()
+        """The last call: what this task has loaded stays in this worker."""
+        freeze_loaded_objects()
 
     def manifest(self) -> str:
         """What was packed, for the driver's check."""
