@@ -209,13 +209,15 @@ class _SpanReader:
 
     def _packed(self, rows: pa.RecordBatch) -> Words:
         wanted, aborted = _visible(rows.column("fate"), is_settled=self._span.is_settled)
-        if not wanted.all():
-            rows = rows.filter(pa.array(wanted))
         hashing = self._reading.hashing
         keys = keys_of(self._key, rows, is_compiled=hashing.is_compiled)
+        offsets = rows.column("offset").to_numpy().view(np.uint64)
+        if not wanted.all():
+            # After the keys were taken: values are longer.
+            keys, offsets = keys.filter(pa.array(wanted)), offsets[wanted]
         found = np.empty((len(keys), RECORD_WORDS), np.uint64)
         found[:, :2] = hashing.hashes(keys)
-        found[:, 2] = rows.column("offset").to_numpy().view(np.uint64)
+        found[:, 2] = offsets
         if keys.null_count:
             found = found[np.asarray(keys.is_valid())]
         self._count(len(keys), aborted, keys.null_count)
