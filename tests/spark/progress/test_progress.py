@@ -139,7 +139,8 @@ def test_queries_that_run_already_are_found_and_a_listener_that_breaks_harms_no_
     pipeline: Pipeline, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline.add(numbered(0), numbered(1))
-    progress, found = Progress(spark, show=False), []
+    progress = Progress(spark, show=False)
+    found: list[QueryStatus] = []
     sink = pipeline.sink()
 
     def write(df: Any, batch_id: int) -> None:

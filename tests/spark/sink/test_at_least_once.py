@@ -171,6 +171,22 @@ def test_batches_that_are_too_large_for_the_topic_are_written_in_smaller_ones(
     assert sink.last_receipt.retries >= 1
 
 
+def test_a_query_that_becomes_exactly_once_is_adopted_once(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0))
+    assert pipeline.run(plain_sink(pipeline)) is None
+    pipeline.add(numbered(1))
+    refusal = pipeline.run(pipeline.sink())
+    assert refusal is not None
+    assert "adopt=True" in refusal
+    assert pipeline.run(pipeline.sink(adopt=True)) is None
+    pipeline.add(numbered(2))
+    assert pipeline.run(pipeline.sink()) is None
+    written = numbered(0) + numbered(1) + numbered(2)
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(written)
+
+
 def test_a_pickled_sink_writes_on(unfenced: Pipeline, fresh_cluster: Cluster) -> None:
     unfenced.add(numbered(0))
     sink = pickle.loads(pickle.dumps(plain_sink(unfenced)))

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import ResourceType
 from fencepost.client.blocking import Cluster
 from fencepost.spark import TransactionalSink, reason_of
-from fencepost.spark.failures import SinkStopped, reason_in
+from fencepost.spark.failures import SinkFailed, SinkRefused, SinkStopped, reason_in
 from fencepost.spark.installation import PACKAGES, ExtraMissing
 from fencepost.spark.java_home import JavaMissing
 from fencepost.spark.sink import one_sentence
+from fencepost.spark.sink.job_failures import failure_of_job
+from fencepost.spark.sink.micro_batch import MicroBatch
 from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import Pipeline, finish, numbered
 from tools.processes import free_port
@@ -76,7 +79,7 @@ def test_a_broker_that_is_not_there_is_named_while_the_sink_waits_and_when_it_gi
     assert any(f"{pipeline.bootstrap} has not answered for" in text for text in warnings)
     (logged,) = errors(caplog)
     assert logged.startswith(f"fencepost: the cluster at {pipeline.bootstrap} does not answer: ")
-    assert logged.endswith("Nothing of the batch was written")
+    assert ("Nothing of the batch was written" in logged) == (guarantee == "exactly-once")
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
@@ -157,6 +160,18 @@ def test_the_reason_is_found_in_the_text_of_any_exception() -> None:
     assert reason_in(f"{ours}KeyError: 'x'\n SQLSTATE: 39000\n\tat x") == "KeyError: 'x'"
     assert reason_in("[STREAM_FAILED] no such thing\n\tat a.b\n") == "[STREAM_FAILED] no such thing"
     assert reason_in("") == "no reason given"
+
+
+def test_a_package_that_the_tasks_lack_is_named_and_the_job_is_not_repeated() -> None:
+    batch = MicroBatch("query", "run", 3)
+    text = "Job aborted\nModuleNotFoundError: No module named 'fencepost.spark'\n\tat x"
+    df: Any = SimpleNamespace(isStreaming=False)
+    found = failure_of_job(RuntimeError(text), df, batch, "")
+    assert isinstance(found, SinkRefused)
+    assert str(found).startswith("the Python of the tasks has no module 'fencepost.spark': ")
+    # One that belongs to the user's own functions is theirs to explain.
+    other = failure_of_job(RuntimeError(text.replace("fencepost", "mine")), df, batch, "")
+    assert isinstance(other, SinkFailed)
 
 
 def test_a_stopped_query_is_not_logged_as_an_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -212,7 +212,7 @@ class UnfencedWriter:
         settings = self._settings
         with ExitStack() as stack:
             # For the rows that the driver writes itself; tasks have their own.
-            with while_reaching(settings.client):
+            with while_reaching(settings.client, _OUTCOME):
                 self._creation.ensure(settings.client, (part.topic,))
                 identity = stack.enter_context(lend_identity(settings.client))
             plan = JobPlan(

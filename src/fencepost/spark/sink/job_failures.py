@@ -7,7 +7,8 @@ tracebacks and a plan: the log has all of it, the exception has the sentence.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.spark.failures import (
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from fencepost.spark.sink.micro_batch import MicroBatch
+
+_MISSING_MODULE: Final = re.compile(
+    r"ModuleNotFoundError: No module named '((?:fencepost|pyarrow|pandas|numpy)[\w.]*)'"
+)
+"""What our own tasks need."""
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +51,12 @@ def failure_of_job(
         return SinkRefused(
             f"the sink received a streaming DataFrame for batch {micro_batch.batch_id}: pass "
             "the DataFrame that Spark passes to your function, or one derived from it. "
+            "Nothing was written"
+        )
+    if (missing := _MISSING_MODULE.search(text)) is not None:
+        return SinkRefused(
+            f"the Python of the tasks has no module {missing[1]!r}: install 'fencepost[spark]' in "
+            "it, send it with spark.archives, or name another Python with spark.pyspark.python. "
             "Nothing was written"
         )
     if (too_large := BatchTooLarge.found_in(text)) is not None:

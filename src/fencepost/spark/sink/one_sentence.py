@@ -54,7 +54,7 @@ def in_one_sentence(call: Call) -> Call:
 
 
 @contextmanager
-def while_reaching(options: ClientOptions) -> Iterator[None]:
+def while_reaching(options: ClientOptions, outcome: str = NOTHING_WRITTEN) -> Iterator[None]:
     """Warns if the cluster does not answer; SinkFailed says so when the client gives up."""
     servers = ",".join(map(str, options.bootstrap))
     warning = threading.Timer(SILENCE_SECONDS, _warn, (servers, options.default_api_timeout_ms))
@@ -65,7 +65,7 @@ def while_reaching(options: ClientOptions) -> Iterator[None]:
     except RetriesExhausted as problem:
         raise SinkFailed(
             f"the cluster at {servers} does not answer: {problem}. Start its brokers, or "
-            f"correct the first argument of the sink. {NOTHING_WRITTEN}"
+            f"correct the first argument of the sink. {outcome}"
         ) from problem
     finally:
         warning.cancel()
