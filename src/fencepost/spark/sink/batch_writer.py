@@ -17,6 +17,7 @@ from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.client.failures import ProducerFenced, UnknownOutcome
 from fencepost.spark.failures import (
     BatchTooLarge,
+    ModuleMissing,
     RowRefused,
     SinkFailed,
     SinkRefused,
@@ -223,6 +224,8 @@ def _run_job(df: DataFrame, micro_batch: MicroBatch, plan: JobPlan) -> Account:
             raise too_large from None
         if (refused := RowRefused.found_in(text)) is not None:
             raise refused from None
+        if (missing := ModuleMissing.found_in(text)) is not None:
+            raise missing from None
         raise SinkFailed(f"batch {micro_batch.batch_id}: {sentence_of(problem)}") from None
 
 
