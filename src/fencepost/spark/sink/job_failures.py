@@ -7,12 +7,12 @@ tracebacks and a plan: the log has all of it, the exception has the sentence.
 from __future__ import annotations
 
 import logging
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.spark.failures import (
     BatchTooLarge,
+    ModuleMissing,
     RowRefused,
     SinkFailed,
     SinkRefused,
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from fencepost.spark.sink.micro_batch import MicroBatch
-
-_MISSING_MODULE: Final = re.compile(
-    r"ModuleNotFoundError: No module named '((?:fencepost|pyarrow|pandas|numpy)[\w.]*)'"
-)
-"""What our own tasks need."""
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +48,8 @@ def failure_of_job(
             "the DataFrame that Spark passes to your function, or one derived from it. "
             "Nothing was written"
         )
-    if (missing := _MISSING_MODULE.search(text)) is not None:
-        return SinkRefused(
-            f"the Python of the tasks has no module {missing[1]!r}: install 'fencepost[spark]' in "
-            "it, send it with spark.archives, or name another Python with spark.pyspark.python. "
-            "Nothing was written"
-        )
+    if (missing := ModuleMissing.found_in(text)) is not None:
+        return missing
     if (too_large := BatchTooLarge.found_in(text)) is not None:
         return too_large
     if (refused := RowRefused.found_in(text)) is not None:
