@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from tests.spark.conftest import environment
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.spark.pipeline import Sink
 
 STARTED = re.compile(r"Spark Connect server started at: \S*:(\d+)$")
 CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -98,7 +100,7 @@ class ConnectServer:
         finally:
             with suppress(Exception):  # The server may be gone.
                 session.stop()
-            del os.environ["SPARK_CONNECT_MODE_ENABLED"]
+            os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
 
 
 @dataclass(frozen=True)
@@ -132,13 +134,21 @@ class WaitAt(At):
     def act(self) -> None:
         from tests.spark import chaos
 
-        Path(f"{self.marker}.pid").write_text(str(os.getpid()))
         chaos.wait_to_be_released(self.marker)
 
-    def release(self) -> None:
-        """Lets the process go on, and waits for its end."""
-        from tests.spark import chaos
 
-        Path(f"{self.marker}.released").touch()
-        status = Path(f"/proc/{Path(f'{self.marker}.pid').read_text()}/stat")
-        chaos.await_truth(lambda: not status.exists() or ") Z " in status.read_text())
+@dataclass(frozen=True)
+class Told:
+    """Writes the name of the exception with which a sink ends to a file."""
+
+    sink: Sink
+    path: str
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        try:
+            self.sink(df, batch_id)
+        except BaseException as problem:
+            unfinished = Path(f"{self.path}.part")
+            unfinished.write_text(type(problem).__name__)
+            unfinished.rename(self.path)
+            raise

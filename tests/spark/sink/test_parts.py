@@ -12,8 +12,8 @@ from fencepost.spark.failures import CountsDisagree, SinkRefused
 from fencepost.spark.sink.parts import BY_COLUMN, read_parts
 from fencepost.spark.transport.accounts import Account, PartitionReport, sum_accounts
 
-A: Any = SimpleNamespace(_jdf="a")
-B: Any = SimpleNamespace(_jdf="b")
+A: Any = SimpleNamespace(sparkSession="a")
+B: Any = SimpleNamespace(sparkSession="b")
 
 
 def test_every_part_has_its_topic_which_rows_of_other_parts_cannot_name() -> None:

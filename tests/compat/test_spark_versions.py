@@ -1,0 +1,66 @@
+"""The central tests of source and sink on every older Spark that is supported.
+
+`make test` runs all of them on the newest. Each version has a process of its own here, because a
+process can load one Spark only.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tools.spark_versions import OLDER, environment_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SINK: Final = (
+    "sink/test_sink.py::test_every_row_is_written_once_to_the_partition_of_its_key",
+    "sink/test_sink.py::test_a_stateful_query_that_repeats_a_batch_keeps_its_state",
+    "sink/test_sink.py::test_a_job_that_fails_after_writing_is_aborted_and_retried",
+    "sink/test_sink.py::test_an_unknown_outcome_of_end_txn_is_resolved_from_the_ledger",
+    "sink/test_stopping.py",
+    "transport/test_routes.py::test_a_batch_larger_than_the_driver_expected_is_written_by_tasks",
+    "transport/test_routes.py::test_rows_in_more_partitions_than_slots_go_through_the_shuffle",
+    "transport/test_slots.py",
+)
+SOURCE: Final = (
+    (
+        "source/test_source.py::"
+        "test_committed_records_are_read_with_all_columns_and_aborted_ones_are_not"
+    ),
+    "source/test_spark_versions.py",
+)
+STREAMS: Final = (
+    (
+        "source/test_source.py::"
+        "test_a_stream_is_read_in_limited_batches_and_continues_from_its_checkpoint"
+    ),
+    (
+        "sink/test_sink.py::"
+        "test_offsets_of_a_source_on_the_same_cluster_are_committed_in_the_transaction"
+    ),
+)
+FIRST_WITH_STREAMS: Final = (4, 2)
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_source_and_sink_keep_their_promises_on_an_older_spark(version: str) -> None:
+    numbers = tuple(map(int, version.split(".")[:2]))
+    chosen = SINK + SOURCE + (STREAMS if numbers >= FIRST_WITH_STREAMS else ())
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-q"]
+        + [f"tests/spark/{name}" for name in chosen],
+        cwd=ROOT,
+        env=environment_of(version) | {"FENCEPOST_TEST_SPARK": version},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    assert "skipped" not in done.stdout.splitlines()[-1]

@@ -1,0 +1,52 @@
+"""What a Spark that is too old for the streaming source says, and which Spark the tests run on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fencepost.base.failures import ConfigError
+from tests.spark.conftest import on_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = on_spark()
+
+STREAMING_API = "pyspark.sql.streaming.datasource"
+
+
+def test_the_tests_run_on_the_spark_that_was_asked_for(spark: SparkSession) -> None:
+    import pyspark
+
+    assert spark.version == pyspark.__version__
+    assert pyspark.__version__ == os.environ.get("FENCEPOST_TEST_SPARK", pyspark.__version__)
+
+
+def test_a_stream_is_loaded_or_names_the_spark_that_it_needs(
+    spark: SparkSession, bootstrap: str
+) -> None:
+    reader = spark.readStream.format("fencepost").option("subscribe", "some")
+    stream = reader.option("kafka.bootstrap.servers", bootstrap).load()
+    assert stream.isStreaming
+    if spark.version >= "4.2":
+        return
+    query = stream.writeStream.format("noop").trigger(availableNow=True).start()
+    with pytest.raises(Exception, match=r"needs Spark 4\.2 or newer, and this is Spark 4\.[01]"):
+        query.awaitTermination(60)
+    query.stop()
+
+
+def test_without_the_streaming_api_the_source_is_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from fencepost.spark.data_source import FencepostSource
+
+    monkeypatch.setitem(sys.modules, STREAMING_API, None)
+    monkeypatch.delitem(sys.modules, "fencepost.spark.source.stream_reader", raising=False)
+    source = FencepostSource({"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "some"})
+    with pytest.raises(ConfigError, match=r"needs Spark 4\.2 or newer"):
+        source.streamReader(None)  # type: ignore[arg-type]
