@@ -168,7 +168,7 @@ def test_a_package_that_the_tasks_lack_is_named_and_the_job_is_not_repeated() ->
     df: Any = SimpleNamespace(isStreaming=False)
     found = failure_of_job(RuntimeError(text), df, batch, "")
     assert isinstance(found, SinkRefused)
-    assert str(found).startswith("the Python of the tasks has no module 'fencepost.spark': ")
+    assert str(found).startswith("the Python of the executors has no module 'fencepost': ")
     # One that belongs to the user's own functions is theirs to explain.
     other = failure_of_job(RuntimeError(text.replace("fencepost", "mine")), df, batch, "")
     assert isinstance(other, SinkFailed)
