@@ -118,7 +118,10 @@ def test_without_a_group_only_inputs_before_the_last_one_with_an_output_are_judg
     assert again.not_judged[0][0] == 151
 
 
-def test_outputs_in_an_open_transaction_are_neither_missing_nor_there(topics: Topics) -> None:
+def test_outputs_in_an_open_transaction_are_neither_missing_nor_there(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencepost.spark.auditing.bounds.MARKER_WAIT_SECONDS", 0.1)
     read, written = topics.new(1, "in"), topics.new(2, "out")
     topics.put(read, 0, numbered(30))
     topics.put(written, 0, numbered(10))

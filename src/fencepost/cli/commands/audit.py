@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from fencepost.base.failures import FencepostError
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.findings import Check, conclude
 from fencepost.cli.output import Output, output
@@ -129,13 +128,11 @@ def audit(
 
 
 def _question(*arguments: object, **options: object) -> Question:
-    try:
-        from fencepost.spark.auditing.question import read_question
-    except ImportError as problem:
-        raise FencepostError(
-            f"An audit runs on Spark, and {problem.name} is not installed: "
-            "pip install 'fencepost[spark]'."
-        ) from None
+    from fencepost.spark.installation import require_spark
+
+    require_spark()
+    from fencepost.spark.auditing.question import read_question
+
     return read_question(*arguments, **options)  # type: ignore[arg-type]
 
 

@@ -2,8 +2,8 @@
 
     spans -> read and pack -> exchange by hash -> match -> exchange by portion -> order -> driver
 
-Both exchanges move packed rows. `repartitionById` puts bucket n into partition n, and neither
-coalesces nor splits. The driver gets counts, and up to a limit the findings themselves.
+Both exchanges move packed rows, each to the task that its slot names. The driver gets counts, and
+up to a limit the findings themselves.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from fencepost.spark.auditing.reading import (
     packed_rows,
 )
 from fencepost.spark.failures import AuditFailed, sentence_of
+from fencepost.spark.transport.slots import bring_to_slots
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +91,7 @@ class Job:
                 f"the audit did not finish, and nothing was changed: {sentence_of(problem)}"
             ) from problem
         return summarize(
-            (row.kind, row.bucket, row.place, row.first, bytes(row.data)) for row in rows
+            (row.kind, row.slot, row.place, row.first, bytes(row.data)) for row in rows
         )
 
     def rows(self, spark: SparkSession, kept: int | None) -> DataFrame:
@@ -100,14 +101,12 @@ class Job:
         numbers = spark.range(0, count, 1, max(count, 1))
         # Small closures: what a task needs is pickled with them.
         packed = numbers.mapInArrow(_reader(reading), PACKED_DDL)
-        matched = packed.repartitionById(reading.buckets, packed["bucket"]).mapInArrow(
+        matched = bring_to_slots(packed, reading.buckets).mapInArrow(
             _matcher(rules, reading.buckets, kept, judges_order), PACKED_DDL
         )
         if not judges_order:
             return matched
-        return matched.repartitionById(reading.buckets, matched["bucket"]).mapInArrow(
-            _orderer(kept), PACKED_DDL
-        )
+        return bring_to_slots(matched, reading.buckets).mapInArrow(_orderer(kept), PACKED_DDL)
 
 
 def _reader(reading: Reading) -> Callable[[Batches], Batches]:

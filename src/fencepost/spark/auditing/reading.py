@@ -5,7 +5,7 @@ keeps 24 bytes of each record: the hash of its key and its offset. Records are p
 that the shuffle moves a few large rows instead of millions of small ones. A packed row:
 
     kind     RECORDS, UNDECIDED (records of transactions that were open), STATISTICS
-    bucket   the hash modulo the number of buckets: equal keys meet in one task
+    slot     the bucket, which is the hash modulo their number: equal keys meet in one task
     place    the index of the partition in `Bounds.places`
     first    the first offset, to put the rows of a partition in order
     data     the records, in order of their offsets; or the numbers of `Statistics`
@@ -42,11 +42,11 @@ RECORDS: Final = 0
 UNDECIDED: Final = 1
 STATISTICS: Final = 2
 
-PACKED_DDL: Final = "kind int, bucket int, place int, first long, data binary"
+PACKED_DDL: Final = "kind int, slot int, place int, first long, data binary"
 PACKED: Final = pa.schema(
     [
         ("kind", pa.int32()),
-        ("bucket", pa.int32()),
+        ("slot", pa.int32()),
         ("place", pa.int32()),
         ("first", pa.int64()),
         ("data", pa.binary()),

@@ -24,7 +24,6 @@ from fencepost.spark.auditing.judging import (
     log_starts,
 )
 from fencepost.spark.auditing.keys import shown_key
-from fencepost.spark.auditing.matching import Kind
 from fencepost.spark.auditing.question import EVERY, PARTITION, Question, read_question
 from fencepost.spark.auditing.reading import Reading, plan_spans
 from fencepost.spark.auditing.result import (
@@ -36,6 +35,7 @@ from fencepost.spark.auditing.result import (
 )
 from fencepost.spark.compiled import compiled_columns
 from fencepost.spark.connection import cluster_of
+from fencepost.spark.session import concurrent_tasks
 from fencepost.spark.source.options import SourceOptions, read_source_options
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Audit:
 
     def run(self, spark: SparkSession, report: Report = lambda _: None) -> AuditResult:
         """Reads, matches and judges."""
-        job = self._job(_slots(spark))
+        job = self._job(concurrent_tasks(spark))
         kept = max(_KEPT // job.reading.buckets, 100)
         report(f"reading {self.bounds.offsets:,} offsets")
         summary = job.run(spark, kept)
@@ -251,11 +251,3 @@ def _position(row: Mapping[str, object], side: str) -> str | None:
     if row.get(f"{side}Topic") is None:
         return None
     return f"{row[f'{side}Topic']}:{row[f'{side}Partition']}:{row[f'{side}Offset']}"
-
-
-def _slots(spark: SparkSession) -> int:
-    return max(int(spark.sparkContext.defaultParallelism), 1)
-
-
-KINDS: Final = (*(kind.name.lower() for kind in Kind), "offsets")
-"""The kinds of findings."""
