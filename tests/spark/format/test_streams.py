@@ -81,7 +81,10 @@ def test_rows_are_written_once_and_a_repeated_batch_is_drained(
     [
         (None, "the rows are not packed (the columns are key, value): the DataFrame must end in"),
         (lambda df: df.repartition(2), "the write is not in a barrier stage: the DataFrame must"),
-        (lambda df: df.where("topic IS NULL OR partition > 0"), "were packed"),
+        (
+            lambda df: df.where("topic IS NULL OR partition > 0"),
+            "If a step follows route(), remove it",
+        ),
     ],
     ids=["no route", "a step after it", "a filter after it"],
 )

@@ -33,6 +33,7 @@ from fencepost.client.failures import ProducerFenced, Refused, UnknownOutcome
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import CountsDisagree, RowRefused, SinkFailed
 from fencepost.spark.format.lent_identity import forget_identity, recall_identity
+from fencepost.spark.format.task import explained_counts
 from fencepost.spark.sink.ledger.decision import Verdict, decide
 from fencepost.spark.sink.producer import DriverProducer
 from fencepost.spark.transport.accounts import Account, settle_accounts
@@ -89,7 +90,8 @@ def complete_reports(messages: Sequence[TaskReport | None]) -> list[TaskReport]:
 
 def check_account(options: WriteOptions, reports: Sequence[TaskReport]) -> Account:
     """Adds up the reports, and compares them with what the brokers have of this producer."""
-    account = settle_accounts(row for report in reports for row in report.rows)
+    with explained_counts():
+        account = settle_accounts(row for report in reports for row in report.rows)
     _check_topics(options, account)
     check_sequences(options, reports[0].identity, account)
     return account

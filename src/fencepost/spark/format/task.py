@@ -13,13 +13,14 @@ says about the batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from fencepost.client.failures import ProducerFenced, UnknownTopicOrPartition
-from fencepost.spark.failures import BatchTooLarge, RowRefused, SinkRefused
+from fencepost.spark.failures import BatchTooLarge, CountsDisagree, RowRefused, SinkRefused
 from fencepost.spark.sink.job import explain
 from fencepost.spark.sink.limits import TopicLimits
 from fencepost.spark.sink.producer import DriverProducer
@@ -115,7 +116,8 @@ def deliver_batches(
         return []
     plan = DeliveryPlan(identity, place.tasks, settings.client)
     try:
-        reports = list(explain(deliver(plan, place.attempt, batches)))
+        with explained_counts():
+            reports = list(explain(deliver(plan, place.attempt, batches)))
     except BatchTooLarge as problem:
         raise _too_large(settings, problem) from problem
     except UnknownTopicOrPartition as problem:
@@ -128,6 +130,18 @@ def deliver_batches(
         producer.resume(identity)
         raise producer.fenced() from problem
     return [row for report in reports for row in report.to_pylist()]
+
+
+@contextmanager
+def explained_counts() -> Iterator[None]:
+    """Says what a user can do about counts that disagree."""
+    try:
+        yield
+    except CountsDisagree as problem:
+        raise CountsDisagree(
+            f"{problem}. Nothing of the batch is visible. If a step follows route(), remove it: "
+            "every batch must reach its writer, once"
+        ) from problem
 
 
 def _too_large(settings: SinkSettings, problem: BatchTooLarge) -> RowRefused:
