@@ -20,6 +20,8 @@ import pytest
 from fencepost.client.blocking import Cluster
 from tests.spark import chaos
 from tests.spark.conftest import Sessions, on_spark, read_values
+from tests.spark.format import faults
+from tests.spark.format.routed import RoutedPipeline
 from tests.spark.pipeline import Pipeline, finish, numbered
 from tests.spark.sink.test_preserving import CopyQuery, contents, fill
 from tests.spark.transport.test_routes import routes  # noqa: F401 - a fixture.
@@ -69,6 +71,26 @@ def test_a_batch_is_written_once_if_an_executor_is_killed_in_mid_write(
     assert pipeline.run(shape=in_two_tasks) is None
     assert Path(marker).exists()
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+def test_a_query_of_the_format_fails_with_its_executor_and_its_restart_writes_the_batch_once(
+    spark_with_executors: SparkSession,
+    bootstrap: str,
+    cluster: Cluster,
+    tmp_path: Path,
+    new_topic: Callable[..., str],
+) -> None:
+    faults.register(spark_with_executors)
+    routed = RoutedPipeline(spark_with_executors, bootstrap, tmp_path, new_topic(8))
+    routed.add(numbered(0), numbered(1))
+    failure = routed.run_routed(
+        format=faults.FORMAT, faultStep="kill", faultBatch=1, faultMarker=tmp_path / "marker"
+    )
+    assert failure is not None
+    assert (tmp_path / "marker.aborted").exists()
+    assert sorted(read_values(cluster, routed.topic)) == sorted(numbered(0))
+    assert routed.run_routed() is None
+    assert sorted(read_values(cluster, routed.topic)) == sorted(numbered(0) + numbered(1))
 
 
 @pytest.mark.parametrize(("way", "version"), [("direct", 1), ("shuffled", 2)])

@@ -5,6 +5,7 @@ an option: `faultStep`, `faultBatch`, and `faultMarker`, the path where the test
 
     planned      the epoch is fresh, and the plan is about to leave
     first write  one task has written, and has more to write
+    kill         the executor of such a task is killed
     ending       everything is in the transaction, EndTxn is not sent
     sent         EndTxn was executed, Spark has not logged the batch
     fail         one task fails after it has written everything
@@ -15,7 +16,7 @@ an option: `faultStep`, `faultBatch`, and `faultMarker`, the path where the test
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ from fencepost.spark.sink.producer import DriverProducer
 from tests.spark import chaos
 
 FORMAT = "fencepost_with_faults"
+
+_IN_MID_WRITE: dict[str, Callable[..., None]] = {
+    "first write": chaos.wait_to_be_released,
+    "kill": chaos.kill_executor,
+}
 
 
 def register(spark: SparkSession) -> None:
@@ -82,8 +88,9 @@ class FaultyWriter(StreamWriter):
         context = TaskContext.get()
         assert context is not None
         due = int(context.getLocalProperty("streaming.sql.batchId") or -1) == self._batch
-        if due and self._step == "first write":
-            around = chaos.AfterFirstWrite(self._servers, self._marker, chaos.wait_to_be_released)
+        if due and self._step in _IN_MID_WRITE:
+            act = _IN_MID_WRITE[self._step]
+            around = chaos.AfterFirstWrite(self._servers, self._marker, act)
             genuine = super().write
             [report] = around(lambda batches: iter([genuine(batches)]), iterator)
             return report  # type: ignore[no-any-return]
