@@ -35,6 +35,10 @@ STREAMS_NEED: Final = (
     'spark.readStream.format("fencepost") needs Spark 4.2 or newer, and this is Spark {version}: '
     'upgrade it. spark.read.format("fencepost") and the sink work here'
 )
+WRITING_NEEDS: Final = (
+    'writeStream.format("fencepost") needs Spark 4.1 or newer, and this is Spark {version}: '
+    "upgrade it, or use df.writeStream.foreachBatch(fencepost.spark.TransactionalSink(...))"
+)
 _STREAMING_API: Final = "pyspark.sql.streaming.datasource"
 """Where Spark keeps what a Python source needs to limit its batches, since 4.2."""
 
@@ -91,20 +95,25 @@ class FencepostSource(DataSource):
         from fencepost.spark.format.save_modes import check_mode
         from fencepost.spark.format.task import check_routed
 
-        check_mode("overwrite" if overwrite else "append")
-        options = read_write_options(self.options, streaming=False)
-        check_routed(schema)
+        with plain_errors():
+            check_mode("overwrite" if overwrite else "append")
+            options = read_write_options(self.options, streaming=False)
+            check_routed(schema)
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         from fencepost.spark.format.options import read_write_options
-        from fencepost.spark.format.stream_writer import StreamWriter
         from fencepost.spark.format.task import check_routed
 
-        if overwrite:
-            raise ConfigError(NOT_COMPLETE)
-        options = read_write_options(self.options, streaming=True)
-        check_routed(schema)
+        with plain_errors():
+            if not hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):
+                raise ConfigError(WRITING_NEEDS.format(version=pyspark.__version__))
+            if overwrite:
+                raise ConfigError(NOT_COMPLETE)
+            options = read_write_options(self.options, streaming=True)
+            check_routed(schema)
+        from fencepost.spark.format.stream_writer import StreamWriter
+
         return StreamWriter(options)
 
 

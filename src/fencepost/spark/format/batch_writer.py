@@ -33,6 +33,7 @@ from fencepost.spark.format.commit import (
 from fencepost.spark.format.plan import accepted, as_plan_refused
 from fencepost.spark.format.task import TaskReport, deliver_batches, drain, find_place
 from fencepost.spark.format.versions import decide_version
+from fencepost.spark.plain_errors import plain_errors
 from fencepost.spark.sink.checks import COMMITTED, check_timeout
 from fencepost.spark.sink.ledger.decision import Verdict
 from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView, next_entry
@@ -78,6 +79,10 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """Runs in a task."""
+        with plain_errors():
+            return self._write(iterator)
+
+    def _write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         plan, place = self._plan, find_place()
         assert plan is not None
         rows = []
@@ -97,10 +102,11 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[Any]) -> None:
         """Runs on the driver's machine once all tasks have reported."""
         assert self._plan is not None
-        reports = complete_reports(messages)
-        if not reports[0].is_drained:
-            account = check_account(self._options, reports)
-            commit_write(self._options, self._plan, account)
+        with plain_errors():
+            reports = complete_reports(messages)
+            if not reports[0].is_drained:
+                account = check_account(self._options, reports)
+                commit_write(self._options, self._plan, account)
 
     def abort(self, messages: list[Any]) -> None:
         """Runs there if a task or the commit failed."""

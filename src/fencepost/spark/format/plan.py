@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fencepost.base.failures import FencepostError
-from fencepost.client.failures import RetriesExhausted
-from fencepost.spark.failures import SinkFailed, SinkRefused
+from fencepost.spark.failures import SinkRefused
 from fencepost.spark.format.checkpoint import StoredBatch, find_sources, read_checkpoint
 from fencepost.spark.format.lent_identity import remember_identity
+from fencepost.spark.plain_errors import plain_errors
 from fencepost.spark.sink.checks import NO_SOURCES, check_ledger, check_timeout, refusal_of
 from fencepost.spark.sink.ledger.decision import Decision, Verdict, decide
 from fencepost.spark.sink.producer import DriverProducer
@@ -118,17 +118,7 @@ def _check_before_fence(
 def as_plan_refused(options: WriteOptions) -> Iterator[None]:
     """Turns every failure of ours into one that PySpark passes on."""
     try:
-        yield
-    except RetriesExhausted as problem:
-        raise PlanRefused(str(unreachable(options, problem))) from problem
+        with plain_errors(options.settings.client):
+            yield
     except FencepostError as problem:
-        raise PlanRefused(str(problem)) from problem
-
-
-def unreachable(options: WriteOptions, problem: RetriesExhausted) -> SinkFailed:
-    """The error for brokers that do not answer."""
-    servers = ",".join(map(str, options.settings.client.bootstrap))
-    return SinkFailed(
-        f"the cluster at {servers} does not answer: {problem}. Start its brokers, or correct "
-        "kafka.bootstrap.servers. Nothing of the batch was written"
-    )
+        raise PlanRefused(f"{problem}") from problem

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from fencepost.spark.format.commit import abort_stream_batch, commit_stream_batch
 from fencepost.spark.format.plan import BatchPlan, plan_batch, verdict_of
 from fencepost.spark.format.task import TaskReport, deliver_batches, drain, find_place
+from fencepost.spark.plain_errors import plain_errors
 from fencepost.spark.sink.ledger.decision import Verdict
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """Runs in a task."""
+        with plain_errors():
+            return self._write(iterator)
+
+    def _write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         plan, place = self._plan, find_place()
         assert plan is not None
         verdict = verdict_of(plan, self._options, place.query_id, place.batch_id)
@@ -59,7 +64,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """Runs on the driver's machine once all tasks have reported."""
-        commit_stream_batch(self._options, messages, batchId)
+        with plain_errors():
+            commit_stream_batch(self._options, messages, batchId)
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """Runs there if a task or the commit failed, or if the query was stopped."""
