@@ -1,7 +1,7 @@
 """Goal: without a transaction, no fault of an executor or a broker loses a row.
 
-Method: Spark with executors as processes, which it may repeat tasks on: speculation and dynamic
-allocation are on, which a transaction does not allow. A task fails with everything written, an
+Method: Spark with executors as processes, dynamic allocation, and speculation, which a transaction
+does not allow: Spark may repeat any task. A task fails with everything written, an
 executor is killed in mid-write, and the broker is killed in mid-batch and comes back.
 """
 

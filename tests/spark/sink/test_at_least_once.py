@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.client.partitioner import partition_for_key
+from fencepost.spark.failures import SinkRefused
 from fencepost.spark.sink.ledger.decision import Verdict
 from fencepost.spark.sink.sink import TransactionalSink
 from fencepost.testing.embedded import Broker
@@ -205,11 +207,20 @@ def test_a_pickled_sink_writes_on(unfenced: Pipeline, fresh_cluster: Cluster) ->
         ("allow_empty_state", True),
         ("may_skip", True),
         ("commit_source_offsets", True),
+        ("preserve_partitioning", True),
+        ("checkpoint", "/somewhere"),
     ],
 )
 def test_arguments_without_effect_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"^{name} cannot be set with guarantee='at-least-once'"):
         TransactionalSink("localhost:1", guarantee="at-least-once", **{name: value})
+
+
+def test_a_connect_session_is_refused_in_one_sentence() -> None:
+    sink = TransactionalSink("localhost:1", guarantee="at-least-once", topic="out")
+    df: Any = SimpleNamespace(sparkSession=SimpleNamespace())
+    with pytest.raises(SinkRefused, match="needs a classic session"):
+        sink(df, 0)
 
 
 def test_a_transaction_timeout_and_an_unknown_guarantee_are_refused() -> None:

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.base.options import suggest
-from fencepost.spark.failures import NOTHING_WRITTEN, BatchTooLarge, RowRefused
+from fencepost.spark.failures import NOTHING_WRITTEN, BatchTooLarge, RowRefused, SinkRefused
+from fencepost.spark.session import is_connect
 from fencepost.spark.sink.job_failures import failure_of_job, is_final
 from fencepost.spark.sink.ledger.decision import Verdict
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
@@ -58,10 +59,16 @@ _NEEDLESS: Final[Mapping[str, str]] = {
     "take_over": _NO_LEDGER,
     "allow_empty_state": _NO_LEDGER,
     "may_skip": "every batch may be left out",
+    "checkpoint": "it is for Spark Connect, where the sink writes exactly-once only",
+    "preserve_partitioning": "every task writes its own rows anyway; the partition column chooses "
+    "their partitions",
     "commit_source_offsets": "only a transaction can commit them with the rows; Spark's checkpoint "
     "has them",
 }
-"""Arguments that have no effect without a transaction, and why."""
+"""Arguments that have no effect without a transaction, and why.
+
+`exchange` is about rows that travel between tasks: here none do, and it may be anything.
+"""
 
 _OUTCOME: Final = (
     "Rows of the batch may be in the topics, and the batch is written again after a restart"
@@ -138,6 +145,12 @@ class UnfencedWriter:
         from fencepost.spark.sink.counts import JobCounter
         from fencepost.spark.sink.micro_batch import read_micro_batch
 
+        if is_connect(session):
+            raise SinkRefused(
+                f"guarantee={AT_LEAST_ONCE!r} needs a classic session, and this one is of Spark "
+                "Connect: leave guarantee out, and pass transactional_id and checkpoint. Nothing "
+                "was written"
+            )
         run = self._run
         before = None if run is None else run.micro_batch
         micro_batch = read_micro_batch(session, batch_id, before)

@@ -127,11 +127,13 @@ class TransactionalSink:
         about_transactions = {
             "transactional_id": transactional_id,
             "ledger_topic": ledger_topic,
+            "checkpoint": checkpoint,
             "adopt": adopt,
             "take_over": take_over,
             "allow_empty_state": allow_empty_state,
             "may_skip": may_skip,
             "commit_source_offsets": commit_source_offsets,
+            "preserve_partitioning": preserve_partitioning,
         }
         is_unfenced = is_at_least_once(guarantee, about_transactions, options or {})
         self.transactional_id = "" if is_unfenced else checked_id(transactional_id)
