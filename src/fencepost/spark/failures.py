@@ -55,6 +55,24 @@ class BatchTooLarge(FencepostError):
         return None if found is None else cls(found[1], int(found[2]), int(found[3]))
 
 
+class ModuleMissing(SinkRefused):
+    """The Python of the executors lacks fencepost or one of its dependencies."""
+
+    @classmethod
+    def found_in(cls, text: str) -> ModuleMissing | None:
+        """The missing module, from the text of Spark's exception; None if it is not one of ours."""
+        for name in _MISSING.findall(text):
+            if name in ("fencepost", *EXECUTOR_PACKAGES):
+                return cls(
+                    f"the Python of the executors has no module {name!r}: install fencepost[spark] "
+                    "there, or ship an environment with --archives (spark.pyspark.python names its "
+                    "Python). --py-files carries fencepost alone, as a .zip, and not the packages "
+                    f"with native code that it needs: {', '.join(EXECUTOR_PACKAGES)}. Nothing of "
+                    "the batch was written"
+                )
+        return None
+
+
 class SinkStopped(FencepostError):
     """The query was stopped in the middle of a batch. The transaction was aborted."""
 
@@ -109,6 +127,10 @@ class DataLost(FencepostError):
     """Records were deleted before the query read them (failOnDataLoss)."""
 
 
+EXECUTOR_PACKAGES: Final = ("cramjam", "crc32c", "numpy", "pandas", "pyarrow")
+"""What the Python of executors must have besides fencepost; docs/deploy.md lists them."""
+
+_MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _TOO_LARGE: Final = re.compile(
     r"BatchTooLarge: topic '([a-zA-Z0-9._-]+)' does not take a batch of (\d+) records and (\d+) "
     r"bytes"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.failures import ConfigError
-from fencepost.spark.failures import SinkRefused
+from fencepost.spark.failures import EXECUTOR_PACKAGES, ModuleMissing, SinkRefused
 from fencepost.spark.sink import hosts
 from fencepost.spark.sink.hosts import check_secrets, exchange_hosts, host_of, hosts_in
 from fencepost.spark.sink.settings import SinkSettings, read_settings
@@ -121,3 +121,19 @@ def test_the_block_store_of_the_driver_is_not_an_executor() -> None:
     assert hosts_in(["driver:1", "a:2", "a:3"], "driver") == {"a"}
     assert hosts_in(["driver:1", "driver:2"], "driver") == {"driver"}
     assert hosts_in(["[fd00::1]:1", "b:2"], "fd00::1") == {"b"}
+
+
+@pytest.mark.parametrize("name", ["fencepost", *EXECUTOR_PACKAGES])
+def test_a_package_that_executors_lack_is_named_with_the_ways_to_install_it(name: str) -> None:
+    text = (
+        f"pyspark.errors.PythonException:\n  ModuleNotFoundError: No module named '{name}.core'\n"
+    )
+    found = ModuleMissing.found_in(text)
+    assert found is not None
+    assert f"the Python of the executors has no module '{name}': install fencepost" in str(found)
+    assert "--archives" in str(found)
+
+
+def test_a_package_of_the_users_own_functions_is_not_ours_to_explain() -> None:
+    assert ModuleMissing.found_in("ModuleNotFoundError: No module named 'sklearn'") is None
+    assert ModuleMissing.found_in("") is None

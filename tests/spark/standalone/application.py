@@ -10,7 +10,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,32 +20,15 @@ from fencepost.client.blocking import Cluster, connect
 from fencepost.client.reading import LATEST
 from fencepost.records.opened import Record
 from tests.spark.chaos import await_truth
-from tests.spark.conftest import ROOT, environment, read_values
+from tests.spark.conftest import environment, read_values
 from tests.spark.standalone.cluster import Machine
+from tests.spark.standalone.driver import Orders
 from tools.processes import DiedEarlyError
 
 START_SECONDS: Final = 120.0
 MAX_RESTARTS: Final = 60
 DRIVER: Final = (sys.executable, "-m", "tests.spark.standalone.driver")
 """The command of a driver, before its orders."""
-
-
-@dataclass(frozen=True)
-class Orders:
-    """What the driver is told."""
-
-    master: str
-    bootstrap: str
-    source: str
-    target: str
-    transactional_id: str
-    checkpoint: str
-    finish: str
-    """When this file exists, the driver finishes what is there and ends."""
-    rows_per_batch: int = 2_000
-    settings: dict[str, str] = field(default_factory=dict)
-    sink: dict[str, Any] = field(default_factory=dict)
-    """More arguments of the sink."""
 
 
 class Application:
@@ -62,12 +45,12 @@ class Application:
         sink: Mapping[str, Any] | None = None,
         prefix: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
-        py_files: Path | None = None,
+        program: Sequence[str] = DRIVER,
         partitions: int = 3,
     ) -> None:
         """`partitions` of both topics: not more than cores, or tasks cannot all run at once.
 
-        With `py_files` the driver is started by spark-submit, which sends them to executors.
+        `program` is the command of the driver, before its orders.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self.orders = Orders(
@@ -83,11 +66,13 @@ class Application:
         )
         self.path = folder / "orders.json"
         self.path.write_text(json.dumps(asdict(self.orders)))
-        command = [*(DRIVER if py_files is None else _submit(py_files, master)), str(self.path)]
-        self.driver = Machine(command, folder, prefix, environment() | dict(variables or {}))
+        self.driver = Machine(
+            [*program, str(self.path)], folder, prefix, environment() | dict(variables or {})
+        )
         self.partitions = partitions
         self.fed: list[str] = []
         self.restarts = 0
+        self.max_restarts = MAX_RESTARTS
         self.failures: list[str] = []
         """Why queries have failed, apart from killed drivers."""
         self.routes: Counter[str] = Counter()
@@ -126,7 +111,7 @@ class Application:
             return
         self._note_failure()
         self.restarts += 1
-        assert self.restarts <= MAX_RESTARTS, self.failures
+        assert self.restarts <= self.max_restarts, self.failures
         self.driver.kill()
         self.start()
 
@@ -138,7 +123,8 @@ class Application:
             try:
                 self.driver.process.wait_for_line(_starts_with("finished"), seconds)
             except DiedEarlyError:
-                assert not self.driver.is_alive, "the driver does not finish"
+                # It may have closed its output a moment before it ends.
+                self.driver.process.wait_for_end()
                 continue
             self._count_routes()
             self.driver.kill()
@@ -177,12 +163,6 @@ class Application:
     def _count_routes(self) -> None:
         lines = self.driver.process.output.splitlines()
         self.routes.update(line.split()[1] for line in lines if line.startswith("route "))
-
-
-def _submit(py_files: Path, master: str) -> list[str]:
-    program = str(Path(environment()["SPARK_HOME"]) / "bin" / "spark-submit")
-    script = str(ROOT / "tests" / "spark" / "standalone" / "driver.py")
-    return [program, "--master", master, "--py-files", str(py_files), script]
 
 
 def _starts_with(words: str) -> Callable[[str], str | None]:

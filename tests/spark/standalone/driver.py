@@ -2,7 +2,7 @@
 
 Arguments: files with orders (`application.py`), carried out one after the other in one session.
 Prints one line for each thing that a test waits for or counts: `running`, `route <name>`,
-`finished`, or `failed: <reason>`.
+`finished`, or `failed: <reason>`. It needs fencepost and Spark, and nothing of the tests.
 """
 
 from __future__ import annotations
@@ -10,16 +10,31 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-# Before Spark: it chooses the Python of the workers if nobody else does.
-import fencepost.spark
-from tests.spark.standalone.application import Orders
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the driver is told."""
+
+    master: str
+    bootstrap: str
+    source: str
+    target: str
+    transactional_id: str
+    checkpoint: str
+    finish: str
+    """When this file exists, the driver finishes what is there and ends."""
+    rows_per_batch: int = 2_000
+    settings: dict[str, str] = field(default_factory=dict)
+    sink: dict[str, Any] = field(default_factory=dict)
+    """More arguments of the sink."""
 
 
 def say(line: str) -> None:
@@ -64,7 +79,9 @@ def make_session(orders: Orders) -> SparkSession:
 
 
 def start(spark: SparkSession, orders: Orders) -> StreamingQuery:
-    sink = fencepost.spark.TransactionalSink(
+    from fencepost.spark import TransactionalSink
+
+    sink = TransactionalSink(
         orders.bootstrap,
         transactional_id=orders.transactional_id,
         topic=orders.target,
@@ -96,7 +113,7 @@ def carry_out(spark: SparkSession, orders: Orders) -> bool:
             time.sleep(0.02)
         query.processAllAvailable()
     except Exception as problem:  # noqa: BLE001 - the reason goes to the test.
-        say(f"failed: {' '.join(str(problem).split())[:2000]}")
+        say(f"failed: {' '.join(str(problem).split())}")
         return False
     query.stop()
     say("finished")

@@ -16,12 +16,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from fencepost.spark.failures import EXECUTOR_PACKAGES
 from tests.spark.conftest import ROOT
 
 USER: Final = "nobody"
-EXECUTOR_PACKAGES: Final = ("cramjam", "crc32c", "numpy", "pandas", "pyarrow")
-"""What the documentation says must be installed on executors (docs/deploy.md)."""
-
 _BEHIND_PANDAS: Final = ("python-dateutil", "pytz", "six", "tzdata")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.spark.failures import (
     BatchTooLarge,
+    ModuleMissing,
     RowRefused,
     SinkFailed,
     SinkRefused,
@@ -51,6 +52,8 @@ def failure_of_job(
         return too_large
     if (refused := RowRefused.found_in(text)) is not None:
         return refused
+    if (missing := ModuleMissing.found_in(text)) is not None:
+        return missing
     return SinkFailed(f"batch {micro_batch.batch_id}: {sentence_of(problem)}")
 
 
