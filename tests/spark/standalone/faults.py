@@ -114,15 +114,18 @@ class Faults:
         self.done[fault.__name__.strip("_")] += 1
 
     def _possible(self) -> list[Callable[[], None]]:
-        """The faults that leave a worker and two brokers."""
-        found = [self._kill_executor, self._kill_driver]
-        found.append(self._restart_broker if self._dead_broker else self._kill_broker)
+        """The faults that leave a worker and two brokers.
+
+        A new driver takes the longest to come back, so its death is half as likely as the others.
+        """
+        found = [self._kill_executor] * 2 + [self._kill_driver]
+        found += [self._restart_broker if self._dead_broker else self._kill_broker] * 2
         if len(self._workers()) > 1:
-            found += [self._kill_worker, self._decommission_worker]
+            found += [self._kill_worker, self._decommission_worker] * 2
         if len(self._workers()) < WORKERS:
-            found.append(self._restart_worker)
+            found += [self._restart_worker] * 2
         if len(self._spark.workers) < MAX_WORKERS:
-            found.append(self._add_worker)
+            found += [self._add_worker] * 2
         return found
 
     def _workers(self) -> list[Worker]:
