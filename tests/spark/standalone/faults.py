@@ -12,6 +12,7 @@ end everything runs, the query copies the rest, and every row must be in the tar
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter
@@ -74,15 +75,15 @@ class Faults:
         """Decommissioned workers, which still run."""
         self.done: Counter[str] = Counter()
 
-    def run(self, count: int) -> Report:
-        """All faults, then the end and the audit."""
+    def run(self, count: int, seconds: float = math.inf) -> Report:
+        """So many faults, or as many as fit into the time, then the end and the audit."""
         began, application = time.monotonic(), self._application
         try:
             application.create_topics(self._client)
             application.feed(self._client, ROWS)
             application.start()
             application.await_progress(self._client, 0)
-            for _ in range(count):
+            while self.done.total() < count and time.monotonic() - began < seconds:
                 self._one_fault()
             self._repair()
             application.finish()
@@ -109,7 +110,7 @@ class Faults:
         else:
             time.sleep(self._random.uniform(0.0, MAX_PAUSE_SECONDS))
         fault = self._random.choice(self._possible())
-        self._say(f"{sum(self.done.values()) + 1}: {fault.__name__.strip('_').replace('_', ' ')}")
+        self._say(f"{self.done.total() + 1}: {fault.__name__.strip('_').replace('_', ' ')}")
         fault()
         self.done[fault.__name__.strip("_")] += 1
 

@@ -9,7 +9,7 @@ from tests.spark.conftest import on_spark, require_spark
 from tests.spark.standalone.application import Application
 from tests.spark.standalone.cluster import StandaloneCluster
 
-pytestmark = on_spark(300)
+pytestmark = on_spark(600)
 
 
 def test_two_applications_on_one_cluster_are_both_exactly_once(

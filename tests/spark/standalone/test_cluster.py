@@ -10,7 +10,7 @@ from tests.spark import chaos
 from tests.spark.conftest import on_spark, require_spark
 from tests.spark.standalone.cluster import StandaloneCluster
 
-pytestmark = on_spark(300)
+pytestmark = on_spark(600)
 
 
 def test_workers_are_killed_added_and_decommissioned_and_nothing_is_left(tmp_path: Path) -> None:
