@@ -14,7 +14,7 @@ from tests.spark.conftest import on_spark, require_spark
 from tests.spark.standalone.application import Application
 from tests.spark.standalone.cluster import StandaloneCluster
 
-pytestmark = on_spark(300)
+pytestmark = on_spark(600)
 
 ROWS = 3_000
 

@@ -25,7 +25,7 @@ from tests.spark.standalone.cluster import Machine
 from tests.spark.standalone.driver import Orders
 from tools.processes import DiedEarlyError
 
-START_SECONDS: Final = 120.0
+START_SECONDS: Final = 300.0
 MAX_RESTARTS: Final = 60
 DRIVER: Final = (sys.executable, "-m", "tests.spark.standalone.driver")
 """The command of a driver, before its orders."""
@@ -63,6 +63,7 @@ class Application:
             str(folder / "finish"),
             settings=dict(settings),
             sink=dict(sink or {}),
+            register=program != DRIVER,
         )
         self.path = folder / "orders.json"
         self.path.write_text(json.dumps(asdict(self.orders)))
@@ -115,7 +116,7 @@ class Application:
         self.driver.kill()
         self.start()
 
-    def finish(self, seconds: float = 120.0) -> None:
+    def finish(self, seconds: float = 300.0) -> None:
         """Lets the driver copy the rest and end, and starts it again if it fails."""
         Path(self.orders.finish).touch()
         while True:
@@ -136,7 +137,7 @@ class Application:
         found = cluster.list_offsets(dict.fromkeys(places, LATEST), isolation="read_committed")
         return sum(each.offset for each in found.values())
 
-    def await_progress(self, cluster: Cluster, before: int, seconds: float = 120.0) -> None:
+    def await_progress(self, cluster: Cluster, before: int, seconds: float = 300.0) -> None:
         """Returns when more is committed than before, and keeps the driver running until then."""
 
         def has_progressed() -> bool:

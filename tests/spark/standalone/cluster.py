@@ -37,7 +37,7 @@ from tests.spark.chaos import await_truth
 from tests.spark.conftest import environment
 from tools.processes import ServerProcess
 
-START_SECONDS: Final = 90.0
+START_SECONDS: Final = 180.0
 WORKER_MEMORY: Final = "1g"
 EXECUTOR_MEMORY: Final = "512m"
 """Spark refuses to start an executor with much less."""

@@ -12,6 +12,7 @@ end everything runs, the query copies the rest, and every row must be in the tar
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter
@@ -74,15 +75,15 @@ class Faults:
         """Decommissioned workers, which still run."""
         self.done: Counter[str] = Counter()
 
-    def run(self, count: int) -> Report:
-        """All faults, then the end and the audit."""
+    def run(self, count: int, seconds: float = math.inf) -> Report:
+        """So many faults, or as many as fit into the time, then the end and the audit."""
         began, application = time.monotonic(), self._application
         try:
             application.create_topics(self._client)
             application.feed(self._client, ROWS)
             application.start()
             application.await_progress(self._client, 0)
-            for _ in range(count):
+            while self.done.total() < count and time.monotonic() - began < seconds:
                 self._one_fault()
             self._repair()
             application.finish()
@@ -109,20 +110,23 @@ class Faults:
         else:
             time.sleep(self._random.uniform(0.0, MAX_PAUSE_SECONDS))
         fault = self._random.choice(self._possible())
-        self._say(f"{sum(self.done.values()) + 1}: {fault.__name__.strip('_').replace('_', ' ')}")
+        self._say(f"{self.done.total() + 1}: {fault.__name__.strip('_').replace('_', ' ')}")
         fault()
         self.done[fault.__name__.strip("_")] += 1
 
     def _possible(self) -> list[Callable[[], None]]:
-        """The faults that leave a worker and two brokers."""
-        found = [self._kill_executor, self._kill_driver]
-        found.append(self._restart_broker if self._dead_broker else self._kill_broker)
+        """The faults that leave a worker and two brokers.
+
+        A new driver takes the longest to come back, so its death is half as likely as the others.
+        """
+        found = [self._kill_executor] * 2 + [self._kill_driver]
+        found += [self._restart_broker if self._dead_broker else self._kill_broker] * 2
         if len(self._workers()) > 1:
-            found += [self._kill_worker, self._decommission_worker]
+            found += [self._kill_worker, self._decommission_worker] * 2
         if len(self._workers()) < WORKERS:
-            found.append(self._restart_worker)
+            found += [self._restart_worker] * 2
         if len(self._spark.workers) < MAX_WORKERS:
-            found.append(self._add_worker)
+            found += [self._add_worker] * 2
         return found
 
     def _workers(self) -> list[Worker]:

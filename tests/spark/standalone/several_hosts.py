@@ -74,7 +74,7 @@ def run_queries(folder: Path, servers: str, cluster: StandaloneCluster) -> dict[
     driver = Machine(command, folder, (), environment())
     driver.start()
     try:
-        driver.process.wait_for_end(200)
+        driver.process.wait_for_end(400)
         said = _by_query(driver.process.output.splitlines())
     finally:
         driver.kill()

@@ -9,10 +9,10 @@ from tests.spark.conftest import on_spark, require_spark
 from tests.spark.standalone.application import Application
 from tests.spark.standalone.cluster import StandaloneCluster
 
-pytestmark = on_spark(300)
+pytestmark = on_spark(600)
 
 
-def test_two_applications_on_one_cluster_are_both_exactly_once(
+def test_two_applications_on_one_cluster_are_both_exactly_once_and_leave_nothing_behind(
     bootstrap: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     require_spark()
@@ -37,6 +37,8 @@ def test_two_applications_on_one_cluster_are_both_exactly_once(
                 each.driver.start()
             for each in both:
                 each.await_progress(cluster, 0)
+            machines = [*spark_cluster.workers, spark_cluster.master, both[1].driver]
+            pids = [pid for machine in machines for pid in machine.pids()]
             both[0].kill()
             for each in both:
                 each.feed(cluster, 3_000)
@@ -46,3 +48,6 @@ def test_two_applications_on_one_cluster_are_both_exactly_once(
             for each in both:
                 each.driver.kill()
     assert both[1].restarts == 0
+    # Master, workers, executors, their Pythons, and the other driver with its JVM.
+    assert len(pids) >= 9
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]

@@ -24,7 +24,7 @@ from tests.spark.standalone import driver, other_user
 from tests.spark.standalone.application import Application
 from tests.spark.standalone.cluster import StandaloneCluster
 
-pytestmark = on_spark(400)
+pytestmark = on_spark(600)
 
 
 def build_wheel(folder: Path) -> Path:

@@ -16,7 +16,7 @@ import pytest
 from tests.spark.conftest import environment, on_spark, require_spark
 from tests.spark.standalone.namespaces import Namespaces, inside, reason_without
 
-pytestmark = on_spark(400)
+pytestmark = on_spark(600)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             env=environment(),
             capture_output=True,
             text=True,
-            timeout=380,
+            timeout=560,
         )
     assert found.returncode == 0, found.stdout[-2000:] + found.stderr[-4000:]
     answer: dict[str, list[str]] = json.loads(found.stdout.splitlines()[-1])

@@ -54,6 +54,8 @@ def failure_of_job(
         return too_large
     if (refused := RowRefused.found_in(text)) is not None:
         return refused
+    if (missing := ModuleMissing.found_in(text)) is not None:
+        return missing
     return SinkFailed(f"batch {micro_batch.batch_id}: {sentence_of(problem)}")
 
 
