@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fencepost.spark.failures import SinkRefused
+from fencepost.spark.sink.ledger.admin import describe_id
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values, require_spark
 from tests.spark.connect_server import At, ConnectServer, DieAt, Told, WaitAt
@@ -71,6 +72,13 @@ def counted(lines: DataFrame) -> DataFrame:
     )
 
 
+def is_stateful(cluster: Cluster, pipeline: Pipeline) -> bool | None:
+    """What the ledger has recorded."""
+    entry = describe_id(cluster, pipeline.transactional_id).entry
+    assert entry is not None
+    return entry.is_stateful
+
+
 def test_a_stateful_query_is_exactly_once_whatever_fails_in_its_batches(
     pipeline: ConnectPipeline, server: ConnectServer, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -81,6 +89,7 @@ def test_a_stateful_query_is_exactly_once_whatever_fails_in_its_batches(
 
     assert "made to fail" in run(At("entered", 1))
     assert sorted(read_values(cluster, pipeline.topic)) == ["0:1", "a:1", "b:1"]
+    assert is_stateful(cluster, pipeline)
     # Committed, but Spark does not know; the process that knew is gone.
     assert run(DieAt("ended", 1))
     expected = ["0:1", "1:1", "a:1", "a:2", "b:1", "b:2"]
@@ -109,6 +118,7 @@ def test_rows_go_from_topic_to_topic_and_can_be_read_as_a_table(
 ) -> None:
     pipeline.add(numbered(0, 20))
     assert pipeline.run() is None
+    assert is_stateful(cluster, pipeline) is False
     copy = new_topic()
     options = {"kafka.bootstrap.servers": pipeline.bootstrap, "startingOffsets": "earliest"}
     source = pipeline.spark.readStream.format("fencepost").options(**options)
@@ -129,6 +139,23 @@ def test_rows_go_from_topic_to_topic_and_can_be_read_as_a_table(
     table = pipeline.spark.read.format("fencepost").options(**options)
     rows = table.option("subscribe", copy).load().selectExpr("CAST(value AS STRING) AS value")
     assert sorted(row["value"] for row in rows.collect()) == sorted(numbered(0, 20))
+
+
+def test_a_function_may_skip_a_batch_and_write_several_dataframes(
+    pipeline: ConnectPipeline, cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    pipeline.add(numbered(0, 3), numbered(1, 3))
+    sink, topic, other = pipeline.sink(), pipeline.topic, new_topic()
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        if batch_id == 0:
+            sink.skip(batch_id)
+        else:
+            sink.write({topic: df, other: df.where("value LIKE '%2'")}, batch_id)
+
+    assert pipeline.run(write) is None
+    assert sorted(read_values(cluster, topic)) == numbered(1, 3)
+    assert read_values(cluster, other) == ["1-2"]
 
 
 def test_a_second_query_with_the_same_id_is_refused_and_the_first_one_goes_on(

@@ -21,6 +21,12 @@ def test_a_batch_has_the_querys_id_its_end_and_the_end_of_the_batch_before_as_it
     assert (found.start_offsets, found.end_offsets) == (("60",), ("70",))
 
 
+@pytest.mark.parametrize("name", ["_metadata/metadata", "v2/0"])
+def test_a_query_with_files_of_its_state_keeps_state(name: str) -> None:
+    assert CheckpointFiles({"metadata": METADATA, name: "v1"}, 0).is_stateful
+    assert not CheckpointFiles({"metadata": METADATA}, 0).is_stateful
+
+
 def test_a_first_batch_has_no_start() -> None:
     assert CheckpointFiles({"metadata": METADATA, "offsets/0": HEAD + "5"}, 0).start_offsets == ()
 

@@ -39,8 +39,8 @@ class StopAt:
 
 @pytest.mark.parametrize(
     ("step", "batch"),
-    [("ledger read", 0), ("written", 0), ("writing", 1), ("ending", 1)],
-    ids=["before the first job", "after tasks", "before a small batch", "before its commit"],
+    [("written", 0), ("writing", 1)],
+    ids=["after the tasks", "before the driver collects"],
 )
 def test_a_query_stopped_in_a_batch_has_no_exception_and_continues_later(
     pipeline: Pipeline, cluster: Cluster, step: str, batch: int

@@ -15,8 +15,13 @@ from typing import Any, Final
 from fencepost.base.failures import ConfigError
 from fencepost.spark.failures import SinkRefused
 
+STATE_FILES: Final = ("_metadata/metadata", "_metadata/v2/0")
+"""What Spark writes before the first batch about the first operator that keeps state: one of them,
+by the operator's format."""
+
 _VERSION: Final = "v1"
 _NONE: Final = "-"
+_STATE_NAMES: Final = ("_metadata/metadata", "v2/0")
 _GLOB_CHARACTERS: Final = frozenset("{}[]*?\\")
 
 
@@ -35,11 +40,12 @@ def checked_path(checkpoint: Any) -> str | None:
 
 
 class CheckpointFiles:
-    """The query's id and offsets, from the texts of its files."""
+    """The query's id and offsets, and whether it keeps state, from the texts of its files."""
 
     def __init__(self, texts: Mapping[str, str], batch_id: int) -> None:
         self.query_id = _query_id(texts.get("metadata", ""))
         self.end_offsets = read_offsets(texts.get(f"offsets/{batch_id}", ""))
+        self.is_stateful = any(name in texts for name in _STATE_NAMES)
         self.start_offsets = read_offsets(texts.get(f"offsets/{batch_id - 1}", ""))
 
 

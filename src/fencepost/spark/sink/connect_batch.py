@@ -7,28 +7,30 @@ know is in the files of the checkpoint, which the session can read on any file s
     metadata      the query's id
     offsets/B     the end offsets of batch B, written before the batch begins
     commits/B     written when Spark has finished the batch: it must not be there yet
+    state/0/_metadata
+                  there if the query keeps state
 
 The path is the user's word, `checkpoint=`. So it is checked in every batch: the checkpoint of
 another query has no such batch, or has finished it.
 
 What the engine alone can tell stays unknown: its row counts, the options of the sources, whether
-the query keeps state, whether it is being stopped.
+the query is being stopped. Spark stops it by ending the process.
 """
 
 from __future__ import annotations
 
-import logging
 import uuid
 from typing import TYPE_CHECKING, Final
 
 from fencepost.spark.failures import SinkRefused, sentence_of
-from fencepost.spark.sink.checkpoint import CheckpointFiles
+from fencepost.spark.sink.checkpoint import STATE_FILES, CheckpointFiles
 from fencepost.spark.sink.micro_batch import MicroBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+_ALWAYS: Final = ("metadata", *(f"state/0/{name}" for name in STATE_FILES))
+"""The files that do not depend on the batch."""
 
 _RUN_ID: Final = str(uuid.uuid4())
 """The run of the query: this process serves no other."""
@@ -44,6 +46,7 @@ class ConnectBatch(MicroBatch):
         super().__init__(files.query_id, _RUN_ID, batch_id)
         self.end_offsets = files.end_offsets
         self.start_offsets = files.start_offsets
+        self.is_stateful = files.is_stateful
 
     def is_running(self) -> bool:
         """True: the process ends with the run."""
@@ -79,7 +82,8 @@ def _read_texts(session: SparkSession, checkpoint: str, batch_id: int) -> dict[s
     # The pattern finds those that may be missing. A single path that is a pattern would make Spark
     # log a stack trace; so the file that must be there has a path of its own.
     due = f"{checkpoint}/offsets/{batch_id}"
-    others = f"{checkpoint}/{{metadata,offsets/{batch_id - 1},commits/{batch_id}}}"
+    names = (*_ALWAYS, f"offsets/{batch_id - 1}", f"commits/{batch_id}")
+    others = f"{checkpoint}/{{{','.join(names)}}}"
     try:
         rows = (
             session.read.option("recursiveFileLookup", "true")
@@ -100,4 +104,7 @@ def _read_texts(session: SparkSession, checkpoint: str, batch_id: int) -> dict[s
 
 def _name_of(path: str) -> str:
     folder, _, name = path.rpartition("/")
-    return name if name == "metadata" else f"{folder.rpartition('/')[2]}/{name}"
+    parent = folder.rpartition("/")[2]
+    if name == "metadata" and parent != "_metadata":
+        return name  # Whatever the checkpoint's own folder is called.
+    return f"{parent}/{name}"
