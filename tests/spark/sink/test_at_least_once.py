@@ -205,6 +205,7 @@ def test_a_pickled_sink_writes_on(unfenced: Pipeline, fresh_cluster: Cluster) ->
         ("allow_empty_state", True),
         ("may_skip", True),
         ("commit_source_offsets", True),
+        ("preserve_partitioning", True),
     ],
 )
 def test_arguments_without_effect_are_refused(name: str, value: Any) -> None:

@@ -58,6 +58,8 @@ _NEEDLESS: Final[Mapping[str, str]] = {
     "take_over": _NO_LEDGER,
     "allow_empty_state": _NO_LEDGER,
     "may_skip": "every batch may be left out",
+    "preserve_partitioning": "every task writes its own rows anyway, to the partition in their "
+    "column",
     "commit_source_offsets": "only a transaction can commit them with the rows; Spark's checkpoint "
     "has them",
 }

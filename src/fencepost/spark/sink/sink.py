@@ -132,6 +132,7 @@ class TransactionalSink:
             "allow_empty_state": allow_empty_state,
             "may_skip": may_skip,
             "commit_source_offsets": commit_source_offsets,
+            "preserve_partitioning": preserve_partitioning,
         }
         is_unfenced = is_at_least_once(guarantee, about_transactions, options or {})
         self.transactional_id = "" if is_unfenced else checked_id(transactional_id)
@@ -154,8 +155,9 @@ class TransactionalSink:
         self._creation = TopicCreation(create_topics)
         self._on_step = on_step
         self._begin()
-        # Before the query plans its first batch, if there is a session.
-        announce_if_active()
+        if not is_unfenced:
+            # Before the query plans its first batch, if there is a session.
+            announce_if_active()
 
     def __repr__(self) -> str:
         name = self.guarantee if self.is_unfenced else repr(self.transactional_id)
