@@ -30,6 +30,7 @@ from bench.loads import (
     small,
     spark_dynamic,
     spark_latency,
+    spark_preserve,
     spark_sink,
     spark_source,
     spark_views,
@@ -74,6 +75,7 @@ CHAPTERS: Final = (
         (
             *spark_sink.LOADS,
             spark_dynamic.LOAD,
+            spark_preserve.LOAD,
             *spark_source.LOADS,
             *spark_latency.LOADS,
             spark_views.LOAD,

@@ -60,9 +60,13 @@ def is_on(session: SparkSession, name: str) -> bool:
 
 def allows_barrier(session: SparkSession) -> bool:
     """Whether Spark runs barrier stages: not under dynamic allocation, which local mode ignores."""
+    return is_local(session) or not is_on(session, "spark.dynamicAllocation.enabled")
+
+
+def is_local(session: SparkSession) -> bool:
+    """Whether the tasks run in the driver's process."""
     master = setting(session, "spark.master")
-    is_local = master == "local" or master.startswith("local[")
-    return is_local or not is_on(session, "spark.dynamicAllocation.enabled")
+    return master == "local" or master.startswith("local[")
 
 
 def most_tasks(session: SparkSession) -> int | None:

@@ -4,7 +4,8 @@ A barrier stage needs a free slot for each of its tasks, and its tasks are those
 a Python source plans in a process of its own, without a session to ask. Driver and planner share
 one thing: the folder of the application's files (`SparkFiles`), which Spark tells every planner,
 and deletes when the application ends. The sink writes the number of slots to a file in it: when it
-is created, if there is a session, and before every batch whose number differs.
+is created, in local mode, and before every batch whose number differs. On Spark Connect it cannot:
+the sink runs in a worker there.
 
 Nothing depends on the number but the choice of a route: with one that is missing or outdated, rows
 go through Spark's shuffle.
@@ -18,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fencepost.spark.session import concurrent_tasks
+from fencepost.spark.session import concurrent_tasks, is_connect, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,18 +32,21 @@ _announced: Final[dict[str, int]] = {}
 
 
 def announce_if_active() -> None:
-    """Announces the slots of the active session; does nothing if there is none yet."""
+    """Announces the slots of the active session, if there is one and they are all there."""
     if "pyspark" not in sys.modules:
         return
     from pyspark.sql import SparkSession
 
     session = SparkSession.getActiveSession()
-    if session is not None and hasattr(session, "_jsc"):
+    # On a cluster some executors may still be starting, and one task would read everything.
+    if session is not None and not is_connect(session) and is_local(session):
         announce_slots(session, concurrent_tasks(session))
 
 
 def announce_slots(session: SparkSession, slots: int) -> None:
     """Tells the sources of this application how many tasks can run at once."""
+    if is_connect(session):
+        return
     from pyspark import SparkFiles
 
     application = session.sparkContext.applicationId

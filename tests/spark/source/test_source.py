@@ -327,7 +327,7 @@ def test_with_whole_transactions_no_batch_has_a_part_of_one(
     def note(df: DataFrame, batch_id: int) -> None:
         seen[batch_id] = [value.split(":")[0] for value in values_of(df)]
 
-    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "5"}
+    options: dict[str, Any] = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "5"}
     assert copy.run(note, wholeTransactions="true", **options) is None
     assert len(seen) > 2
     counts = sorted(pair for names in seen.values() for pair in Counter(names).items())

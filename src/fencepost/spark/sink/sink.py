@@ -156,8 +156,9 @@ class TransactionalSink:
         self._creation = TopicCreation(create_topics)
         self._on_step = on_step
         self._begin()
-        # Before the query plans its first batch, if there is a session.
-        announce_if_active()
+        if not is_unfenced:
+            # Before the query plans its first batch, if there is a session.
+            announce_if_active()
 
     def __repr__(self) -> str:
         name = self.guarantee if self.is_unfenced else repr(self.transactional_id)

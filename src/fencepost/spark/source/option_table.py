@@ -153,11 +153,12 @@ KAFKA_OPTIONS: Final = (
         "kafka.group.id",
         "the group whose offsets `startingOffsets=committed` reads; the source commits nothing",
     ),
-    # A task reads one partition, and few large answers cost less.
+    # Up to 2 MiB the client reuses the memory of an answer (`wire/framing.py`). With 8 MiB a task
+    # that reads records of 10 KB used 0.28 s of processor time for 200 MB, with this 0.21 s.
     SourceOption(
         "kafka.max.partition.fetch.bytes",
-        "the bytes of one partition in one answer of a broker",
-        "8388608",
+        "the bytes of one partition in one answer of a broker; raise it if brokers are far away",
+        "2000000",
     ),
 )
 """Client options that mean something else here, or have another default."""
