@@ -56,8 +56,8 @@ def session(version: str = "4.2.0", slots: int = 2, **conf: str) -> Any:
 )
 def test_rows_are_not_sent_over_plain_sockets_if_spark_encrypts(given: Any) -> None:
     rows: Any = SimpleNamespace(sparkSession=given)
-    nothing_else_is_asked: Any = None
-    assert job._run_direct(rows, nothing_else_is_asked) is None
+    plan: Any = SimpleNamespace(settings=read_settings("localhost:9092", {}))
+    assert job._run_direct(rows, plan) is None
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,16 @@ def test_a_session_that_cannot_guarantee_exactly_once_is_refused(
 def test_under_dynamic_allocation_no_executor_needs_to_be_there_yet(spelled: str) -> None:
     master = "spark://host:7077"
     check_session(session(slots=0, spark_dynamicAllocation_enabled=spelled, spark_master=master))
+
+
+def test_dynamic_allocation_is_refused_in_a_connect_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fencepost.spark.sink.checks.is_connect", lambda _: True)
+    with pytest.raises(SinkRefused, match="or use a classic session"):
+        check_session(
+            session(spark_dynamicAllocation_enabled="true", spark_master="spark://host:7077")
+        )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.session import allows_barrier, concurrent_tasks, is_on
+from fencepost.spark.session import allows_barrier, concurrent_tasks, is_connect, is_on
 from fencepost.spark.sink.hosts import check_secrets
 from fencepost.spark.sink.ledger.decision import NO_OVERRIDES, Verdict
 from fencepost.spark.sink.ledger.entry import RECENT_BATCHES
@@ -71,8 +71,14 @@ def check_session(session: SparkSession) -> None:
             "spark.speculation is true: a second copy of a task must never write. Set it to false"
         )
     if allows_barrier(session):
-        # Otherwise Spark starts executors when there is something to do.
         _check_slots(session)
+    elif is_connect(session):
+        # Permits need the driver's own Python process, and its SparkContext.
+        raise SinkRefused(
+            "spark.dynamicAllocation.enabled is true, and Spark does not run barrier stages then, "
+            "which the sink needs in a Spark Connect session: set it to false, or use a classic "
+            "session. Nothing was written"
+        )
 
 
 def _check_slots(session: SparkSession) -> None:
