@@ -29,8 +29,7 @@ class LivePipeline:
     def __init__(self, steps: list[int], *, offsets_first: bool) -> None:
         self._steps = iter(steps)
         self._offsets_first = offsets_first
-        self.inputs = 10
-        self.written = self.visible = self.committed = 4
+        self.inputs = self.written = self.visible = self.committed = 4
         self._phase = 0
 
     def _advance(self) -> None:
@@ -40,9 +39,9 @@ class LivePipeline:
     def step(self) -> None:
         match self._phase:
             case 0:
-                self.inputs += 3
+                self.inputs += 2
             case 1:
-                self.written = min(self.written + 2, self.inputs)
+                self.written = self.inputs
             case 2:
                 self._mark(offsets=self._offsets_first)
             case _:
@@ -104,7 +103,7 @@ def test_no_offsets_contradict_each_other_whatever_the_pipeline_does_meanwhile(
 
 def test_the_audit_waits_for_markers_that_are_on_their_way() -> None:
     pipeline = LivePipeline([], offsets_first=True)
-    pipeline.written = pipeline.committed = 6
+    pipeline.inputs = pipeline.written = pipeline.committed = 6
     waited = []
 
     def sleep(seconds: float) -> None:
