@@ -79,9 +79,9 @@ class Application:
         self.routes: Counter[str] = Counter()
 
     def create_topics(self, cluster: Cluster) -> None:
-        """Creates the source and the target."""
+        """Creates the source and the target, on every broker if the cluster has several."""
         names = (self.orders.source, self.orders.target)
-        cluster.create_topics([NewTopic(name, self.partitions, 1) for name in names])
+        cluster.create_topics([NewTopic(name, self.partitions) for name in names])
 
     def feed(self, cluster: Cluster, count: int) -> None:
         """Adds rows to the source."""
