@@ -56,7 +56,7 @@ def session(version: str = "4.2.0", slots: int = 2, **conf: str) -> Any:
 )
 def test_rows_are_not_sent_over_plain_sockets_if_spark_encrypts(given: Any) -> None:
     rows: Any = SimpleNamespace(sparkSession=given)
-    nothing_else_is_asked: Any = None
+    nothing_else_is_asked: Any = SimpleNamespace(settings=None)
     assert job._run_direct(rows, nothing_else_is_asked) is None
 
 
