@@ -91,16 +91,6 @@ def test_under_dynamic_allocation_no_executor_needs_to_be_there_yet(spelled: str
     check_session(session(slots=0, spark_dynamicAllocation_enabled=spelled, spark_master=master))
 
 
-def test_dynamic_allocation_is_refused_in_a_connect_session(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("fencepost.spark.sink.checks.is_connect", lambda _: True)
-    with pytest.raises(SinkRefused, match="or use a classic session"):
-        check_session(
-            session(spark_dynamicAllocation_enabled="true", spark_master="spark://host:7077")
-        )
-
-
 @pytest.mark.parametrize(
     ("master", "enabled", "allowed"),
     [

@@ -44,6 +44,7 @@ class Application:
         patch.setattr(hosts, "is_on", lambda _, name: known.get(name) == "true")
         patch.setattr(hosts, "executor_hosts", lambda _: set(executors))
         patch.setattr(hosts, "allows_barrier", lambda _: "dynamicAllocation.enabled" not in given)
+        patch.setattr(hosts, "is_connect", lambda _: False)
         self.session: Any = None
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.session import allows_barrier, concurrent_tasks, is_connect, is_on
+from fencepost.spark.session import allows_barrier, concurrent_tasks, is_on
+from fencepost.spark.sink.connect_batch import check_connect
 from fencepost.spark.sink.hosts import check_secrets
 from fencepost.spark.sink.ledger.decision import NO_OVERRIDES, Verdict
 from fencepost.spark.sink.ledger.entry import RECENT_BATCHES
@@ -51,6 +52,8 @@ def check_start(
     session: SparkSession, transactional_id: str, settings: SinkSettings, micro_batch: MicroBatch
 ) -> None:
     """Raises SinkRefused if this session or this query cannot keep the guarantee."""
+    if not micro_batch.has_engine:
+        check_connect(session, settings)
     check_session(session)
     check_secrets(session, settings)
     claim_id(transactional_id, settings, micro_batch)
@@ -72,13 +75,6 @@ def check_session(session: SparkSession) -> None:
         )
     if allows_barrier(session):
         _check_slots(session)
-    elif is_connect(session):
-        # Permits need the driver's own Python process, and its SparkContext.
-        raise SinkRefused(
-            "spark.dynamicAllocation.enabled is true, and Spark does not run barrier stages then, "
-            "which the sink needs in a Spark Connect session: set it to false, or use a classic "
-            "session. Nothing was written"
-        )
 
 
 def _check_slots(session: SparkSession) -> None:

@@ -23,11 +23,14 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from fencepost.spark.failures import SinkRefused, sentence_of
+from fencepost.spark.session import allows_barrier
 from fencepost.spark.sink.checkpoint import STATE_FILES, CheckpointFiles
 from fencepost.spark.sink.micro_batch import MicroBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from fencepost.spark.sink.settings import SinkSettings
 
 _ALWAYS: Final = ("metadata", *(f"state/0/{name}" for name in STATE_FILES))
 """The files that do not depend on the batch."""
@@ -67,6 +70,21 @@ def read_connect_batch(
     if f"commits/{batch_id}" in texts:
         raise _not_under_way(checkpoint, batch_id)
     return ConnectBatch(batch_id, CheckpointFiles(texts, batch_id))
+
+
+def check_connect(session: SparkSession, settings: SinkSettings) -> None:
+    """Refuses what needs the engine; SinkRefused says what to change."""
+    if settings.preserve_partitioning:
+        raise SinkRefused(
+            "preserve_partitioning needs a classic session, and this one is of Spark Connect, "
+            "where rows always go through the shuffle: leave it out. Nothing was written"
+        )
+    if not allows_barrier(session):
+        raise SinkRefused(
+            "spark.dynamicAllocation.enabled is true, and Spark does not run barrier stages then. "
+            "A classic session does without them, and Spark Connect cannot: set it to false on the "
+            "server. Nothing was written"
+        )
 
 
 def _not_under_way(checkpoint: str, batch_id: int) -> SinkRefused:

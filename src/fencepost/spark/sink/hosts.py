@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.session import allows_barrier, is_on, setting
+from fencepost.spark.session import allows_barrier, is_connect, is_on, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +66,8 @@ def check_secrets(session: SparkSession, settings: SinkSettings) -> None:
 
 def _other_hosts(session: SparkSession) -> str:
     """On which hosts but the driver's executors may be; empty if on none."""
+    if is_connect(session):
+        return "hosts that Spark Connect does not show"
     if others := executor_hosts(session) - {_driver_host(session)}:
         return f"other hosts ({', '.join(sorted(others))})"
     # Executors that are started for the job may be anywhere.
