@@ -41,6 +41,8 @@ def fill(broker: Broker, topic: str, value_bytes: int, count: int) -> None:
         for n in range(start, end):
             value = f'{{"id": {1_000_000 + n}, "text": "{padding}"}}'
             writer.produce(topic, value.encode(), str(n).encode())
+        # Otherwise librdkafka drops what it has not sent before it aborts.
+        writer.flush(client.PATIENCE_SECONDS)
         if number % ABORTED == 0:
             writer.abort_transaction(client.PATIENCE_SECONDS)
             continue
