@@ -63,7 +63,6 @@ class Application:
             str(folder / "finish"),
             settings=dict(settings),
             sink=dict(sink or {}),
-            register=program != DRIVER,
         )
         self.path = folder / "orders.json"
         self.path.write_text(json.dumps(asdict(self.orders)))

@@ -35,8 +35,6 @@ class Orders:
     settings: dict[str, str] = field(default_factory=dict)
     sink: dict[str, Any] = field(default_factory=dict)
     """More arguments of the sink."""
-    register: bool = False
-    """Whether the source must be registered: Spark finds it by itself where it is installed."""
 
 
 def say(line: str) -> None:
@@ -82,10 +80,7 @@ def make_session(orders: Orders) -> SparkSession:
 
 def start(spark: SparkSession, orders: Orders) -> StreamingQuery:
     from fencepost.spark import TransactionalSink
-    from fencepost.spark.data_source import FencepostSource
 
-    if orders.register:
-        spark.dataSource.register(FencepostSource)
     sink = TransactionalSink(
         orders.bootstrap,
         transactional_id=orders.transactional_id,

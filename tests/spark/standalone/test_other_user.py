@@ -64,7 +64,9 @@ class Account:
             self._spark.master_url,
             self._spark.settings(),
             prefix=other_user.in_account(),
-            variables=other_user.variables(home) | {"PYSPARK_PYTHON": str(self.python)},
+            # Executors do not see this path: here it stands for an installation at the driver.
+            variables=other_user.variables(home)
+            | {"PYSPARK_PYTHON": str(self.python), "PYTHONPATH": str(self._wheel)},
             program=[*submit, "--py-files", str(self._wheel), script],
             partitions=2,
         )
