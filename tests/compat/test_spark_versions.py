@@ -54,7 +54,17 @@ def test_source_and_sink_keep_their_promises_on_an_older_spark(version: str) -> 
     numbers = tuple(map(int, version.split(".")[:2]))
     chosen = SINK + SOURCE + (STREAMS if numbers >= FIRST_WITH_STREAMS else ())
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-q"]
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:xdist",
+            "-p",
+            "no:cacheprovider",
+            "-q",
+            "--disable-warnings",
+        ]
         + [f"tests/spark/{name}" for name in chosen],
         cwd=ROOT,
         env=environment_of(version) | {"FENCEPOST_TEST_SPARK": version},
