@@ -20,12 +20,12 @@ from fencepost.client.admin import NewTopic, ResourceType
 from fencepost.client.failures import ProducerFenced
 from fencepost.client.groups import CommittedOffset
 from fencepost.spark.failures import SinkRefused
+from fencepost.spark.sink.batch.origins import SourceUse
 from fencepost.spark.sink.ledger.decision import Batch, Verdict
 from fencepost.spark.sink.ledger.entry import LedgerEntry, encode_entry, group_of
 from fencepost.spark.sink.ledger.legacy import encode_legacy, read_legacy
 from fencepost.spark.sink.ledger.record import append_record
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
-from fencepost.spark.sink.origins import SourceUse
 from tests.spark.sink.ledgers import FakeMicroBatch, LedgerCluster, embedded_ledger, enter
 
 

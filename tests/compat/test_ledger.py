@@ -26,11 +26,11 @@ from fencepost.client.blocking import connect
 from fencepost.client.groups import CommittedOffset
 from fencepost.client.reading import EARLIEST, LATEST
 from fencepost.spark.failures import SinkRefused
+from fencepost.spark.sink.batch.origins import SourceUse
 from fencepost.spark.sink.ledger.decision import Batch, Verdict
 from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView, group_of
 from fencepost.spark.sink.ledger.legacy import encode_legacy, read_legacy
 from fencepost.spark.sink.ledger.store import LedgerStore
-from fencepost.spark.sink.origins import SourceUse
 from tests.spark.sink.ledgers import FakeMicroBatch, LedgerCluster, enter
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ def speak_by_name(patch: pytest.MonkeyPatch) -> None:
 
 def through_the_shuffle(patch: pytest.MonkeyPatch) -> None:
     """Sends rows through Spark's shuffle, which tests can stop between its stages."""
-    from fencepost.spark.sink import job
+    from fencepost.spark.sink.jobs import job
 
     for other_way in ("_run_collected", "_run_direct"):
         patch.setattr(job, other_way, lambda rows, plan: None)
@@ -62,7 +62,7 @@ def in_tasks(
     """Makes `around` wrap every writer of rows, on each of the four routes."""
     from pyspark import cloudpickle
 
-    from fencepost.spark.sink import job
+    from fencepost.spark.sink.jobs import job
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     for name in ("_direct_task", "_preserving_task", "_delivering_task"):
@@ -84,7 +84,7 @@ def in_unfenced_tasks(
     """The same for the tasks of a sink without a transaction."""
     from pyspark import cloudpickle
 
-    from fencepost.spark.sink import job
+    from fencepost.spark.sink.jobs import job
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     genuine = vars(job)["_own_rows_task"]

@@ -120,7 +120,7 @@ class WithoutPermits:
     around: Callable[[Deliver, Batches], Batches]
 
     def __call__(self, deliver: Deliver, batches: Batches) -> Batches:
-        from fencepost.spark.transport import permits
+        from fencepost.spark.transport.meeting import permits
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(permits.Permit, "ask", lambda _: None)
@@ -145,7 +145,7 @@ def test_rows_that_another_try_sends_elsewhere_are_duplicated_only_without_permi
     marker = str(pipeline.folder / "marker")
     fault: Any = KillInMidWrite(pipeline.bootstrap, marker)
     if permits == "without":
-        from fencepost.spark.transport.permits import PermitBook
+        from fencepost.spark.transport.meeting.permits import PermitBook
 
         fault = WithoutPermits(fault)
         monkeypatch.setattr(PermitBook, "check", lambda *_: None)
@@ -275,7 +275,7 @@ def test_rows_that_are_packed_again_after_some_were_written_fail_the_attempt(
 
 def _in_three_tasks(patch: pytest.MonkeyPatch) -> None:
     """A write stage of three tasks, one after the other on two cores."""
-    from fencepost.spark.sink import job
+    from fencepost.spark.sink.jobs import job
 
     chaos.through_the_shuffle(patch)
     patch.setattr(job, "choose_slots", lambda *_: 3)

@@ -61,7 +61,7 @@ def test_a_task_that_reads_a_few_records_freezes(frozen: list[int]) -> None:
 def test_a_task_that_packs_a_few_rows_freezes(frozen: list[int]) -> None:
     import pyarrow as pa
 
-    from fencepost.spark.transport.packing import Packer, PackingPlan
+    from fencepost.spark.transport.packing.packer import Packer, PackingPlan
 
     plan = PackingPlan(
         batch_id=0,

@@ -16,7 +16,7 @@ Spark starts its Python workers with `python3` from the PATH unless PYSPARK_PYTH
 virtual environment that is not activated that is another Python, without pyarrow and fencepost. In
 that case importing this package sets PYSPARK_PYTHON to the running Python: import it before the
 session is created. spark-submit and executors on other machines keep their own
-(`sink/workers_python.py`).
+(`sink/jobs/workers_python.py`).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ ROUTES = ("collected", "direct", "shuffled")
 @pytest.fixture
 def routes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The route of each batch that was written, with its number."""
-    from fencepost.spark.sink import job
+    from fencepost.spark.sink.jobs import job
 
     taken: list[tuple[str, int]] = []
 

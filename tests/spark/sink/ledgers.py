@@ -15,13 +15,13 @@ from fencepost.client.blocking import Cluster, connect
 from fencepost.client.transactions import ProducerIdentity
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
+from fencepost.spark.sink.batch.micro_batch import MicroBatch
+from fencepost.spark.sink.batch.origins import SourceUse
 from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView, encode_entry
 from fencepost.spark.sink.ledger.reader import read_ledger_view
 from fencepost.spark.sink.ledger.record import append_record
 from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC, partition_of
-from fencepost.spark.sink.micro_batch import MicroBatch
-from fencepost.spark.sink.origins import SourceUse
 from fencepost.spark.sink.producer import DriverProducer
 from fencepost.spark.sink.settings import read_settings
 from fencepost.testing.embedded import Broker

@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.base.failures import ConfigError
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.sink.checkpoint import CheckpointFiles, checked_path, read_offsets
+from fencepost.spark.sink.batch.checkpoint import CheckpointFiles, checked_path, read_offsets
 
 HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n'
 METADATA = '{"id":"8e6c7e3f-7f0f-4f5b-9e0a-0f6c5a1d2b3c"}'

@@ -14,19 +14,19 @@ from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkRefused, sentence_of
 from fencepost.spark.session import allows_barrier, most_tasks
 from fencepost.spark.sink.checks import check_ledger, check_session, check_timeout, claim_id
+from fencepost.spark.sink.jobs.workers_python import workers_python
 from fencepost.spark.sink.ledger.decision import Batch, Overrides
 from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView
 from fencepost.spark.sink.settings import read_settings
-from fencepost.spark.sink.workers_python import workers_python
 
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
 from pyspark.errors import PySparkAttributeError
 
-from fencepost.spark.sink import job
-from fencepost.spark.sink.job import choose_slots
+from fencepost.spark.sink.batch.micro_batch import MicroBatch
+from fencepost.spark.sink.jobs import job
+from fencepost.spark.sink.jobs.job import choose_slots
 from fencepost.spark.sink.ledger.store import LedgerStore
-from fencepost.spark.sink.micro_batch import MicroBatch
 from fencepost.spark.sink.sink import TransactionalSink
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.sink.connect_batch import check_connect, read_connect_batch
-from fencepost.spark.sink.hosts import check_secrets
+from fencepost.spark.sink.batch.connect_batch import check_connect, read_connect_batch
+from fencepost.spark.sink.jobs.hosts import check_secrets
 from fencepost.spark.sink.settings import read_settings
 
 HEAD = "v1\n{}\n"

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
-from fencepost.spark.sink import counts
-from fencepost.spark.sink.counts import Counts, JobCounter
+from fencepost.spark.sink.jobs import counts
+from fencepost.spark.sink.jobs.counts import Counts, JobCounter
 
 
 class CountedBatch:

@@ -22,8 +22,8 @@ from fencepost.spark.failures import SinkFailed, SinkRefused, SinkStopped, reaso
 from fencepost.spark.installation import PACKAGES, ExtraMissing
 from fencepost.spark.java_home import JavaMissing
 from fencepost.spark.sink import one_sentence
-from fencepost.spark.sink.job_failures import failure_of_job
-from fencepost.spark.sink.micro_batch import MicroBatch
+from fencepost.spark.sink.batch.micro_batch import MicroBatch
+from fencepost.spark.sink.jobs.job_failures import failure_of_job
 from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import Pipeline, finish, numbered
 from tools.processes import free_port

@@ -12,8 +12,8 @@ import pytest
 
 from fencepost.base.failures import ConfigError
 from fencepost.spark.failures import EXECUTOR_PACKAGES, ModuleMissing, SinkRefused
-from fencepost.spark.sink import hosts
-from fencepost.spark.sink.hosts import check_secrets, exchange_hosts, host_of, hosts_in
+from fencepost.spark.sink.jobs import hosts
+from fencepost.spark.sink.jobs.hosts import check_secrets, exchange_hosts, host_of, hosts_in
 from fencepost.spark.sink.settings import SinkSettings, read_settings
 
 PASSWORD = {

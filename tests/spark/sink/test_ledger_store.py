@@ -19,6 +19,7 @@ from fencepost.client.groups import CommittedOffset
 from fencepost.client.options import read_options
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import SinkRefused, SourceReplaced
+from fencepost.spark.sink.batch.origins import SourceUse
 from fencepost.spark.sink.ledger import store as store_module
 from fencepost.spark.sink.ledger.admin import forget
 from fencepost.spark.sink.ledger.decision import NO_OVERRIDES, Batch, Overrides, Verdict
@@ -27,7 +28,6 @@ from fencepost.spark.sink.ledger.legacy import encode_legacy, read_legacy, sourc
 from fencepost.spark.sink.ledger.record import append_record
 from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC, PARTITIONS, SEGMENT_BYTES, ensure_topic
-from fencepost.spark.sink.origins import SourceUse
 from tests.spark.sink.ledgers import OURS, FakeMicroBatch, LedgerCluster, embedded_ledger
 from tests.spark.sink.ledgers import enter as enter_in
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.sink.micro_batch import MicroBatch, read_micro_batch
+from fencepost.spark.sink.batch.micro_batch import MicroBatch, read_micro_batch
 
 
 class Text(str):

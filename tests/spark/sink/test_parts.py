@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.base.ids import TopicPartition
 from fencepost.spark.failures import CountsDisagree, SinkRefused
-from fencepost.spark.sink.parts import BY_COLUMN, read_parts
+from fencepost.spark.sink.batch.parts import BY_COLUMN, read_parts
 from fencepost.spark.transport.accounts import Account, PartitionReport, sum_accounts
 
 A: Any = SimpleNamespace(sparkSession="a")

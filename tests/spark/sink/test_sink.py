@@ -532,7 +532,8 @@ def test_batches_are_split_to_fit_max_message_bytes(
     pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, may_ask: bool
 ) -> None:
     """One query has a sink and a topic for each of the three routes."""
-    from fencepost.spark.sink import job, limits
+    from fencepost.spark.sink import limits
+    from fencepost.spark.sink.jobs import job
 
     if not may_ask:
         monkeypatch.setattr(limits, "_describe_limit", lambda *_: None)

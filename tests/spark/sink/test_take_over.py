@@ -191,7 +191,7 @@ STATELESS: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 @pytest.mark.parametrize("name", [*STATEFUL, *STATELESS])
 def test_the_plan_shows_whether_a_query_is_stateful(spark: SparkSession, name: str) -> None:
-    from fencepost.spark.sink.micro_batch import MicroBatch
+    from fencepost.spark.sink.batch.micro_batch import MicroBatch
 
     rows = spark.readStream.format("rate").load()
     plan: Any = (STATEFUL | STATELESS)[name](rows)._jdf
@@ -201,7 +201,7 @@ def test_the_plan_shows_whether_a_query_is_stateful(spark: SparkSession, name: s
 
 
 def test_without_a_plan_it_is_unknown_whether_a_query_is_stateful() -> None:
-    from fencepost.spark.sink.micro_batch import MicroBatch
+    from fencepost.spark.sink.batch.micro_batch import MicroBatch
 
     assert MicroBatch("q", "r", 0).is_stateful is None
     assert MicroBatch("q", "r", 0, SimpleNamespace()).is_stateful is None

@@ -43,7 +43,7 @@ def say(line: str) -> None:
 
 def tell_routes() -> None:
     """Prints the route of each attempt that has written its rows."""
-    from fencepost.spark.sink import job
+    from fencepost.spark.sink.jobs import job
 
     def watch(name: str) -> None:
         genuine = getattr(job, f"_run_{name}")

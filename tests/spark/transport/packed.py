@@ -8,10 +8,10 @@ from itertools import chain
 import pyarrow as pa
 
 from fencepost.base.ids import TopicPartition
-from fencepost.spark.transport.packing import ANY_LENGTH, PackedBatch, PackingPlan
-from fencepost.spark.transport.packing_by_column import ColumnPacker
-from fencepost.spark.transport.packing_by_record import pack_plain
-from fencepost.spark.transport.placement import Placement
+from fencepost.spark.transport.packing.by_column import ColumnPacker
+from fencepost.spark.transport.packing.by_record import pack_plain
+from fencepost.spark.transport.packing.packer import ANY_LENGTH, PackedBatch, PackingPlan
+from fencepost.spark.transport.packing.placement import Placement
 
 
 def any_length(_: TopicPartition) -> int:

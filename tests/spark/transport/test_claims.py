@@ -12,8 +12,8 @@ pytest.importorskip("pyarrow", reason="the spark extra is not installed")
 
 from fencepost.base.ids import TopicPartition
 from fencepost.spark.failures import PeerLost, RowRefused
-from fencepost.spark.transport.claims import ClaimCall, Claims
 from fencepost.spark.transport.delivery import Attempt
+from fencepost.spark.transport.meeting.claims import ClaimCall, Claims
 
 SECRET = b"sixteen letters."
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

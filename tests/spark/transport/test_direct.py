@@ -25,7 +25,6 @@ from fencepost.spark.failures import (  # noqa: E402
     RowRefused,
 )
 from fencepost.spark.sink.ledger.record import sealed_record  # noqa: E402
-from fencepost.spark.transport import packing  # noqa: E402
 from fencepost.spark.transport.accounts import settle_accounts  # noqa: E402
 from fencepost.spark.transport.collected import collect_limit_after, write_collected  # noqa: E402
 from fencepost.spark.transport.delivery import Attempt, first_length  # noqa: E402
@@ -36,8 +35,9 @@ from fencepost.spark.transport.exchange import (  # noqa: E402
     bind_address,
     own_host,
 )
-from fencepost.spark.transport.packing import PackingPlan  # noqa: E402
-from fencepost.spark.transport.rendezvous import Peer, Rendezvous, RendezvousCall  # noqa: E402
+from fencepost.spark.transport.meeting.rendezvous import Peer, Rendezvous, RendezvousCall  # noqa: E402
+from fencepost.spark.transport.packing import packer as packing  # noqa: E402
+from fencepost.spark.transport.packing.packer import PackingPlan  # noqa: E402
 
 SECRET = b"sixteen letters."
 SECONDS = 20.0

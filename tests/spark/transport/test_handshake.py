@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fencepost.spark.failures import PeerLost
-from fencepost.spark.transport import handshake
-from fencepost.spark.transport.handshake import admit, greet, make_secret, read_exactly
+from fencepost.spark.transport.meeting import handshake
+from fencepost.spark.transport.meeting.handshake import admit, greet, make_secret, read_exactly
 
 SECONDS = 20.0
 

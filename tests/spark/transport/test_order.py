@@ -11,7 +11,7 @@ pytest.importorskip("pyarrow", reason="the spark extra is not installed")
 import pyarrow as pa
 
 from fencepost.spark.failures import CountsDisagree, SinkRefused
-from fencepost.spark.transport.rows import select_columns
+from fencepost.spark.transport.packing.rows import select_columns
 from fencepost.spark.transport.shuffled import PACKED_COLUMNS, _rows_in_order
 
 

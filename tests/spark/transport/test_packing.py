@@ -31,17 +31,17 @@ from fencepost.records.filling import NOT_CHOSEN, OpenBatches, place_rows  # noq
 from fencepost.records.opened import Record, open_batch  # noqa: E402
 from fencepost.spark import compiled as fast  # noqa: E402
 from fencepost.spark.failures import CountsDisagree, RowRefused  # noqa: E402
-from fencepost.spark.transport import packing  # noqa: E402
 from fencepost.spark.transport.accounts import settle_accounts  # noqa: E402
 from fencepost.spark.transport.delivery import stamp_producer  # noqa: E402
-from fencepost.spark.transport.packing import (  # noqa: E402
+from fencepost.spark.transport.packing import packer as packing  # noqa: E402
+from fencepost.spark.transport.packing.by_column import ColumnPacker  # noqa: E402
+from fencepost.spark.transport.packing.packer import (  # noqa: E402
     PackedBatch,
     Packer,
     PackingPlan,
     slot_of,
 )
-from fencepost.spark.transport.packing_by_column import ColumnPacker  # noqa: E402
-from fencepost.spark.transport.placement import RUN_BYTES, Placement  # noqa: E402
+from fencepost.spark.transport.packing.placement import RUN_BYTES, Placement  # noqa: E402
 from fencepost.spark.transport.shuffled import pack, split_batch  # noqa: E402
 from tests.spark.transport.packed import columnwise, plainly  # noqa: E402
 

@@ -23,16 +23,17 @@ from fencepost.spark.failures import (  # noqa: E402
     PermitRefused,
     RowRefused,
 )
-from fencepost.spark.transport import permits, shuffled  # noqa: E402
+from fencepost.spark.transport import shuffled  # noqa: E402
 from fencepost.spark.transport.delivery import Attempt  # noqa: E402
-from fencepost.spark.transport.packing import PackingPlan  # noqa: E402
-from fencepost.spark.transport.permits import (  # noqa: E402
+from fencepost.spark.transport.meeting import permits  # noqa: E402
+from fencepost.spark.transport.meeting.permits import (  # noqa: E402
     Asker,
     Permit,
     PermitBook,
     PermitCall,
     PermitServer,
 )
+from fencepost.spark.transport.packing.packer import PackingPlan  # noqa: E402
 from fencepost.spark.transport.shuffled import DeliveryPlan, deliver  # noqa: E402
 
 LOCAL = ("127.0.0.1", "127.0.0.1")

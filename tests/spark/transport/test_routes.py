@@ -24,7 +24,7 @@ pytestmark = on_spark()
 @pytest.fixture
 def routes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The routes of the batches, in order."""
-    from fencepost.spark.sink import job
+    from fencepost.spark.sink.jobs import job
 
     taken: list[str] = []
 
@@ -159,7 +159,7 @@ def test_a_plan_that_cannot_run_in_a_barrier_stage_goes_through_the_shuffle_at_o
 def test_a_plan_that_spark_unexpectedly_refuses_in_a_barrier_stage_is_not_a_failed_attempt(
     pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fencepost.spark.sink import job
+    from fencepost.spark.sink.jobs import job
 
     monkeypatch.setattr(job, "_fits_barrier", lambda *_: True)
     pipeline.add(numbered(0, 2_000))
@@ -186,8 +186,8 @@ def test_a_failed_attempt_sends_only_its_own_batch_through_the_shuffle(
 def test_if_tasks_cannot_connect_the_batch_goes_through_the_shuffle(
     pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fencepost.spark.sink import job
-    from fencepost.spark.transport.rendezvous import Rendezvous
+    from fencepost.spark.sink.jobs import job
+    from fencepost.spark.transport.meeting.rendezvous import Rendezvous
 
     def unreachable(*arguments: Any) -> Any:
         found = Rendezvous(*arguments)

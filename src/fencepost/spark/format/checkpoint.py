@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from fencepost.spark.offsets import parse_all
-from fencepost.spark.sink.micro_batch import MicroBatch
-from fencepost.spark.sink.origins import SourceUse
+from fencepost.spark.sink.batch.micro_batch import MicroBatch
+from fencepost.spark.sink.batch.origins import SourceUse
 
 if TYPE_CHECKING:
     from fencepost.spark.sink.ledger.store import LedgerStore

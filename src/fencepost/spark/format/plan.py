@@ -31,9 +31,9 @@ from fencepost.spark.sink.producer import DriverProducer
 if TYPE_CHECKING:
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.spark.format.options import WriteOptions
+    from fencepost.spark.sink.batch.origins import SourceUse
     from fencepost.spark.sink.ledger.entry import LedgerView
     from fencepost.spark.sink.ledger.store import LedgerStore
-    from fencepost.spark.sink.origins import SourceUse
 
 
 class PlanRefused(SinkRefused, pickle.PickleError):

@@ -3,7 +3,7 @@
     rows -> pack --shuffle--> the task that writes this partition -> barrier
 
 Theory of operation. A data source cannot ask Spark for a shuffle, so the DataFrame must arrive
-ready: packed into record batches (`transport/packing.py`), each in the task that writes its
+ready: packed into record batches (`transport/packing/`), each in the task that writes its
 partition. The last step passes the batches on unchanged; it is there because it is a barrier step,
 and so the stage that Spark adds the write to is a barrier stage: its tasks run once, all at the
 same time, and if one fails the job fails. The writer refuses to work in any other stage.
@@ -35,13 +35,13 @@ from fencepost.spark.failures import SinkRefused
 from fencepost.spark.format.save_modes import explain_modes
 from fencepost.spark.format.task import BATCH_ID
 from fencepost.spark.session import is_on
-from fencepost.spark.sink.hosts import check_secrets
-from fencepost.spark.sink.job import choose_slots
+from fencepost.spark.sink.jobs.hosts import check_secrets
+from fencepost.spark.sink.jobs.job import choose_slots
+from fencepost.spark.sink.jobs.workers_python import workers_python
 from fencepost.spark.sink.limits import TopicLimits
 from fencepost.spark.sink.settings import SinkSettings, read_settings
-from fencepost.spark.sink.workers_python import workers_python
-from fencepost.spark.transport.packing import PackingPlan
-from fencepost.spark.transport.rows import select_columns, select_rows
+from fencepost.spark.transport.packing.packer import PackingPlan
+from fencepost.spark.transport.packing.rows import select_columns, select_rows
 from fencepost.spark.transport.shuffled import PACKED_COLUMNS, pack
 from fencepost.spark.transport.slots import bring_to_slots
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from fencepost.client.failures import ProducerFenced, UnknownTopicOrPartition
 from fencepost.spark.failures import BatchTooLarge, CountsDisagree, RowRefused, SinkRefused
-from fencepost.spark.sink.job import explain
+from fencepost.spark.sink.jobs.job import explain
 from fencepost.spark.sink.limits import TopicLimits
 from fencepost.spark.sink.producer import DriverProducer
 from fencepost.spark.transport.delivery import Attempt

@@ -28,12 +28,12 @@ from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.base.options import suggest
 from fencepost.spark.failures import NOTHING_WRITTEN, BatchTooLarge, RowRefused, SinkRefused
 from fencepost.spark.session import is_connect
-from fencepost.spark.sink.job_failures import failure_of_job, is_final
+from fencepost.spark.sink.batch.parts import Part, read_parts
+from fencepost.spark.sink.jobs.job_failures import failure_of_job, is_final
 from fencepost.spark.sink.ledger.decision import Verdict
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
 from fencepost.spark.sink.limits import TopicLimits
 from fencepost.spark.sink.one_sentence import while_reaching
-from fencepost.spark.sink.parts import Part, read_parts
 from fencepost.spark.sink.receipts import Receipt, now_ms
 from fencepost.spark.sink.settings import TIMEOUT, SinkSettings, strip_kafka
 from fencepost.spark.transport.accounts import Account, sum_accounts
@@ -41,8 +41,8 @@ from fencepost.spark.transport.accounts import Account, sum_accounts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fencepost.spark.sink.counts import Counts, JobCounter
-    from fencepost.spark.sink.micro_batch import MicroBatch
+    from fencepost.spark.sink.batch.micro_batch import MicroBatch
+    from fencepost.spark.sink.jobs.counts import Counts, JobCounter
     from fencepost.spark.sink.topic_creation import TopicCreation
     from fencepost.spark.transport.collected import RowCollector
 
@@ -141,9 +141,9 @@ class UnfencedWriter:
             return receipt
 
     def _run_of(self, session: SparkSession, batch_id: int) -> _Run:
+        from fencepost.spark.sink.batch.micro_batch import read_micro_batch
         from fencepost.spark.sink.checks import check_version
-        from fencepost.spark.sink.counts import JobCounter
-        from fencepost.spark.sink.micro_batch import read_micro_batch
+        from fencepost.spark.sink.jobs.counts import JobCounter
 
         if is_connect(session):
             raise SinkRefused(
@@ -162,7 +162,7 @@ class UnfencedWriter:
         return run
 
     def _write(self, run: _Run, parts: tuple[Part, ...], began_ms: int) -> Receipt:
-        from fencepost.spark.sink.counts import Counts
+        from fencepost.spark.sink.jobs.counts import Counts
 
         micro_batch = run.micro_batch
         # A second call for the same batch runs its plan again.
@@ -219,7 +219,7 @@ class UnfencedWriter:
             raise _with_outcome(refused) from None
 
     def _attempt(self, run: _Run, part: Part, collector: RowCollector, counts: Counts) -> Account:
-        from fencepost.spark.sink.job import JobPlan, run_unfenced_job
+        from fencepost.spark.sink.jobs.job import JobPlan, run_unfenced_job
         from fencepost.spark.transport.idempotent_ids import lend_identity
 
         settings = self._settings

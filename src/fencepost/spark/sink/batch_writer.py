@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from fencepost.base.failures import FencepostError
 from fencepost.client.failures import ProducerFenced, UnknownOutcome
 from fencepost.spark.failures import BatchTooLarge, SinkFailed
-from fencepost.spark.sink.job_failures import failure_of_job, is_final
+from fencepost.spark.sink.jobs.job_failures import failure_of_job, is_final
 from fencepost.spark.sink.ledger.decision import Decision, Verdict
 from fencepost.spark.sink.receipts import Receipt, now_ms
 from fencepost.spark.sink.run_state import RunState, WriteRequest
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from fencepost.client.transactions import ProducerIdentity
-    from fencepost.spark.sink.job import JobPlan
+    from fencepost.spark.sink.batch.micro_batch import MicroBatch
+    from fencepost.spark.sink.batch.parts import Part
+    from fencepost.spark.sink.jobs.job import JobPlan
     from fencepost.spark.sink.ledger.entry import LedgerView
     from fencepost.spark.sink.ledger.store import LedgerStore
-    from fencepost.spark.sink.micro_batch import MicroBatch
-    from fencepost.spark.sink.parts import Part
     from fencepost.spark.sink.settings import SinkSettings
     from fencepost.spark.transport.accounts import Account
 
@@ -119,7 +119,7 @@ class BatchWriter:
 
     def _drain(self) -> Receipt:
         """Runs the plan and drops the rows: a stateful query must store its state in any case."""
-        from fencepost.spark.sink.counts import Counts
+        from fencepost.spark.sink.jobs.counts import Counts
 
         request = self.request
         self._step("draining")
@@ -134,7 +134,7 @@ class BatchWriter:
 
     def _attempt(self, verdict: Verdict, *, is_first: bool) -> tuple[Receipt, LedgerView]:
         """Everything but the commit: rows and ledger entry are in the transaction afterwards."""
-        from fencepost.spark.sink.counts import Counts
+        from fencepost.spark.sink.jobs.counts import Counts
 
         request, run, micro_batch = self.request, self.run, self.request.micro_batch
         self._step("writing")
@@ -170,8 +170,8 @@ class BatchWriter:
 
         They need the engine: to count rows that are read twice, and to see whether a plan fits.
         """
-        from fencepost.spark.sink.job import JobPlan
-        from fencepost.spark.sink.preserving import source_partitions
+        from fencepost.spark.sink.jobs.job import JobPlan
+        from fencepost.spark.sink.jobs.preserving import source_partitions
 
         may_be_quick = is_first and self.request.micro_batch.has_engine
         collector = self.run.collector_of(part)
@@ -220,7 +220,7 @@ class BatchWriter:
 
 
 def _run_job(df: DataFrame, micro_batch: MicroBatch, plan: JobPlan) -> Account:
-    from fencepost.spark.sink.job import run_job
+    from fencepost.spark.sink.jobs.job import run_job
 
     try:
         return run_job(df, plan)

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Final
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.session import allows_barrier, concurrent_tasks, is_on
-from fencepost.spark.sink.connect_batch import check_connect
-from fencepost.spark.sink.hosts import check_secrets
+from fencepost.spark.sink.batch.connect_batch import check_connect
+from fencepost.spark.sink.batch.origins import SourceUse
+from fencepost.spark.sink.jobs.hosts import check_secrets
 from fencepost.spark.sink.ledger.decision import NO_OVERRIDES, Verdict
 from fencepost.spark.sink.ledger.entry import RECENT_BATCHES
-from fencepost.spark.sink.origins import SourceUse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from fencepost.spark.sink.batch.micro_batch import MicroBatch
     from fencepost.spark.sink.ledger.decision import Batch, Decision, Overrides
     from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView
     from fencepost.spark.sink.ledger.store import LedgerStore
-    from fencepost.spark.sink.micro_batch import MicroBatch
     from fencepost.spark.sink.settings import SinkSettings
 
 log = logging.getLogger(__name__)

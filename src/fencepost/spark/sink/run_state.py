@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from fencepost.spark.sink.batch.micro_batch import MicroBatch
+    from fencepost.spark.sink.batch.origins import SourceUse
+    from fencepost.spark.sink.batch.parts import Part
     from fencepost.spark.sink.calls import RunCalls
-    from fencepost.spark.sink.counts import JobCounter
+    from fencepost.spark.sink.jobs.counts import JobCounter
     from fencepost.spark.sink.ledger.decision import Batch
     from fencepost.spark.sink.ledger.entry import LedgerView
     from fencepost.spark.sink.limits import TopicLimits
-    from fencepost.spark.sink.micro_batch import MicroBatch
-    from fencepost.spark.sink.origins import SourceUse
-    from fencepost.spark.sink.parts import Part
     from fencepost.spark.sink.producer import DriverProducer
     from fencepost.spark.transport.accounts import Account
     from fencepost.spark.transport.collected import RowCollector

@@ -24,7 +24,7 @@ DEFAULT_BATCH_BYTES: Final = 1_000_000
 With half of it, workers and brokers use 8 to 15 % more CPU time."""
 
 EXCHANGES: Final = ("auto", "plain")
-"""How rows may go between executors on different hosts: see `hosts.py`."""
+"""How rows may go between executors on different hosts: see `jobs/hosts.py`."""
 
 REFUSED: Final = {
     "acks": "every batch is acknowledged by all replicas",

@@ -13,7 +13,7 @@ identity (producer id and epoch); executors only borrow it. The steps of a batch
     fence     a fresh epoch ends what a predecessor left open and fences its executors
               (`producer.py`)
     decide    the ledger decides: write, drain, take over or refuse (`ledger/decision.py`)
-    pack      rows become record batches, on all cores (`transport/packing.py`)
+    pack      rows become record batches, on all cores (`transport/packing/`)
     deliver   one task per topic-partition sends them to the brokers (`transport/delivery.py`)
     count     every partition once, every row once (`transport/accounts.py`)
     enter     source offsets, if the sources are in this cluster, and the ledger record join the
@@ -24,7 +24,7 @@ identity (producer id and epoch); executors only borrow it. The steps of a batch
 `batch_writer.py` runs the steps from pack to commit. Several DataFrames (`sink.write`) are packed
 and delivered one after the other in the same transaction, each by its own job. A union would need
 only one job, but several of its tasks would run a shared plan at the same time, which stateful
-operators do not support, and Spark would count its rows several times (`counts.py`).
+operators do not support, and Spark would count its rows several times (`jobs/counts.py`).
 
 After a commit the next batch goes straight to packing: with transaction version 2 the answer to
 EndTxn contains the next epoch; with version 1 the driver requests it, and the request fails if
@@ -48,15 +48,15 @@ from fencepost.spark.sink.at_least_once import (
     UnfencedWriter,
     is_at_least_once,
 )
+from fencepost.spark.sink.batch.checkpoint import checked_path
+from fencepost.spark.sink.batch.parts import frames_of, read_parts
 from fencepost.spark.sink.batch_writer import BatchWriter
 from fencepost.spark.sink.calls import BatchPosition, Call, RunCalls, calls_of
-from fencepost.spark.sink.checkpoint import checked_path
 from fencepost.spark.sink.ledger.decision import Decision, Overrides, Verdict
 from fencepost.spark.sink.ledger.entry import with_damage
 from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.sink.limits import TopicLimits
 from fencepost.spark.sink.one_sentence import in_one_sentence, while_reaching
-from fencepost.spark.sink.parts import frames_of, read_parts
 from fencepost.spark.sink.producer import DriverProducer
 from fencepost.spark.sink.receipts import Receipt, ReceiptHistory
 from fencepost.spark.sink.run_state import RunState, WriteRequest
@@ -67,7 +67,7 @@ from fencepost.spark.slots import announce_if_active
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from fencepost.spark.sink.micro_batch import MicroBatch
+    from fencepost.spark.sink.batch.micro_batch import MicroBatch
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class TransactionalSink:
     them.
 
     `preserve_partitioning` writes each row to the partition it was read from, without a shuffle
-    (`preserving.py`).
+    (`jobs/preserving.py`).
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class TransactionalSink:
     def _handle_call(
         self, session: SparkSession, batch_id: int, frames: tuple[Any, ...], given: Any
     ) -> None:
-        from fencepost.spark.sink.micro_batch import read_micro_batch
+        from fencepost.spark.sink.batch.micro_batch import read_micro_batch
 
         if self.is_unfenced:
             self._write_unfenced(session, batch_id, given)
@@ -339,9 +339,9 @@ class TransactionalSink:
 
     def _start_run(self, session: SparkSession, request: WriteRequest) -> RunState:
         """Checks, fences, then reads the ledger."""
+        from fencepost.spark.sink.batch.origins import use_sources
         from fencepost.spark.sink.checks import check_ledger, check_start, check_timeout
-        from fencepost.spark.sink.counts import JobCounter
-        from fencepost.spark.sink.origins import use_sources
+        from fencepost.spark.sink.jobs.counts import JobCounter
 
         client, micro_batch = self.settings.client, request.micro_batch
         check_start(session, self.transactional_id, self.settings, micro_batch)

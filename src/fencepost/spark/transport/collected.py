@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.session import changed_setting
 from fencepost.spark.transport.delivery import Attempt, Delivery, report_rows
-from fencepost.spark.transport.packing import Packer, PackingPlan
-from fencepost.spark.transport.rows import are_ready, cast_expressions
+from fencepost.spark.transport.packing.packer import Packer, PackingPlan
+from fencepost.spark.transport.packing.rows import are_ready, cast_expressions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

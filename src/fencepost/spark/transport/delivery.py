@@ -2,8 +2,8 @@
 
 Theory of operation. The stage that writes is a barrier stage whose result is collected: Spark runs
 every task of it exactly once or fails the job. Where Spark refuses barrier stages, only one try of
-each task gets a permit to write (`permits.py`). Each topic-partition belongs to one task
-(`packing.slot_of`), so each has one writer. A task uses the identity that the driver got for this
+each task gets a permit to write (`meeting/permits.py`). Each topic-partition belongs to one task
+(`packing/packer.py`), so each has one writer. A task uses the identity that the driver got for this
 attempt of the job, numbers the batches of each partition from sequence 0, seals them, and reports
 what was acknowledged.
 

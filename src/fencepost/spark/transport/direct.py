@@ -28,7 +28,7 @@ from fencepost.client.transactions import ProducerIdentity
 from fencepost.spark.transport.delivery import Attempt, first_length, report
 from fencepost.spark.transport.delivery_thread import DeliveryThread, QueuedBatch
 from fencepost.spark.transport.exchange import Exchange, Meeting
-from fencepost.spark.transport.packing import PackedBatch, Packer, PackingPlan, slot_of
+from fencepost.spark.transport.packing.packer import PackedBatch, Packer, PackingPlan, slot_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

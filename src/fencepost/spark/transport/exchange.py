@@ -1,7 +1,8 @@
 """Batches between the tasks of one barrier stage, over plain sockets, to their partition's writer.
 
-Every task gets the ports and attempts of the others (`rendezvous.py`), and connects to every task
-that writes. A connection begins with a handshake (`handshake.py`) and then carries frames:
+Every task gets the ports and attempts of the others (`meeting/rendezvous.py`), and connects to
+every task that writes. A connection begins with a handshake (`meeting/handshake.py`) and then
+carries frames:
 
     [kind][u32 size][i32 partition][u16 size of the topic's name] name, content
 
@@ -33,12 +34,12 @@ from fencepost.base.ids import TopicPartition
 from fencepost.spark.failures import PeerLost
 from fencepost.spark.transport.delivery import Attempt
 from fencepost.spark.transport.delivery_thread import QueuedBatch
-from fencepost.spark.transport.handshake import admit, connect, fill, read_exactly
-from fencepost.spark.transport.rendezvous import Peer, RendezvousCall
+from fencepost.spark.transport.meeting.handshake import admit, connect, fill, read_exactly
+from fencepost.spark.transport.meeting.rendezvous import Peer, RendezvousCall
 
 if TYPE_CHECKING:
     from fencepost.spark.transport.delivery_thread import DeliveryThread
-    from fencepost.spark.transport.packing import PackedBatch
+    from fencepost.spark.transport.packing.packer import PackedBatch
 
 MAX_TASKS: Final = 32
 """Each task has a connection to and from every other: beyond this, the shuffle is better."""

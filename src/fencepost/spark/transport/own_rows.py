@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from fencepost.spark.transport.delivery import Attempt, report
 from fencepost.spark.transport.delivery_thread import DeliveryThread, QueuedBatch
 from fencepost.spark.transport.idempotent_ids import lend_identity
-from fencepost.spark.transport.packing import PackedBatch, Packer, PackingPlan
+from fencepost.spark.transport.packing.packer import PackedBatch, Packer, PackingPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa

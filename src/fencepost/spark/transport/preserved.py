@@ -4,7 +4,8 @@
 
 Without a shuffle and without an exchange between tasks. It is for queries whose source has one
 topic with as many partitions as the target: the source reads each partition in one task, so each
-target partition has one writer. That is checked for every partition, not assumed (`claims.py`).
+target partition has one writer. That is checked for every partition, not assumed
+(`meeting/claims.py`).
 
 The rest is as on the direct route: all tasks are one barrier stage, Spark's thread packs, and the
 thread of `delivery_thread.py` talks to the brokers.
@@ -17,10 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fencepost.client.transactions import ProducerIdentity
-from fencepost.spark.transport.claims import ClaimCall
 from fencepost.spark.transport.delivery import Attempt, first_length, report
 from fencepost.spark.transport.delivery_thread import DeliveryThread, QueuedBatch
-from fencepost.spark.transport.packing import PackedBatch, Packer, PackingPlan
+from fencepost.spark.transport.meeting.claims import ClaimCall
+from fencepost.spark.transport.packing.packer import PackedBatch, Packer, PackingPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa

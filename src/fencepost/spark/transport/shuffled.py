@@ -11,10 +11,10 @@ that is missing (`_Order`). Spark's shuffle keeps that order, but does not promi
 cannot be sorted. The order of packing tasks is a matter of the plan.
 
 The second stage is a barrier stage, so that each of its tasks runs once; where Spark refuses those,
-its tasks need permits of the driver (`permits.py`). Spark may then also run a packing task again
-when some writers have read what its first run packed. The rows of the second run need not be in the
-same partitions or order. So every batch has the run that packed it, and the writers report which
-runs they have read: all must have read the same one of each packing task (`accounts.py`).
+its tasks need permits of the driver (`meeting/permits.py`). Spark may then also run a packing task
+again when some writers have read what its first run packed. The rows of the second run need not be
+in the same partitions or order. So every batch has the run that packed it, and the writers report
+which runs they have read: all must have read the same one of each packing task (`accounts.py`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from fencepost.records.opened import Record, open_batch
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import CountsDisagree
 from fencepost.spark.transport.delivery import Attempt, Delivery, first_length, report
-from fencepost.spark.transport.packing import PackedBatch, Packer, PackingPlan, slot_of
-from fencepost.spark.transport.permits import Permit, PermitCall
+from fencepost.spark.transport.meeting.permits import Permit, PermitCall
+from fencepost.spark.transport.packing.packer import PackedBatch, Packer, PackingPlan, slot_of
 
 PACKED_SCHEMA: Final = (
     "slot int, map_id int, run long, ordinal int, topic string, partition int, "

@@ -44,7 +44,7 @@ class LedgerEntry:
     is_stateful: bool | None = None
     """Whether the query keeps state; None if unknown."""
     parts: tuple[str, ...] | None = None
-    """The topics of the batch's DataFrames (`sink/parts.py`); empty for a skipped batch."""
+    """The topics of the batch's DataFrames (`sink/batch/parts.py`); empty for a skipped batch."""
     run_id: str = ""
     """The run of the query that wrote it: Spark does not repeat a batch within a run."""
     is_short: bool = False

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from fencepost.client.admin import ClusterView
     from fencepost.client.blocking import PendingCall
     from fencepost.client.transactions import ProducerIdentity
+    from fencepost.spark.sink.batch.micro_batch import MicroBatch
+    from fencepost.spark.sink.batch.origins import SourceUse
     from fencepost.spark.sink.ledger.entry import LedgerView
     from fencepost.spark.sink.ledger.store import LedgerStore
-    from fencepost.spark.sink.micro_batch import MicroBatch
-    from fencepost.spark.sink.origins import SourceUse
 
 log = logging.getLogger(__name__)
 

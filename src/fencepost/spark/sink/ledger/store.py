@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster, PendingCall
     from fencepost.client.options import ClientOptions
     from fencepost.client.transactions import ProducerIdentity
-    from fencepost.spark.sink.micro_batch import MicroBatch
-    from fencepost.spark.sink.origins import SourceUse
+    from fencepost.spark.sink.batch.micro_batch import MicroBatch
+    from fencepost.spark.sink.batch.origins import SourceUse
     from fencepost.spark.sink.producer import DriverProducer
 
 

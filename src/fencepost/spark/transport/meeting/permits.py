@@ -39,8 +39,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from fencepost.spark.failures import AttemptFailed, PeerLost, PermitRefused, sentence_in
-from fencepost.spark.transport.driver_listener import DriverListener, LineConnection
-from fencepost.spark.transport.handshake import greet, make_secret
+from fencepost.spark.transport.meeting.driver_listener import DriverListener, LineConnection
+from fencepost.spark.transport.meeting.handshake import greet, make_secret
 
 if TYPE_CHECKING:
     from fencepost.spark.transport.delivery import Attempt

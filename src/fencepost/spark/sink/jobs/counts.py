@@ -31,7 +31,7 @@ from py4j.protocol import Py4JError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from fencepost.spark.sink.micro_batch import MicroBatch
+    from fencepost.spark.sink.batch.micro_batch import MicroBatch
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 from fencepost.base.ids import TopicPartition
 from fencepost.spark.failures import PeerLost, RowRefused
 from fencepost.spark.transport.delivery import Attempt
-from fencepost.spark.transport.driver_listener import DriverListener, LineConnection
+from fencepost.spark.transport.meeting.driver_listener import DriverListener, LineConnection
 
 
 class Holder(NamedTuple):

@@ -17,7 +17,7 @@ from fencepost.spark.failures import NOTHING_WRITTEN, RowRefused
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fencepost.spark.transport.packing import PackingPlan
+    from fencepost.spark.transport.packing.packer import PackingPlan
 
 RUN_BYTES: Final = 16 * 1024
 """Rows without a key stay together up to this size; it is Kafka's batch.size."""

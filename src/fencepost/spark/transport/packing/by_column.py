@@ -18,13 +18,13 @@ from fencepost.records.filling import (
     OpenBatches,
     place_rows,
 )
-from fencepost.spark.transport.packing import PackedBatch
-from fencepost.spark.transport.placement import RUN_BYTES, no_such_partition, no_topic
-from fencepost.spark.transport.regions import ASSUMED_PARTITIONS, Regions
+from fencepost.spark.transport.packing.packer import PackedBatch
+from fencepost.spark.transport.packing.placement import RUN_BYTES, no_such_partition, no_topic
+from fencepost.spark.transport.packing.regions import ASSUMED_PARTITIONS, Regions
 
 if TYPE_CHECKING:
-    from fencepost.spark.transport.packing import PackingPlan
-    from fencepost.spark.transport.placement import Placement
+    from fencepost.spark.transport.packing.packer import PackingPlan
+    from fencepost.spark.transport.packing.placement import Placement
 
 _NONE: Ints = np.zeros(0, np.int64)
 

@@ -10,7 +10,7 @@ have the secret:
 
 The random bytes are new on every connection, so a recorded handshake is worthless, and the two
 words keep one side from being answered with its own proof. What follows on the connection is
-neither encrypted nor signed: `sink/hosts.py` decides between which hosts that is allowed.
+neither encrypted nor signed: `sink/jobs/hosts.py` decides between which hosts that is allowed.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from fencepost.spark.failures import SinkRefused
 from fencepost.spark.offsets import parse_sources
 
 if TYPE_CHECKING:
-    from fencepost.spark.sink.micro_batch import MicroBatch
+    from fencepost.spark.sink.batch.micro_batch import MicroBatch
 
 _INSTEAD: Final = "or leave preserve_partitioning out. Nothing was written"
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Final, Self
 
 from fencepost.spark.failures import PeerLost
-from fencepost.spark.transport.handshake import admit, connect
+from fencepost.spark.transport.meeting.handshake import admit, connect
 
 CALL_SECONDS: Final = 30.0
 """How long a caller may take for a line, and the driver for its answer."""

@@ -5,8 +5,8 @@ of one partition each: finished but for the producer's identity, the sequence an
 writer of that partition puts into the header. So a few large pieces travel to the writer instead of
 single records, and encoding and compression use all cores.
 
-Two implementations give the same result: `packing_by_record.py` works record by record,
-`packing_by_column.py` in compiled loops over whole columns. Both keep the order of rows within a
+Two implementations give the same result: `by_record.py` works record by record,
+`by_column.py` in compiled loops over whole columns. Both keep the order of rows within a
 partition.
 
 A task keeps a manifest: how many rows it saw and how many it packed for each partition. The driver
@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fencepost.base.ids import TopicPartition
 from fencepost.client.options import ClientOptions
 from fencepost.spark.compiled import WARM_ROWS, compiled_columns, freeze_loaded_objects
-from fencepost.spark.transport.packing_by_record import pack_plain
-from fencepost.spark.transport.placement import Placement, no_partition
+from fencepost.spark.transport.packing.by_record import pack_plain
+from fencepost.spark.transport.packing.placement import Placement, no_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fencepost.spark.transport.packing_by_column import ColumnPacker
+    from fencepost.spark.transport.packing.by_column import ColumnPacker
 
 ANY_LENGTH: Final = 2**31 - 1
 
@@ -162,7 +162,7 @@ class Packer:
     def _is_compiled(self) -> bool:
         """Whether to use the compiled loops; once chosen, they stay."""
         if self._columnwise is None and compiled_columns(self._rows, self._expected()) is not None:
-            from fencepost.spark.transport.packing_by_column import ColumnPacker
+            from fencepost.spark.transport.packing.by_column import ColumnPacker
 
             self._columnwise = ColumnPacker(self._plan, self._placement, self._first_length)
         return self._columnwise is not None

@@ -1,9 +1,9 @@
 """Which hosts an application runs on, and what may travel between them in the clear.
 
 Tasks exchange batches over sockets that are authenticated but not encrypted
-(`transport/handshake.py`). On one host that is their business. Between hosts rows go through
-Spark's shuffle, which is encrypted if the application's settings say so, unless the user passes
-exchange="plain". If Spark encrypts anything, its shuffle is used on one host too.
+(`transport/meeting/handshake.py`). On one host that is their business. Between hosts rows go
+through Spark's shuffle, which is encrypted if the application's settings say so, unless the user
+passes exchange="plain". If Spark encrypts anything, its shuffle is used on one host too.
 
 Executors also need the passwords of the brokers, which Spark sends them with the plan. If Spark
 does not encrypt its RPC and executors are on other hosts, the sink refuses to start, again unless

@@ -320,7 +320,7 @@ def read_micro_batch(
     the last batch of this sink. Only Connect needs the checkpoint.
     """
     if is_connect(session):
-        from fencepost.spark.sink.connect_batch import read_connect_batch
+        from fencepost.spark.sink.batch.connect_batch import read_connect_batch
 
         return read_connect_batch(session, batch_id, checkpoint)
     context = session.sparkContext

@@ -2,7 +2,7 @@
 
 Spark refuses barrier stages under dynamic allocation, because all tasks of such a stage must run at
 once and the number of executors varies. Without a barrier, tasks may run in waves, and Spark may
-run one of them again. `transport/permits.py` has the rule that lets only one try write.
+run one of them again. `transport/meeting/permits.py` has the rule that lets only one try write.
 
 The jobs of an attempt have a tag of their own. When the rule is broken, the driver cancels them by
 that tag: nothing else of the query or of the application is affected.
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fencepost.spark.session import most_tasks
-from fencepost.spark.transport.permits import PermitServer
+from fencepost.spark.transport.meeting.permits import PermitServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -38,31 +38,31 @@ from fencepost.spark.session import (
     concurrent_tasks,
     setting,
 )
-from fencepost.spark.sink.counts import is_observed
-from fencepost.spark.sink.hosts import check_secrets, exchange_hosts
-from fencepost.spark.sink.permitted import granting_permits, planned_tasks
-from fencepost.spark.sink.preserving import (
+from fencepost.spark.sink.jobs.counts import is_observed
+from fencepost.spark.sink.jobs.hosts import check_secrets, exchange_hosts
+from fencepost.spark.sink.jobs.permitted import granting_permits, planned_tasks
+from fencepost.spark.sink.jobs.preserving import (
     PARTITIONS_CHANGED,
     SHUFFLE,
     check_lineage,
     check_target,
 )
+from fencepost.spark.sink.jobs.workers_python import workers_python
 from fencepost.spark.sink.settings import SinkSettings
-from fencepost.spark.sink.workers_python import workers_python
 from fencepost.spark.slots import announce_slots
 from fencepost.spark.transport.accounts import Account, settle_accounts
-from fencepost.spark.transport.claims import Claims
 from fencepost.spark.transport.collected import AttachedRecord, RowCollector, write_collected
 from fencepost.spark.transport.delivery import REPORT_SCHEMA, Attempt
 from fencepost.spark.transport.direct import DirectPlan, write_directly
 from fencepost.spark.transport.exchange import MAX_TASKS, Meeting
-from fencepost.spark.transport.handshake import make_secret
+from fencepost.spark.transport.meeting.claims import Claims
+from fencepost.spark.transport.meeting.handshake import make_secret
+from fencepost.spark.transport.meeting.permits import Permit
+from fencepost.spark.transport.meeting.rendezvous import Rendezvous
 from fencepost.spark.transport.own_rows import write_own_rows
-from fencepost.spark.transport.packing import PackingPlan
-from fencepost.spark.transport.permits import Permit
+from fencepost.spark.transport.packing.packer import PackingPlan
+from fencepost.spark.transport.packing.rows import select_rows
 from fencepost.spark.transport.preserved import PreservedPlan, write_preserved
-from fencepost.spark.transport.rendezvous import Rendezvous
-from fencepost.spark.transport.rows import select_rows
 from fencepost.spark.transport.shuffled import PACKED_SCHEMA, DeliveryPlan, deliver, pack
 from fencepost.spark.transport.slots import bring_to_slots
 
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.client.transactions import ProducerIdentity
-    from fencepost.spark.transport.permits import PermitServer
+    from fencepost.spark.transport.meeting.permits import PermitServer
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from fencepost.base.ids import TopicPartition
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
 from fencepost.spark.failures import RowRefused
-from fencepost.spark.transport.placement import RECORD_OVERHEAD_BYTES, no_topic, shown
+from fencepost.spark.transport.packing.placement import RECORD_OVERHEAD_BYTES, no_topic, shown
 
 if TYPE_CHECKING:
-    from fencepost.spark.transport.packing import PackedBatch, PackingPlan
-    from fencepost.spark.transport.placement import Placement
+    from fencepost.spark.transport.packing.packer import PackedBatch, PackingPlan
+    from fencepost.spark.transport.packing.placement import Placement
 
 
 def pack_plain(
@@ -24,7 +24,7 @@ def pack_plain(
     first_length: Callable[[TopicPartition], int],
 ) -> Iterator[PackedBatch]:
     """Batches of these rows; `first_length` limits the first batch of each partition."""
-    from fencepost.spark.transport.packing import PackedBatch
+    from fencepost.spark.transport.packing.packer import PackedBatch
 
     by_partition: dict[TopicPartition, list[Record]] = {}
     for row in rows:

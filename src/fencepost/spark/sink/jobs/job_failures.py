@@ -23,7 +23,7 @@ from fencepost.spark.failures import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from fencepost.spark.sink.micro_batch import MicroBatch
+    from fencepost.spark.sink.batch.micro_batch import MicroBatch
 
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.spark.failures import SinkRefused, sentence_of
 from fencepost.spark.session import allows_barrier
-from fencepost.spark.sink.checkpoint import STATE_FILES, CheckpointFiles
-from fencepost.spark.sink.micro_batch import MicroBatch
+from fencepost.spark.sink.batch.checkpoint import STATE_FILES, CheckpointFiles
+from fencepost.spark.sink.batch.micro_batch import MicroBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

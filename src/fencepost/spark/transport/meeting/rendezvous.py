@@ -15,7 +15,7 @@ import threading
 from typing import Any, NamedTuple, Self
 
 from fencepost.spark.failures import CountsDisagree, PeerLost
-from fencepost.spark.transport.driver_listener import DriverListener, LineConnection
+from fencepost.spark.transport.meeting.driver_listener import DriverListener, LineConnection
 
 
 class Peer(NamedTuple):
