@@ -106,9 +106,10 @@ def test_every_command_on_the_examples_page_is_valid() -> None:
         "spark.pipeline",
         "spark.loader",
         "spark.audit",
+        "pipeline",
         "processor",
     ]
     for name, options in commands:
-        module = "processor.__main__" if name == "processor" else name
+        module = f"{name}.__main__" if name in ("pipeline", "processor") else name
         program = importlib.import_module(f"fencepost.examples.refunds.{module}")
         program.parser().parse_args(shlex.split(options))

@@ -76,18 +76,18 @@ class FencepostSource(DataSource):
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        # With their tracebacks: Spark raises another error on top of what fails here, and without
+        # a traceback it would show that one alone.
         try:
             from fencepost.spark.source.stream_reader import StreamReader
         except ModuleNotFoundError as problem:
             if problem.name != _STREAMING_API:
                 raise
-            # With its traceback: such a Spark raises another error on top, and would hide this one.
             raise ConfigError(STREAMS_NEED.format(version=pyspark.__version__)) from None
-        with plain_errors():
-            if is_view(self.options):
-                raise ConfigError("a view is a table: use it with spark.read, not with readStream")
-            options = read_source_options(self.options, streaming=True)
-            _require_own_schema(options, schema)
+        if is_view(self.options):
+            raise ConfigError("a view is a table: use it with spark.read, not with readStream")
+        options = read_source_options(self.options, streaming=True)
+        _require_own_schema(options, schema)
         return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

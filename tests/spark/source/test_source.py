@@ -150,18 +150,6 @@ def test_a_user_defined_schema_is_refused(
         drain(stream, tmp_path)
 
 
-def test_writing_with_the_format_fails_and_explains_how_to_write(
-    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path
-) -> None:
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": new_topic(1)}
-    rows = spark.read.format("fencepost").options(**options).load()
-    with pytest.raises(Exception, match=r"foreachBatch\(fencepost.spark.TransactionalSink"):
-        rows.write.format("fencepost").mode("append").options(**options).save()
-    stream = spark.readStream.format("fencepost").options(**options).load()
-    with pytest.raises(Exception, match=r"foreachBatch\(fencepost.spark.TransactionalSink"):
-        drain(stream, tmp_path, "fencepost")
-
-
 def drain(rows: DataFrame, folder: Path, into: str = "noop") -> None:
     query = rows.writeStream.format(into).option("checkpointLocation", str(folder / "checkpoint"))
     query.trigger(availableNow=True).start().awaitTermination()

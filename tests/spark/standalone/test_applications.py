@@ -50,4 +50,4 @@ def test_two_applications_on_one_cluster_are_both_exactly_once_and_leave_nothing
     assert both[1].restarts == 0
     # Master, workers, executors, their Pythons, and the other driver with its JVM.
     assert len(pids) >= 9
-    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    assert not [pid for machine in machines for pid in machine.pids()]
