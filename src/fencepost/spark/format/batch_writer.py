@@ -31,7 +31,7 @@ from fencepost.spark.format.commit import (
     resumed,
 )
 from fencepost.spark.format.plan import accepted, as_plan_refused
-from fencepost.spark.format.task import TaskReport, deliver_batches, drain, find_place
+from fencepost.spark.format.task import TaskReport, find_place, run_task
 from fencepost.spark.format.versions import decide_version
 from fencepost.spark.plain_errors import plain_errors
 from fencepost.spark.sink.checks import COMMITTED, check_timeout
@@ -85,19 +85,7 @@ class BatchWriter(DataSourceArrowWriter):
     def _write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         plan, place = self._plan, find_place()
         assert plan is not None
-        rows = []
-        if plan.verdict is Verdict.DRAIN:
-            drain(iterator)
-        else:
-            rows = deliver_batches(plan.identity, self._options.settings, place, iterator)
-        return TaskReport(
-            plan,
-            plan.identity,
-            place.attempt.partition_id,
-            place.tasks,
-            is_drained=plan.verdict is Verdict.DRAIN,
-            rows=rows,
-        )
+        return run_task(plan, plan.verdict, self._options.settings, place, iterator)
 
     def commit(self, messages: list[Any]) -> None:
         """Runs on the driver's machine once all tasks have reported."""

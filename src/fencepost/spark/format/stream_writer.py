@@ -14,9 +14,8 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from fencepost.spark.format.commit import abort_stream_batch, commit_stream_batch
 from fencepost.spark.format.plan import BatchPlan, plan_batch, verdict_of
-from fencepost.spark.format.task import TaskReport, deliver_batches, drain, find_place
+from fencepost.spark.format.task import TaskReport, find_place, run_task
 from fencepost.spark.plain_errors import plain_errors
-from fencepost.spark.sink.ledger.decision import Verdict
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,21 +45,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         plan, place = self._plan, find_place()
         assert plan is not None
         verdict = verdict_of(plan, self._options, place.query_id, place.batch_id)
-        rows = []
-        if verdict is Verdict.DRAIN:
-            drain(iterator)
-        else:
-            rows = deliver_batches(plan.identity, self._options.settings, place, iterator)
-        return TaskReport(
-            plan,
-            plan.identity,
-            place.attempt.partition_id,
-            place.tasks,
-            place.query_id,
-            place.batch_id,
-            verdict is Verdict.DRAIN,
-            rows,
-        )
+        return run_task(plan, verdict, self._options.settings, place, iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """Runs on the driver's machine once all tasks have reported."""

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from fencepost.client.failures import ProducerFenced, UnknownTopicOrPartition
 from fencepost.spark.failures import BatchTooLarge, CountsDisagree, RowRefused, SinkRefused
 from fencepost.spark.sink.jobs.job import explain
+from fencepost.spark.sink.ledger.decision import Verdict
 from fencepost.spark.sink.limits import TopicLimits
 from fencepost.spark.sink.producer import DriverProducer
 from fencepost.spark.transport.delivery import Attempt
@@ -94,13 +95,34 @@ def find_place() -> TaskPlace:
     )
 
 
-def drain(batches: Iterator[pa.RecordBatch]) -> None:
-    """Reads all rows and drops them: a stateful query must store its state in any case."""
-    for _ in batches:
-        pass
+def run_task(
+    plan: Any,
+    verdict: Verdict,
+    settings: SinkSettings,
+    place: TaskPlace,
+    batches: Iterator[pa.RecordBatch],
+) -> TaskReport:
+    """Drains or delivers the batches of a task, and reports."""
+    is_drained, rows = verdict is Verdict.DRAIN, []
+    if is_drained:
+        # A stateful query must store its state in any case, so its plan runs.
+        for _ in batches:
+            pass
+    else:
+        rows = _deliver_batches(plan.identity, settings, place, batches)
+    return TaskReport(
+        plan,
+        plan.identity,
+        place.attempt.partition_id,
+        place.tasks,
+        place.query_id,
+        place.batch_id,
+        is_drained,
+        rows,
+    )
 
 
-def deliver_batches(
+def _deliver_batches(
     identity: ProducerIdentity,
     settings: SinkSettings,
     place: TaskPlace,
