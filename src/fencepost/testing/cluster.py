@@ -22,6 +22,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -48,6 +49,7 @@ START_TIMEOUT_SECONDS: Final = 60
 
 _COMMAND_SECONDS: Final = 60.0
 _ROLL_SECONDS: Final = 180.0
+_SPREAD_SECONDS: Final = 5.0
 """Longer than a broker may take to close many partitions and to load them again."""
 
 _CLIENT: Final = {
@@ -343,10 +345,7 @@ class Cluster:
     def leader_of(self, topic: str, partition: int) -> int:
         """The id of the broker that leads a partition; -1 if none does."""
         with self._client() as client:
-            for each in client.metadata([topic]).topics[topic].partitions:
-                if each.index == partition:
-                    return each.leader
-        raise FencepostError(f"Topic {topic!r} has no partition {partition}.")
+            return _leader_of(client, topic, partition)
 
     def coordinator_of(self, kind: Kind, key: str) -> int:
         """The id of the broker that coordinates a transactional id or a group."""
@@ -361,6 +360,24 @@ class Cluster:
 
         with self._client() as client:
             client.move_leader(TopicPartition(topic, partition), to)
+        self._await_leader(topic, partition, to)
+
+    def _await_leader(self, topic: str, partition: int, leader: int) -> None:
+        """Returns when every broker names this leader: they learn of a move one after the other.
+
+        Gives up after some seconds: another command may have moved the partition on.
+        """
+        deadline = time.monotonic() + _SPREAD_SECONDS
+        for broker in self.brokers:
+            address = broker.address
+            while broker.state == "serving" and address and time.monotonic() < deadline:
+                try:
+                    with _connect(address) as client:
+                        if _leader_of(client, topic, partition) == leader:
+                            break
+                except FencepostError:
+                    break  # It was stopped meanwhile.
+                time.sleep(0.01)
 
     def move_coordinator(self, kind: Kind, key: str, to: int) -> None:
         """Makes a broker the coordinator of a transactional id or a group.
@@ -404,12 +421,23 @@ class Cluster:
 
     def _client(self) -> Client:
         """A client that begins with brokers that answer."""
-        from fencepost.client.blocking import connect
-
         addresses = [each.address for each in self.brokers if each.state == "serving"]
         if not addresses:
             raise FencepostError("No broker of the cluster serves clients now.")
-        return connect(",".join(filter(None, addresses)), _CLIENT)
+        return _connect(",".join(filter(None, addresses)))
+
+
+def _connect(addresses: str) -> Client:
+    from fencepost.client.blocking import connect
+
+    return connect(addresses, _CLIENT)
+
+
+def _leader_of(client: Client, topic: str, partition: int) -> int:
+    for each in client.metadata([topic]).topics[topic].partitions:
+        if each.index == partition:
+            return each.leader
+    raise FencepostError(f"Topic {topic!r} has no partition {partition}.")
 
 
 def _coordinator_kind(kind: Kind) -> Any:

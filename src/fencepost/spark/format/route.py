@@ -34,7 +34,7 @@ from fencepost.spark.connection import partition_count
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.format.save_modes import explain_modes
 from fencepost.spark.format.task import BATCH_ID
-from fencepost.spark.session import is_on
+from fencepost.spark.session import is_connect, is_on
 from fencepost.spark.sink.jobs.hosts import check_secrets
 from fencepost.spark.sink.jobs.job import choose_slots
 from fencepost.spark.sink.jobs.workers_python import workers_python
@@ -109,7 +109,7 @@ def route(
     if tasks is not None and tasks < 1:
         raise ConfigError(f"tasks must be at least 1, not {tasks}")
     session = df.sparkSession
-    if _is_remote(session):
+    if is_connect(session):
         return _route_remotely(df, settings, topic, tasks)
     _check_session(session, settings)
     rows = select_rows(df, topic)
@@ -143,10 +143,6 @@ def _routed(rows: DataFrame, plan: RoutePlan, *, is_streaming: bool) -> DataFram
 
 
 # Spark Connect.
-
-
-def _is_remote(session: SparkSession) -> bool:
-    return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def _route_remotely(
