@@ -29,6 +29,7 @@ from bench.loads import (
     restart,
     small,
     spark_dynamic,
+    spark_format,
     spark_latency,
     spark_preserve,
     spark_sink,
@@ -74,8 +75,9 @@ CHAPTERS: Final = (
         "Spark",
         (
             *spark_sink.LOADS,
+            spark_format.LOAD,
             spark_dynamic.LOAD,
-            spark_preserve.LOAD,
+            *spark_preserve.LOADS,
             *spark_source.LOADS,
             *spark_latency.LOADS,
             spark_views.LOAD,

@@ -71,7 +71,7 @@ def _session(
 
 
 def _load(name: str, title: str, value_bytes: int, count: int, quick_count: int) -> Load:
-    wanted = 1.0 if value_bytes == client.RECORD_BYTES else None
+    wanted = 1.0 if value_bytes >= client.RECORD_BYTES else None
     return Load(
         name,
         title,

@@ -42,10 +42,19 @@ WORKER_MEMORY: Final = "1g"
 EXECUTOR_MEMORY: Final = "512m"
 """Spark refuses to start an executor with much less."""
 
+DYNAMIC_ALLOCATION: Final = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.timeout": "2s",
+    "spark.dynamicAllocation.executorIdleTimeout": "2s",
+    "spark.dynamicAllocation.minExecutors": "0",
+}
+"""Settings with which executors leave soon after their last task."""
+
 _MARK: Final = "FENCEPOST_TEST_MACHINE"
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
-_EXECUTOR: Final = "CoarseGrainedExecutorBackend"
+EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 
 # The master would remove an application that has lost ten executors in a row. The optimising
 # compiler does not pay off in processes that live for a minute.
@@ -130,7 +139,7 @@ class Worker(Machine):
 
     def kill_executors(self) -> int:
         """Kills its executors (-9), whose Python workers follow; returns their number."""
-        found = self.pids(_EXECUTOR)
+        found = self.pids(EXECUTOR)
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -229,7 +238,7 @@ class StandaloneCluster:
     def await_executors(self, count: int, seconds: float = START_SECONDS) -> None:
         """Returns when at least so many executors have been started."""
         await_truth(
-            lambda: sum(len(worker.pids(_EXECUTOR)) for worker in self.workers) >= count, seconds
+            lambda: sum(len(worker.pids(EXECUTOR)) for worker in self.workers) >= count, seconds
         )
 
     def state(self) -> dict[str, Any]:

@@ -4,7 +4,8 @@ Method: `faults.py`, with a schedule from a seed. The test is short. A long run:
 
     FENCEPOST_SPARK_FAULTS=60 FENCEPOST_SPARK_SEED=7 pytest -s THIS_FILE
 
-FENCEPOST_SPARK_SECONDS makes no more faults after that time.
+FENCEPOST_SPARK_SECONDS makes no more faults after that time. FENCEPOST_SPARK_DYNAMIC=1 lets Spark
+start and end executors as it needs them, so there are no barrier stages.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from pathlib import Path
 import fencepost
 from tests.spark.conftest import on_spark, require_spark
 from tests.spark.standalone.application import Application
-from tests.spark.standalone.cluster import StandaloneCluster
+from tests.spark.standalone.cluster import DYNAMIC_ALLOCATION, StandaloneCluster
 from tests.spark.standalone.faults import BROKERS, WORKERS, Faults
 
 COUNT = int(os.environ.get("FENCEPOST_SPARK_FAULTS", "4"))
 SECONDS = float(os.environ.get("FENCEPOST_SPARK_SECONDS", "inf"))
 SEED = int(os.environ.get("FENCEPOST_SPARK_SEED", "4"))
+IS_DYNAMIC = bool(os.environ.get("FENCEPOST_SPARK_DYNAMIC"))
 
 pytestmark = on_spark(300 + 60 * COUNT)
 
@@ -46,7 +48,7 @@ def test_a_query_is_exactly_once_under_faults_of_workers_executors_driver_and_br
             tmp_path / "app",
             brokers.bootstrap_servers,
             spark.master_url,
-            spark.settings(),
+            spark.settings() | (DYNAMIC_ALLOCATION if IS_DYNAMIC else {}),
         )
         report = Faults(SEED, spark, brokers, application, say).run(COUNT, SECONDS)
     say(str(report))

@@ -37,7 +37,13 @@ from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record, open_batch
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import CountsDisagree
-from fencepost.spark.transport.delivery import Attempt, Delivery, first_length, report
+from fencepost.spark.transport.delivery import (
+    FIRST_LENGTHS,
+    Attempt,
+    Delivery,
+    first_length,
+    report,
+)
 from fencepost.spark.transport.meeting.permits import Permit, PermitCall
 from fencepost.spark.transport.packing.packer import PackedBatch, Packer, PackingPlan, slot_of
 
@@ -80,7 +86,8 @@ def pack(
     plan: PackingPlan, map_id: int, batches: Iterator[pa.RecordBatch], run: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """The whole stage for one task; no other run of any task has the same `run`."""
-    packer = Packer(plan, map_id)
+    # A writer splits the first batch of each partition, record by record.
+    packer = Packer(plan, map_id, lambda _: FIRST_LENGTHS)
     waiting = _PackedRows(plan, map_id, run)
     for batch in batches:
         for packed in packer.pack(batch):
