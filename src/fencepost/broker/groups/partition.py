@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError, WireError
 from fencepost.base.limits import MAX_BATCH_BYTES
-from fencepost.broker.checkpoint import CheckpointKeeper, read_checkpoint
+from fencepost.broker.coordinators.checkpoint import CheckpointKeeper, read_checkpoint
+from fencepost.broker.coordinators.log_loader import LogLoader
 from fencepost.broker.groups.saved_records import count_records, saved_records
-from fencepost.broker.log_loader import LogLoader
 from fencepost.coordinator.group.apply import apply_entry, apply_record
 from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decide import on_sequel
