@@ -6,8 +6,8 @@ All but the last step happen in one turn of the loop, so the next request decide
 state. Answers wait until everything that this partition has appended so far is durable: a reply may
 depend on an earlier record than its own.
 
-`log_loader.py` reads the last checkpoint and the log after it, and nothing is decided before its
-end. What the log has before the checkpoint is not needed, and may be damaged.
+`coordinators/log_loader.py` reads the last checkpoint and the log after it, and nothing is decided
+before its end. What the log has before the checkpoint is not needed, and may be damaged.
 
 Each group has one timer. It may fire early, when heartbeats have moved the deadline that it was set
 for; then it is set again.
