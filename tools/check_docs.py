@@ -89,7 +89,7 @@ def anchors(page: Path) -> frozenset[str]:
 
 
 def missing_files(page: Path, text: str) -> Iterator[str]:
-    """Files that the text names, such as `broker/server.py`."""
+    """Files that the text names, such as `broker/network/server.py`."""
     for span in _CODE.findall(_FENCE.sub("", text)):
         if not _FILE.fullmatch(span):
             continue

@@ -21,9 +21,9 @@ from typing import Any, Final, Self, cast
 
 from fencepost.base.failures import FencepostError
 from fencepost.base.seams import Disk, Randomness
-from fencepost.broker.connection import Connection
+from fencepost.broker.network.connection import Connection
+from fencepost.broker.network.server import Server
 from fencepost.broker.node import Node
-from fencepost.broker.server import Server
 from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.trace import Trace
 from fencepost.simulation.disk import PowerLost, UnsyncedDisk

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker import log_loader
+from fencepost.broker.coordinators import log_loader
 from fencepost.broker.groups.partition import GroupPartition
 from fencepost.records.coordinator_checkpoint import FILE_NAME
 from fencepost.wire.apis import ApiKey

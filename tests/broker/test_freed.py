@@ -15,7 +15,7 @@ import pytest
 
 from fencepost import Broker
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.connection import Connection
+from fencepost.broker.network.connection import Connection
 from fencepost.log.log import Log
 from fencepost.log.segment.segment import Segment
 from fencepost.partition.partition import Partition

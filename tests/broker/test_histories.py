@@ -12,12 +12,13 @@ from typing import Final
 
 import pytest
 
-from fencepost.broker import checkpoint as coordinator_checkpoint
-from fencepost.broker import local_partitions, turns
+from fencepost.broker import turns
 from fencepost.broker.controller import checkpoint as metadata_checkpoint
+from fencepost.broker.coordinators import checkpoint as coordinator_checkpoint
 from fencepost.broker.groups import slices
 from fencepost.broker.handlers import produce
-from fencepost.broker.local_partitions import LocalPartitions
+from fencepost.broker.partitions import local_partitions
+from fencepost.broker.partitions.local_partitions import LocalPartitions
 from fencepost.broker.transactions.ending import Ending
 from fencepost.broker.transactions.producer_ids import ProducerIds
 from fencepost.coordinator.group.offsets import Offsets

@@ -10,9 +10,9 @@ import pytest
 
 import fencepost
 from fencepost.base.limits import FETCH_RESPONSE_MAX_BYTES, MAX_UNSENT_BYTES
-from fencepost.broker.connection import Connection
+from fencepost.broker.network.connection import Connection
+from fencepost.broker.network.server import Server
 from fencepost.broker.node import Node
-from fencepost.broker.server import Server
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.metadata import MetadataRequest
 from tests.broker.conftest import Complaints, NewTopic
@@ -174,7 +174,7 @@ def idle_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         record.getMessage()
         for record in caplog.records
-        if record.name == "fencepost.broker.connection" and record.levelno >= logging.INFO
+        if record.name == "fencepost.broker.network.connection" and record.levelno >= logging.INFO
     ]
 
 

@@ -31,16 +31,16 @@ from fencepost.base.ids import (
     coordinator_partition,
 )
 from fencepost.broker.authorization import AllowAll
-from fencepost.broker.batch_opener import Opener
 from fencepost.broker.context import Context, Services
 from fencepost.broker.dispatch import Handler
 from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.handlers import HANDLERS
-from fencepost.broker.local_partitions import LocalPartitions
-from fencepost.broker.memory import MemoryBudget
 from fencepost.broker.metadata.follower import MetadataFollower
-from fencepost.broker.peer_requests import PeerRequests
-from fencepost.broker.peers import FirstWrite
+from fencepost.broker.network.memory import MemoryBudget
+from fencepost.broker.partitions.batch_opener import Opener
+from fencepost.broker.partitions.local_partitions import LocalPartitions
+from fencepost.broker.peers.others import FirstWrite
+from fencepost.broker.peers.requests import PeerRequests
 from fencepost.broker.runtime import Runtime
 from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.trace import Trace

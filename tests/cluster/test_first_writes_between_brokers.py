@@ -9,7 +9,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.base.limits import FIRST_WRITE_WAIT_MS
-from fencepost.broker.peers import FirstWrite
+from fencepost.broker.peers.others import FirstWrite
 from fencepost.wire.apis import ApiKey
 from tests.cluster.brokers_stage import BrokersStage, Call
 from tests.transactions.protocol import PROTOCOLS, TV1, TV2, Protocol

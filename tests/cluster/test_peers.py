@@ -9,7 +9,7 @@ from typing import Any
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
-from fencepost.broker.peers import FirstWrite
+from fencepost.broker.peers.others import FirstWrite
 from fencepost.broker.process import new_event_loop
 from fencepost.broker.transactions.markers import EndMarker
 from fencepost.cluster.link import make_pair

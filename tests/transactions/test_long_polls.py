@@ -9,8 +9,8 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
-from fencepost.broker import local_partitions as shard
 from fencepost.broker.handlers import fetch
+from fencepost.broker.partitions import local_partitions
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_records import (
     DeleteRecordsPartition,
@@ -300,7 +300,7 @@ def test_fetches_that_exceed_the_time_of_a_turn_are_read_in_the_next_turns(
     monkeypatch: pytest.MonkeyPatch, max_wait_ms: int
 ) -> None:
     ticks = itertools.count(1)
-    monkeypatch.setattr(shard, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(local_partitions, "perf_counter", lambda: float(next(ticks)))
     with Stage(durability="os") as stage:
         create_topic(stage, TOPIC)
         write(stage)

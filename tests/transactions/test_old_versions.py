@@ -146,7 +146,7 @@ def test_offsets_during_a_load_get_the_error_of_their_version(
     partition = stage.node.partitions.get("__transaction_state", index)
     assert partition is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fencepost.broker.log_loader.ENTRIES_PER_TURN", 1)
+        patch.setattr("fencepost.broker.coordinators.log_loader.ENTRIES_PER_TURN", 1)
         stage.node.transactions.load(index, partition)
         (error,) = one.commit_offsets("g", {("t", 0): 7}, version=version).values()
     loading, away = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE

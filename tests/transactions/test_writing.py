@@ -103,7 +103,7 @@ def test_case_60_an_unavailable_coordinator_is_reported_as_not_enough_replicas(
     transactions = stage.node.transactions
     index = transactions.partition_for("a")
     assert index is not None
-    monkeypatch.setattr("fencepost.broker.log_loader.ENTRIES_PER_TURN", 1)
+    monkeypatch.setattr("fencepost.broker.coordinators.log_loader.ENTRIES_PER_TURN", 1)
     transactions.unload(index)
     if trouble == "loading":
         partition = stage.node.partitions.get("__transaction_state", index)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fencepost.broker.authorization import Authorizer
-    from fencepost.broker.batch_opener import Opener
     from fencepost.broker.controller.controller import Controller
     from fencepost.broker.groups.coordinator import GroupCoordinator
     from fencepost.broker.housekeeping import Housekeeping
-    from fencepost.broker.local_partitions import LocalPartitions
-    from fencepost.broker.memory import MemoryBudget
     from fencepost.broker.metadata.follower import MetadataFollower
     from fencepost.broker.metadata.internal_topics import InternalTopics, TopicCreator
+    from fencepost.broker.network.memory import MemoryBudget
+    from fencepost.broker.partitions.batch_opener import Opener
+    from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.partition_layout import PartitionLayout

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.base.failures import ConfigError
 from fencepost.broker.authorization import AllowAll
-from fencepost.broker.batch_opener import Opener
 from fencepost.broker.context import Services
-from fencepost.broker.coordinators import Coordinators
+from fencepost.broker.coordinators.by_topic import Coordinators
 from fencepost.broker.dispatch import Dispatcher
 from fencepost.broker.faults import Faults
 from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.housekeeping import Housekeeping
-from fencepost.broker.memory import MemoryBudget
 from fencepost.broker.metadata.effects import MetadataEffects
 from fencepost.broker.metadata.internal_topics import InternalTopics
 from fencepost.broker.metrics.requests import RequestCounters
-from fencepost.broker.peers import NO_PEERS
-from fencepost.broker.server import Server
+from fencepost.broker.network.memory import MemoryBudget
+from fencepost.broker.network.server import Server
+from fencepost.broker.partitions.batch_opener import Opener
+from fencepost.broker.peers.others import NO_PEERS
 from fencepost.broker.storage.scrub import Scrub
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import MarkerWriter
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from fencepost.broker.dispatch import Forward
     from fencepost.broker.metadata.follower import MetadataFollower
     from fencepost.broker.metadata.internal_topics import TopicCreator
-    from fencepost.broker.partition_host import PartitionHost
-    from fencepost.broker.peers import Peers
+    from fencepost.broker.partitions.partition_host import PartitionHost
+    from fencepost.broker.peers.others import Peers
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.partition_layout import PartitionLayout
     from fencepost.broker.trace import Trace

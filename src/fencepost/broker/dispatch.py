@@ -32,7 +32,7 @@ from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.codec import decode_request, encode_response, read_request_header
 
 if TYPE_CHECKING:
-    from fencepost.broker.connection import Connection
+    from fencepost.broker.network.connection import Connection
     from fencepost.broker.trace import Trace
 
 log = logging.getLogger(__name__)

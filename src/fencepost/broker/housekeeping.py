@@ -20,7 +20,7 @@ from fencepost.partition.partition import Partition
 
 if TYPE_CHECKING:
     from fencepost.broker.groups.coordinator import GroupCoordinator
-    from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.background import Background, Flusher

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fencepost.base.seams import Clock, Disk
-from fencepost.broker.local_partitions import LocalPartitions
-from fencepost.broker.log_loader import LoadQueue
+from fencepost.broker.coordinators.log_loader import LoadQueue
+from fencepost.broker.partitions.local_partitions import LocalPartitions
 from fencepost.partition.partition import Partition
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
-from fencepost.broker.peers import FirstWrite
+from fencepost.broker.peers.others import FirstWrite
 from fencepost.broker.transactions.markers import EndMarker
 
 if TYPE_CHECKING:

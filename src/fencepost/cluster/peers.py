@@ -48,7 +48,7 @@ from fencepost.cluster.peer_messages import (
 if TYPE_CHECKING:
     from fencepost.base.errors import ErrorCode
     from fencepost.base.ids import TopicPartition
-    from fencepost.broker.peers import Done, FirstWrite
+    from fencepost.broker.peers.others import Done, FirstWrite
     from fencepost.broker.transactions.markers import EndMarker
     from fencepost.cluster.link import OnMessage
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC
-from fencepost.broker import checkpoint
-from fencepost.broker.checkpoint import checkpoint_path, read_checkpoint
+from fencepost.broker.coordinators import checkpoint
+from fencepost.broker.coordinators.checkpoint import checkpoint_path, read_checkpoint
 from fencepost.broker.groups.saved_records import count_records, saved_records
 from fencepost.coordinator.group.apply import apply_entry
 from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState

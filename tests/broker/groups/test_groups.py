@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC
-from fencepost.broker.log_loader import ENTRIES_PER_TURN
+from fencepost.broker.coordinators.log_loader import ENTRIES_PER_TURN
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.heartbeat import HeartbeatRequest

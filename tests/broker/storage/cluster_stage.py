@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from fencepost.base.ids import NO_NODE, TopicPartition
-from fencepost.broker.local_partitions import LocalPartitions
+from fencepost.broker.partitions.local_partitions import LocalPartitions
 from fencepost.broker.storage.broker_layout import BrokerLayout
 from fencepost.broker.storage.cluster_checkpoints import KnownPartition
 from fencepost.broker.storage.identity import load_identity

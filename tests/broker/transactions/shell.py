@@ -17,7 +17,7 @@ from fencepost.base.ids import (
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from fencepost.broker.log_loader import LoadQueue
+from fencepost.broker.coordinators.log_loader import LoadQueue
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import MarkerWriter
 from fencepost.coordinator.metadata.state import PartitionState

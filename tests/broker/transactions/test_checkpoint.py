@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition
-from fencepost.broker import checkpoint as coordinator_checkpoint
-from fencepost.broker.checkpoint import checkpoint_path
+from fencepost.broker.coordinators import checkpoint as coordinator_checkpoint
+from fencepost.broker.coordinators.checkpoint import checkpoint_path
 from fencepost.coordinator.txn.apply import fold
 from fencepost.records.coordinator_checkpoint import (
     SavedRecord,

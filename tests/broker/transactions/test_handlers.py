@@ -16,8 +16,8 @@ from fencepost.base.ids import (
     TopicPartition,
     coordinator_partition,
 )
-from fencepost.broker import log_loader
 from fencepost.broker.context import Context
+from fencepost.broker.coordinators import log_loader
 from fencepost.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,

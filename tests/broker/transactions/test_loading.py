@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition
-from fencepost.broker import log_loader
+from fencepost.broker.coordinators import log_loader
 from fencepost.coordinator.txn.events import Reply
 from fencepost.coordinator.txn.states import State
 from fencepost.records.transaction_log import encode_key, encode_value

@@ -13,7 +13,7 @@ from fencepost.base.ids import (
     CONSUMER_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from fencepost.broker.server import Server
+from fencepost.broker.network.server import Server
 from fencepost.broker.storage.layout import Layout
 from fencepost.broker.storage.session import SESSION
 from fencepost.broker.transactions.reconciliation import SKIPPED_IDS

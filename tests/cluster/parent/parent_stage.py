@@ -24,7 +24,7 @@ from fencepost.base.ids import NO_NODE, TopicPartition
 from fencepost.base.seams import Disk, Randomness
 from fencepost.broker.metadata.effects import RETRY_OPEN_MS
 from fencepost.broker.metadata.follower import MetadataFollower
-from fencepost.broker.partition_host import PartitionHost
+from fencepost.broker.partitions.partition_host import PartitionHost
 from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.storage.broker_layout import BrokerLayout
 from fencepost.broker.storage.parent_layout import ParentLayout

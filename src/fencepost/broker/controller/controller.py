@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from fencepost.base.seams import Randomness
     from fencepost.broker.controller.followers import Followers
     from fencepost.broker.controller.metadata_log import Taken
-    from fencepost.broker.partition_host import PartitionHost
+    from fencepost.broker.partitions.partition_host import PartitionHost
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.layout import Layout

@@ -6,8 +6,8 @@ All but the last step happen in one turn of the loop, so the next request decide
 state. Answers wait until everything that this partition has appended so far is durable: a reply may
 depend on an earlier record than its own.
 
-`log_loader.py` reads the last checkpoint and the log after it, and nothing is decided before its
-end. What the log has before the checkpoint is not needed, and may be damaged.
+`coordinators/log_loader.py` reads the last checkpoint and the log after it, and nothing is decided
+before its end. What the log has before the checkpoint is not needed, and may be damaged.
 
 Each group has one timer. It may fire early, when heartbeats have moved the deadline that it was set
 for; then it is set again.
@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError, WireError
 from fencepost.base.limits import MAX_BATCH_BYTES
-from fencepost.broker.checkpoint import CheckpointKeeper, read_checkpoint
+from fencepost.broker.coordinators.checkpoint import CheckpointKeeper, read_checkpoint
+from fencepost.broker.coordinators.log_loader import LogLoader
 from fencepost.broker.groups.saved_records import count_records, saved_records
-from fencepost.broker.log_loader import LogLoader
 from fencepost.coordinator.group.apply import apply_entry, apply_record
 from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decide import on_sequel

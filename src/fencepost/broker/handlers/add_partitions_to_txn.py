@@ -4,7 +4,7 @@ Behaviour: adds partitions to a transaction before the producer writes to them. 
            exist or may not be written, none is added (OPERATION_NOT_ATTEMPTED for the others).
            Answers once the record is durable. With verifyOnly, a broker checks whether partitions
            were added, which changes nothing. Brokers of a cluster ask over their links
-           (`broker/peer_requests.py`); there a client that sends v4 up is refused.
+           (`broker/peers/requests.py`); there a client that sends v4 up is refused.
 Versions:  v2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before that (KIP-588); v3 flexible; v4 several
            transactions at once, from brokers only (KIP-890); v5 TRANSACTION_ABORTABLE.
 Errors:    CLUSTER_AUTHORIZATION_FAILED (v4 up, of the whole reply); per partition

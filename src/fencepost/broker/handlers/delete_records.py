@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import INTERNAL_TOPICS
-from fencepost.broker import leadership
 from fencepost.broker.authorization import TOPIC
+from fencepost.broker.partitions import leadership
 from fencepost.broker.turns import fill, in_turns
 from fencepost.log.config import DELETE
 from fencepost.wire.forms.delete_records import (

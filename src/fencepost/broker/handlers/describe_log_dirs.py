@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fencepost.broker.context import Context
-    from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.partition.partition import Partition
 
 

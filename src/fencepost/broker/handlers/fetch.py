@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import DamagedError, StorageError
 from fencepost.base.limits import FETCH_MEMORY_WAIT_MS
-from fencepost.broker import leadership
 from fencepost.broker.context import Context
+from fencepost.broker.partitions import leadership
 from fencepost.broker.waiting import Parked
 from fencepost.partition.partition import Fetched, Partition
 from fencepost.wire.forms.fetch import (

@@ -22,8 +22,8 @@ from typing import Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import NO_TIMESTAMP
-from fencepost.broker import leadership
 from fencepost.broker.context import Context
+from fencepost.broker.partitions import leadership
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.log.times import TimestampOffset, find_newest, find_timestamp

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker import leadership
 from fencepost.broker.context import Context
+from fencepost.broker.partitions import leadership
 from fencepost.broker.turns import fill, in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.offset_for_leader_epoch import (

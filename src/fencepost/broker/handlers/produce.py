@@ -32,8 +32,8 @@ from fencepost.base.failures import StorageError
 from fencepost.base.ids import INTERNAL_TOPICS, topic_id_text
 from fencepost.base.refusal import Refusal
 from fencepost.base.seams import Buffer
-from fencepost.broker import leadership
 from fencepost.broker.context import Context
+from fencepost.broker.partitions import leadership
 from fencepost.broker.waiting import NO_REPLY, NoReply, Parked
 from fencepost.partition.opening import RECORDS_PER_STEP, SHORT_BYTES, Opening, must_open
 from fencepost.partition.partition import Appended, Partition

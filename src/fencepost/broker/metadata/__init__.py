@@ -22,9 +22,9 @@ Every batch of the log arrives twice:
 
 So the state is ahead of the partitions. A partition that the state has and that is not open yet is
 shown without a leader, and requests for it get the retriable error NOT_LEADER_OR_FOLLOWER, as do
-requests for a partition of another broker (`broker/leadership.py`). A deleted topic is gone from
-the state at once, while its folders remain until its last partition is closed. An effect that finds
-its topic deleted or replaced, or its leader changed again, does nothing.
+requests for a partition of another broker (`broker/partitions/leadership.py`). A deleted topic is
+gone from the state at once, while its folders remain until its last partition is closed. An effect
+that finds its topic deleted or replaced, or its leader changed again, does nothing.
 
 At a start the controller folds the whole log into the state and sets aside folders without a topic;
 then `MetadataEffects.opening_all` opens what this broker leads. That covers every effect that a

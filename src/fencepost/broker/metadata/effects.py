@@ -56,10 +56,10 @@ from fencepost.records.metadata_log import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from fencepost.broker.coordinators import Coordinators
+    from fencepost.broker.coordinators.by_topic import Coordinators
     from fencepost.broker.groups.coordinator import GroupCoordinator
-    from fencepost.broker.local_partitions import LocalPartitions
     from fencepost.broker.metadata.follower import MetadataFollower
+    from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.settings.kinds import Setting

@@ -23,7 +23,7 @@ from fencepost.base.failures import StorageError, SyncError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.storage.partition_layout import PartitionLayout, Save
     from fencepost.log.durability import PendingSync

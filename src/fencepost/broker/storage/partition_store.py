@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from fencepost.base.seams import Disk
-    from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.storage.background import Background, Flusher
     from fencepost.broker.storage.partition_layout import PartitionLayout

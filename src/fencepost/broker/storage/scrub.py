@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from fencepost.base.seams import Disk, File
     from fencepost.broker.groups.coordinator import GroupCoordinator
-    from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.storage.background import Background
     from fencepost.broker.transactions.coordinator import TransactionCoordinator

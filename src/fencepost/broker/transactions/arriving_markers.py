@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.refusal import Refusal
-from fencepost.broker import leadership
+from fencepost.broker.partitions import leadership
 from fencepost.broker.transactions.markers import ABORT_LEADER_POINTS, COMMIT_LEADER_POINTS
 from fencepost.broker.turns import run_in_turns
 

@@ -33,9 +33,9 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_PRODUCER_ID, TRANSACTION_STATE_TOPIC, coordinator_partition
 from fencepost.base.limits import IMPLICIT_ADD_WAIT_MS
 from fencepost.base.refusal import Refusal
-from fencepost.broker.log_loader import LogLoader
+from fencepost.broker.coordinators.log_loader import LogLoader
 from fencepost.broker.metrics.counters import Cause
-from fencepost.broker.peers import NO_PEERS
+from fencepost.broker.peers.others import NO_PEERS
 from fencepost.broker.transactions.ending import Ending
 from fencepost.broker.transactions.first_writes import FirstWrites
 from fencepost.broker.transactions.journal import BY_CLIENT, RECOVERED, Journal, Origin
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from fencepost.base.ids import TopicPartition
-    from fencepost.broker.peers import Peers
+    from fencepost.broker.peers.others import Peers
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.transactions.journal import Client

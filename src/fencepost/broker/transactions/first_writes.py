@@ -23,13 +23,13 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_NODE, TRANSACTION_STATE_TOPIC
 from fencepost.base.limits import FIRST_WRITE_WAIT_MS
 from fencepost.broker.deadlines import Deadlines
-from fencepost.broker.peers import FirstWrite
+from fencepost.broker.peers.others import FirstWrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fencepost.base.ids import TopicPartition
-    from fencepost.broker.peers import Peers
+    from fencepost.broker.peers.others import Peers
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.transactions.coordinator import TransactionCoordinator
     from fencepost.coordinator.metadata.state import MetadataState

@@ -4,8 +4,8 @@ Every record takes the same steps: it is appended, applied at once, and its id i
 record is durable. A request that must not be answered CONCURRENT_TRANSACTIONS can wait here until
 an id is no longer pending.
 
-A load (`log_loader.py`) reads the last checkpoint first, and then what the log has after it. What
-the log has before the checkpoint is not needed, and may be damaged.
+A load (`coordinators/log_loader.py`) reads the last checkpoint first, and then what the log has
+after it. What the log has before the checkpoint is not needed, and may be damaged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.limits import END_TXN_WAIT_MS, MAX_BATCH_BYTES
 from fencepost.base.refusal import Refusal
-from fencepost.broker.checkpoint import CheckpointKeeper, read_checkpoint
+from fencepost.broker.coordinators.checkpoint import CheckpointKeeper, read_checkpoint
 from fencepost.broker.deadlines import Deadlines
 from fencepost.coordinator.txn.apply import CoordinatorState, apply, read_entry
 from fencepost.coordinator.txn.prepare import ONGOING

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from fencepost.base.errors import ErrorCode
     from fencepost.base.ids import TopicPartition
-    from fencepost.broker.peers import FirstWrite
+    from fencepost.broker.peers.others import FirstWrite
     from fencepost.broker.transactions.markers import EndMarker
 
 

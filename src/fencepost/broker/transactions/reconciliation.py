@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fencepost.broker.controller.controller import Controller
-    from fencepost.broker.coordinators import Coordinators
-    from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.coordinators.by_topic import Coordinators
+    from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.storage.layout import Layout
     from fencepost.broker.transactions.markers import MarkerWriter

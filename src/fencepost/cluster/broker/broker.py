@@ -34,7 +34,7 @@ from fencepost.base.ids import (
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.handlers import incremental_alter_configs
 from fencepost.broker.metadata.follower import MetadataFollower
-from fencepost.broker.peer_requests import PeerRequests
+from fencepost.broker.peers.requests import PeerRequests
 from fencepost.broker.settings.changes import alters_loggers
 from fencepost.broker.waiting import NoReply, Parked
 from fencepost.cluster import messages
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from fencepost.base.seams import Randomness
     from fencepost.broker.context import Context
     from fencepost.broker.controller.controller import Outcomes
-    from fencepost.broker.partition_host import PartitionHost
+    from fencepost.broker.partitions.partition_host import PartitionHost
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.broker_layout import BrokerLayout
     from fencepost.broker.trace import Trace

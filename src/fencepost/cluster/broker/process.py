@@ -24,7 +24,7 @@ from fencepost.base.mapping import Mapping
 from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness, now_us
 from fencepost.broker.core import address_of, cannot_listen
 from fencepost.broker.log_format import TEXT, set_up_log
-from fencepost.broker.partition_host import PartitionHost
+from fencepost.broker.partitions.partition_host import PartitionHost
 from fencepost.broker.process import (
     freeze_garbage_collector,
     kill_at,

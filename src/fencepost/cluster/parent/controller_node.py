@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fencepost.base.seams import Buffer, Randomness
-    from fencepost.broker.partition_host import PartitionHost
+    from fencepost.broker.partitions.partition_host import PartitionHost
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.parent_layout import ParentLayout
     from fencepost.cluster.messages import Request

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness
-from fencepost.broker.partition_host import PartitionHost
+from fencepost.broker.partitions.partition_host import PartitionHost
 from fencepost.broker.process import make_node, stop_on_failed_callback
 from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.storage.layout import Layout

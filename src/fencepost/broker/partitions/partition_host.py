@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from fencepost.broker.local_partitions import LocalPartitions
+from fencepost.broker.partitions.local_partitions import LocalPartitions
 from fencepost.broker.runtime import Runtime
 from fencepost.broker.storage.background import Background, Flusher
 from fencepost.broker.storage.descriptors import UNLIMITED, Descriptors, PatientDisk, share_out

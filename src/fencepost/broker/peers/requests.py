@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fencepost.base.errors import ErrorCode
     from fencepost.base.ids import TopicPartition
     from fencepost.broker.context import Services
-    from fencepost.broker.peers import FirstWrite
+    from fencepost.broker.peers.others import FirstWrite
     from fencepost.broker.trace import Trace
     from fencepost.broker.transactions.markers import EndMarker
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from fencepost.broker.groups.coordinator import GroupCoordinator
-    from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.transactions.coordinator import TransactionCoordinator
     from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.partition.partition import Partition

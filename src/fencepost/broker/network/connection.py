@@ -41,7 +41,7 @@ from fencepost.wire.framing import INBOX_BYTES, FrameBuffer, LargeBuffers
 
 if TYPE_CHECKING:
     from fencepost.broker.dispatch import Dispatcher
-    from fencepost.broker.server import Server
+    from fencepost.broker.network.server import Server
 
 log = logging.getLogger(__name__)
 

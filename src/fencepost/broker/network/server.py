@@ -39,8 +39,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.allocator import return_freed_memory
 from fencepost.base.limits import STUCK_BYTES, STUCK_SECONDS
-from fencepost.broker.connection import Connection
-from fencepost.broker.memory import MemoryBudget
+from fencepost.broker.network.connection import Connection
+from fencepost.broker.network.memory import MemoryBudget
 from fencepost.wire.framing import LargeBuffers
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 A service reaches another broker through `Peers`: `cluster/peers.py` in a cluster, `NO_PEERS` in a
 single broker. There are two requests: the verification of a first write, which a leader sends to
-the coordinator, and a marker, which a coordinator sends to the leader. `peer_requests.py` is the
-other direction: it serves what other brokers send.
+the coordinator, and a marker, which a coordinator sends to the leader. `requests.py` is the other
+direction: it serves what other brokers send.
 """
 
 from __future__ import annotations
