@@ -23,7 +23,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -360,10 +360,10 @@ class Cluster:
 
         with self._client() as client:
             client.move_leader(TopicPartition(topic, partition), to)
-        self._await_leader(topic, partition, to)
+        self._await_all(lambda client: _leader_of(client, topic, partition) == to)
 
-    def _await_leader(self, topic: str, partition: int, leader: int) -> None:
-        """Returns when every broker names this leader: they learn of a move one after the other.
+    def _await_all(self, has_learned: Callable[[Client], bool]) -> None:
+        """Returns when every broker has learned of a move: they do one after the other.
 
         Gives up after some seconds: another command may have moved the partition on.
         """
@@ -373,7 +373,7 @@ class Cluster:
             while broker.state == "serving" and address and time.monotonic() < deadline:
                 try:
                     with _connect(address) as client:
-                        if _leader_of(client, topic, partition) == leader:
+                        if has_learned(client):
                             break
                 except FencepostError:
                     break  # It was stopped meanwhile.
@@ -383,12 +383,14 @@ class Cluster:
         """Makes a broker the coordinator of a transactional id or a group.
 
         All other ids of the same partition of the coordinators' topic move with it. Returns when
-        the broker answers as the coordinator.
+        the broker answers as the coordinator, and all others name it.
         """
         from fencepost.client.routes import CoordinatorKey
 
+        moved = CoordinatorKey(_coordinator_kind(kind), key)
         with self._client() as client:
-            client.move_coordinator(CoordinatorKey(_coordinator_kind(kind), key), to)
+            client.move_coordinator(moved, to)
+        self._await_all(lambda client: client.find_coordinator(moved) == to)
 
     def rebalance(self) -> None:
         """Gives every broker its share of the leaders; returns when they lead."""

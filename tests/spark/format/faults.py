@@ -4,7 +4,8 @@ Spark plans, commits and aborts in processes of its own, which tests cannot reac
 an option: `faultStep`, `faultBatch`, and `faultMarker`, the path where the test sees it.
 
     planned      the epoch is fresh, and the plan is about to leave
-    first write  one task has written and has more to write, and none has reported
+    first write  one task has written, and has more to write
+    unreported   the same, and the other tasks do not report either
     kill         the executor of such a task is killed
     ending       everything is in the transaction, EndTxn is not sent
     sent         EndTxn was executed, Spark has not logged the batch
@@ -39,6 +40,7 @@ FORMAT = "fencepost_with_faults"
 
 _IN_MID_WRITE: dict[str, Callable[..., None]] = {
     "first write": chaos.wait_to_be_released,
+    "unreported": chaos.wait_to_be_released,
     "kill": chaos.kill_executor,
 }
 
@@ -93,8 +95,8 @@ class FaultyWriter(StreamWriter):
             around = chaos.AfterFirstWrite(self._servers, self._marker, act)
             genuine = super().write
             [report] = around(lambda batches: iter([genuine(batches)]), iterator)
-            if self._step == "first write":
-                # The other task may have been faster. Spark would pass its report to abort().
+            if self._step == "unreported":
+                # Spark would pass the report of a task that was faster to abort().
                 chaos.await_file(f"{self._marker}.released", 3600)
             return report  # type: ignore[no-any-return]
         if due and self._step == "fail":

@@ -152,7 +152,7 @@ def test_a_query_that_is_stopped_in_mid_batch_leaves_no_open_transaction(
     routed.transactional_id += f"-tv{version}"
     routed.add(numbered(0))
     query = routed.start_routed(
-        format=faults.FORMAT, faultStep="first write", faultBatch=0, faultMarker=marker
+        format=faults.FORMAT, faultStep="unreported", faultBatch=0, faultMarker=marker
     )
     chaos.await_file(f"{marker}.reached")
     query.stop()

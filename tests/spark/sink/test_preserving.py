@@ -169,7 +169,7 @@ def test_a_plan_that_does_not_keep_rows_where_they_were_read_is_refused(
     copy: CopyQuery, cluster: Cluster, name: str
 ) -> None:
     shape, reason = REFUSED[name]
-    fill(cluster, copy.source, count=150)
+    fill(cluster, copy.source, count=250)
     failure = copy.run(shape)
     assert failure is not None
     assert re.search(reason, failure)
