@@ -6,13 +6,17 @@ examples are the same on every run, so a failure comes from the change and not f
 A test's query ends before the optimising compiler of the JVM has paid for itself: without it, and
 with the simplest garbage collector, Spark needs two thirds of the processor time. The archive of
 `tools/spark_archive.py`, if there is one, saves another third. A JVM that it does not fit would say
-so on its output, hence -Xlog:disable.
+so on its output, hence -Xlog:disable. JVMs that tests kill leave files behind, so they all get a
+temporary folder that is deleted at the end.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -32,8 +36,12 @@ _ARCHIVE: Final = Path(__file__).parents[1] / "build" / "spark.jsa"
 if _ARCHIVE.exists() and _ARCHIVE.stat().st_size:
     _JAVA_OPTIONS.extend(["-Xlog:disable", f'"-XX:SharedArchiveFile={_ARCHIVE}"'])
 
-# Every JVM reads it, also those of the programs that tests start.
-os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(_JAVA_OPTIONS))
+# Every JVM reads it, also those of the programs that tests start, and of the other test processes.
+if "JDK_JAVA_OPTIONS" not in os.environ:
+    _temporary = tempfile.mkdtemp(prefix="fencepost-tests-")
+    atexit.register(shutil.rmtree, _temporary, ignore_errors=True)
+    _JAVA_OPTIONS.extend([f'"-Djava.io.tmpdir={_temporary}"', "-XX:-UsePerfData"])
+    os.environ["JDK_JAVA_OPTIONS"] = " ".join(_JAVA_OPTIONS)
 
 
 @pytest.fixture(autouse=True)

@@ -52,7 +52,7 @@ def variables(home: Path) -> dict[str, str]:
         "PYTHONPATH": "",
         "PYSPARK_PYTHON": "",
         "SPARK_HOME": str(home / "spark"),
-        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "JDK_JAVA_OPTIONS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={home}",
     }
 
 
