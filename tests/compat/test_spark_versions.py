@@ -65,7 +65,7 @@ FIRST_WITH_STREAMS: Final = (4, 2)
 @pytest.mark.parametrize("version", OLDER)
 def test_source_and_sink_keep_their_promises_on_an_older_spark(version: str) -> None:
     numbers = tuple(map(int, version.split(".")[:2]))
-    chosen = SINK + SOURCE + TABLES
+    chosen: tuple[str, ...] = SINK + SOURCE + TABLES
     chosen += WRITES if numbers >= FIRST_WITH_WRITES else ()
     chosen += STREAMS if numbers >= FIRST_WITH_STREAMS else ()
     done = subprocess.run(
