@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -93,6 +94,32 @@ def test_only_the_holder_of_a_permit_can_fail_the_attempt() -> None:
 
 
 # Tasks and the driver.
+
+
+class FullListener:
+    """A listener that has no file descriptor left for its first caller, which waits meanwhile."""
+
+    def __init__(self, genuine: socket.socket) -> None:
+        self._genuine = genuine
+        self.refusals = 2
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._genuine, name)
+
+    def accept(self) -> Any:
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._genuine.accept()
+
+
+def test_a_driver_that_could_not_accept_a_task_for_a_moment_still_answers() -> None:
+    server = PermitServer(*LOCAL, lambda: None)
+    full = FullListener(server._listener._listener)
+    server._listener._listener = full  # type: ignore[assignment]
+    with server:
+        Permit(server.call, FIRST).ask()
+    assert not full.refusals
 
 
 def test_of_many_tries_at_once_one_gets_the_permit_and_the_job_is_cancelled_once() -> None:

@@ -26,6 +26,7 @@ import ipaddress
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
@@ -34,6 +35,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.spark.failures import PeerLost
 from fencepost.spark.transport.delivery import Attempt
 from fencepost.spark.transport.delivery_thread import QueuedBatch
+from fencepost.spark.transport.meeting.driver_listener import ACCEPT_PAUSE_SECONDS
 from fencepost.spark.transport.meeting.handshake import admit, connect, fill, read_exactly
 from fencepost.spark.transport.meeting.rendezvous import Peer, RendezvousCall
 
@@ -178,7 +180,11 @@ class Exchange:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                return
+                if self._is_closed:
+                    return
+                # Too many open files, for instance.
+                time.sleep(ACCEPT_PAUSE_SECONDS)
+                continue
             self._incoming.append(connection)
             threading.Thread(
                 target=self._receive, args=(connection,), name="exchange", daemon=True

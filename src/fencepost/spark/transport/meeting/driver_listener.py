@@ -26,6 +26,8 @@ CALL_SECONDS: Final = 30.0
 """How long a caller may take for a line, and the driver for its answer."""
 
 MAX_LINE_BYTES: Final = 64 * 1024
+ACCEPT_PAUSE_SECONDS: Final = 0.05
+"""How long to wait if a caller cannot be accepted, for instance with too many open files."""
 _BACKLOG: Final = 256
 
 
@@ -53,6 +55,7 @@ class DriverListener:
         self._lock = threading.Lock()
         self._callers: set[socket.socket] = set()
         self._is_closed = False
+        self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._accept, name=name, daemon=True)
 
     def start(self) -> None:
@@ -61,6 +64,7 @@ class DriverListener:
 
     def close(self) -> None:
         """Accepts no more tasks, and disconnects those that are there."""
+        self._is_closing.set()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -76,7 +80,9 @@ class DriverListener:
             try:
                 caller, _ = self._listener.accept()
             except OSError:
-                return
+                if self._is_closing.wait(ACCEPT_PAUSE_SECONDS):
+                    return
+                continue
             threading.Thread(
                 target=self._welcome, args=(caller,), name=self._name, daemon=True
             ).start()
