@@ -10,6 +10,7 @@ say how many tasks run at once, but a range has as many partitions as the applic
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -87,6 +88,14 @@ def concurrent_tasks(session: SparkSession) -> int:
     context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001
     profile = context.resourceProfileManager().defaultResourceProfile()
     return int(context.maxNumConcurrentTasks(profile))
+
+
+def await_slots(session: SparkSession, seconds: float) -> int:
+    """The same once the first executor is there; 0 if none came in this time."""
+    deadline = time.monotonic() + seconds
+    while not (found := concurrent_tasks(session)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
 
 
 def _cores(session: SparkSession) -> int:

@@ -35,7 +35,7 @@ from fencepost.spark.auditing.result import (
 )
 from fencepost.spark.compiled import compiled_columns
 from fencepost.spark.connection import cluster_of
-from fencepost.spark.session import concurrent_tasks
+from fencepost.spark.session import allows_barrier, await_slots, most_tasks
 from fencepost.spark.source.options import SourceOptions, read_source_options
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ _MAX_BUCKETS: Final = 4_000
 _KEPT: Final = 200_000
 """How many findings of a kind come to the driver."""
 DEFAULT_GRACE_SECONDS: Final = 10.0
+_EXECUTOR_WAIT_SECONDS: Final = 30.0
+"""On a cluster, executors register some seconds after the session has started."""
+_UNKNOWN_SLOTS: Final = 16
+"""How many tasks can run, if nobody knows."""
 
 Report = Callable[[str], None]
 
@@ -124,7 +128,7 @@ class Audit:
 
     def run(self, spark: SparkSession, report: Report = lambda _: None) -> AuditResult:
         """Reads, matches and judges."""
-        job = self._job(concurrent_tasks(spark))
+        job = self._job(_slots(spark))
         kept = max(_KEPT // job.reading.buckets, 100)
         report(f"reading {self.bounds.offsets:,} offsets")
         summary = job.run(spark, kept)
@@ -245,6 +249,14 @@ class Audit:
                 "everything, to judge more."
             )
         return tuple(notes)
+
+
+def _slots(spark: SparkSession) -> int:
+    """How many tasks to plan for: those that can run, or could with all executors."""
+    if not allows_barrier(spark):
+        # Executors come when there is work for them.
+        return most_tasks(spark) or _UNKNOWN_SLOTS
+    return await_slots(spark, _EXECUTOR_WAIT_SECONDS) or _UNKNOWN_SLOTS
 
 
 def _position(row: Mapping[str, object], side: str) -> str | None:

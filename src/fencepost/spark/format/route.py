@@ -35,6 +35,7 @@ from fencepost.spark.failures import SinkRefused
 from fencepost.spark.format.save_modes import explain_modes
 from fencepost.spark.format.task import BATCH_ID
 from fencepost.spark.session import is_connect, is_on
+from fencepost.spark.sink.checks import check_slots
 from fencepost.spark.sink.jobs.hosts import check_secrets
 from fencepost.spark.sink.jobs.job import choose_slots
 from fencepost.spark.sink.jobs.workers_python import workers_python
@@ -112,6 +113,9 @@ def route(
     if is_connect(session):
         return _route_remotely(df, settings, topic, tasks)
     _check_session(session, settings)
+    if tasks is None:
+        # On a cluster, executors register some seconds after the session has started.
+        check_slots(session)
     rows = select_rows(df, topic)
     counts = {} if topic is None else {topic: partition_count(settings.client, topic)}
     plan = RoutePlan(settings, topic, tasks or choose_slots(session, counts))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.session import allows_barrier, concurrent_tasks, is_on
+from fencepost.spark.session import allows_barrier, await_slots, is_on
 from fencepost.spark.sink.batch.connect_batch import check_connect
 from fencepost.spark.sink.batch.origins import SourceUse
 from fencepost.spark.sink.jobs.hosts import check_secrets
@@ -74,19 +74,17 @@ def check_session(session: SparkSession) -> None:
             "spark.speculation is true: a second copy of a task must never write. Set it to false"
         )
     if allows_barrier(session):
-        _check_slots(session)
+        check_slots(session)
 
 
-def _check_slots(session: SparkSession) -> None:
-    deadline = time.monotonic() + EXECUTOR_WAIT_SECONDS
-    while concurrent_tasks(session) < 1:
-        if time.monotonic() >= deadline:
-            raise SinkRefused(
-                "no executor that can run a task registered within "
-                f"{EXECUTOR_WAIT_SECONDS:.0f} s: the write stage needs at least one free core "
-                "(spark.executor.cores, spark.task.cpus, or the number in local[N])"
-            )
-        time.sleep(0.05)
+def check_slots(session: SparkSession) -> None:
+    """Waits for the first executor; SinkRefused if none comes."""
+    if not await_slots(session, EXECUTOR_WAIT_SECONDS):
+        raise SinkRefused(
+            "no executor that can run a task registered within "
+            f"{EXECUTOR_WAIT_SECONDS:.0f} s: the write stage needs at least one free core "
+            "(spark.executor.cores, spark.task.cpus, or the number in local[N])"
+        )
 
 
 def claim_id(transactional_id: str, settings: SinkSettings, micro_batch: MicroBatch) -> None:
