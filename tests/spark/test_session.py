@@ -81,7 +81,15 @@ def test_an_audit_is_planned_for_executors_that_are_not_there_yet(
     monkeypatch.setattr(run, "_EXECUTOR_WAIT_SECONDS", 0.1)
     dynamic = {"spark.dynamicAllocation.enabled": "true", "spark.executor.cores": "2"}
     known = dynamic | {"spark.dynamicAllocation.maxExecutors": "5"}
-    assert run._slots(cast("Any", StartingSession([0, 4]))) == 4
-    assert run._slots(cast("Any", StartingSession([0]))) == run._UNKNOWN_SLOTS
-    assert run._slots(cast("Any", StartingSession([0], **dynamic))) == run._UNKNOWN_SLOTS
-    assert run._slots(cast("Any", StartingSession([0], **known))) == 10
+    said: list[str] = []
+
+    def slots(answers: list[int], **settings: str) -> int:
+        return run._slots(cast("Any", StartingSession(answers, **settings)), said.append)
+
+    assert slots([0], **dynamic) == run._UNKNOWN_SLOTS
+    assert slots([0], **known) == 10
+    assert slots([3]) == 3
+    assert said == []
+    assert slots([0, 0, 4]) == 4
+    assert slots([0]) == run._UNKNOWN_SLOTS
+    assert said == ["waiting for the first executor"] * 2

@@ -91,7 +91,7 @@ def concurrent_tasks(session: SparkSession) -> int:
 
 
 def await_slots(session: SparkSession, seconds: float) -> int:
-    """The same once the first executor is there; 0 if none came in this time."""
+    """`concurrent_tasks`, once the first executor is there; 0 if none came in this time."""
     deadline = time.monotonic() + seconds
     while not (found := concurrent_tasks(session)) and time.monotonic() < deadline:
         time.sleep(0.05)

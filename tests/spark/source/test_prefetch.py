@@ -118,7 +118,7 @@ def test_offsets_without_a_visible_record_are_a_batch_without_rows(topic: Topic)
     assert topic.prefetcher().read(topic.ranges()) == []
 
 
-def test_a_batch_that_one_fetch_cannot_hold_is_left_to_tasks_and_not_tried_again_soon(
+def test_after_a_batch_that_one_fetch_cannot_hold_only_smaller_ones_are_tried_for_a_while(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(4):
@@ -130,9 +130,24 @@ def test_a_batch_that_one_fetch_cannot_hold_is_left_to_tasks_and_not_tried_again
     assert prefetcher.read([whole]) is None
     monkeypatch.setattr(prefetch, "MAX_BYTES", 1_000_000)
     assert prefetcher.read([whole]) is None
-    # A smaller one is, and the next may be larger again.
+    # If a smaller one fits, a large one is tried at once.
     assert prefetcher.read([small]) is not None
     assert prefetcher.read([whole]) is not None
+
+
+@pytest.mark.parametrize("offsets", [1, 8])
+def test_a_failure_does_not_switch_prefetching_off_for_good(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, offsets: int
+) -> None:
+    write(topic.cluster, topic.partitions[0], valued(*"abcdefgh"))
+    wanted = [OffsetRange(topic.partitions[0], 0, offsets, topic.topic_id)]
+    prefetcher = topic.prefetcher()
+    with monkeypatch.context() as failing:
+        failing.setattr(Prefetcher, "_fetch", lambda *_: None)
+        assert prefetcher.read(wanted) is None
+    tried = [prefetcher.read(wanted) is not None for _ in range(10)]
+    assert any(tried)
+    assert all(tried[tried.index(True) :])
 
 
 @pytest.mark.parametrize("option", ["minPartitions", "maxRecordsPerPartition"])

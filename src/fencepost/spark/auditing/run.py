@@ -35,7 +35,12 @@ from fencepost.spark.auditing.result import (
 )
 from fencepost.spark.compiled import compiled_columns
 from fencepost.spark.connection import cluster_of
-from fencepost.spark.session import allows_barrier, await_slots, most_tasks
+from fencepost.spark.session import (
+    allows_barrier,
+    await_slots,
+    concurrent_tasks,
+    most_tasks,
+)
 from fencepost.spark.source.options import SourceOptions, read_source_options
 
 if TYPE_CHECKING:
@@ -128,7 +133,7 @@ class Audit:
 
     def run(self, spark: SparkSession, report: Report = lambda _: None) -> AuditResult:
         """Reads, matches and judges."""
-        job = self._job(_slots(spark))
+        job = self._job(_slots(spark, report))
         kept = max(_KEPT // job.reading.buckets, 100)
         report(f"reading {self.bounds.offsets:,} offsets")
         summary = job.run(spark, kept)
@@ -251,12 +256,16 @@ class Audit:
         return tuple(notes)
 
 
-def _slots(spark: SparkSession) -> int:
+def _slots(spark: SparkSession, report: Report) -> int:
     """How many tasks to plan for: those that can run, or could with all executors."""
     if not allows_barrier(spark):
         # Executors come when there is work for them.
         return most_tasks(spark) or _UNKNOWN_SLOTS
-    return await_slots(spark, _EXECUTOR_WAIT_SECONDS) or _UNKNOWN_SLOTS
+    found = concurrent_tasks(spark)
+    if not found:
+        report("waiting for the first executor")
+        found = await_slots(spark, _EXECUTOR_WAIT_SECONDS)
+    return found or _UNKNOWN_SLOTS
 
 
 def _position(row: Mapping[str, object], side: str) -> str | None:

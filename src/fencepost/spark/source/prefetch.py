@@ -7,8 +7,10 @@ task in the JVM reads them. If the block is lost, Spark runs the task in Python 
 reads the same offsets.
 
 One Fetch must return everything, up to a limit. If it does not, or fails for any reason but that no
-broker answers, tasks read the batch, and report what is wrong. Options that ask for more tasks
-switch prefetching off.
+broker answers, tasks read the batch, and report what is wrong. Batches of half as many offsets are
+still tried, and with every batch that is not, somewhat larger ones: large records cost a Fetch now
+and then, and a broker that was away for a moment costs no more than a few batches. Options that ask
+for more tasks switch prefetching off.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
 MAX_OFFSETS: Final = 1_000
 MAX_BYTES: Final = 1024 * 1024
-"""A fetch of so many bytes takes about as long as a task in Python does without one."""
+_GROWTH: Final = 10
+"""The limit grows by one in so many with a batch that is not tried."""
 
 
 class Prefetcher:
@@ -37,17 +40,20 @@ class Prefetcher:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        splits = options.min_partitions or options.max_records_per_partition
-        self._limit = 0 if splits else MAX_OFFSETS
-        """How many offsets may fit into a fetch: fewer after one into which they did not fit."""
+        self._is_off = bool(options.min_partitions or options.max_records_per_partition)
+        self._limit = MAX_OFFSETS
+        """Batches with more offsets are not tried."""
 
     def read(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch] | None:
         """All visible records of the ranges; None if tasks should read them."""
         count = sum(wanted.size for wanted in ranges)
-        if not 0 < count <= self._limit:
+        if self._is_off or not 0 < count <= MAX_OFFSETS:
+            return None
+        if count > self._limit:
+            self._limit += 1 + self._limit // _GROWTH
             return None
         found = self._fetch(ranges)
-        self._limit = count // 2 if found is None else min(2 * self._limit, MAX_OFFSETS)
+        self._limit = count // 2 if found is None else MAX_OFFSETS
         return found
 
     def _fetch(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch] | None:
