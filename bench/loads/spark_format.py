@@ -1,9 +1,9 @@
 """`writeStream.format("fencepost")` beside the same sink in foreachBatch, in long-running queries.
 
-The format always brings rows to their writer through Spark's shuffle, and plans, commits and reads
-the ledger in processes that Spark starts for it; the sink does these in the driver and prefers its
-direct route. A round runs one query of each for some batches, and counts what Spark reports from
-trigger to commit.
+The format plans, commits and reads the ledger in processes that Spark starts for it; the sink does
+these in the driver. The sink chooses its direct route for each batch; the format is told to, and is
+measured with Spark's shuffle too. A round runs one query of each for some batches, and counts what
+Spark reports from trigger to commit.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bench.sides import FENCEPOST, Side
 from bench.spark import PARTITIONS, Stage, seconds_of, stage, written
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 ROWS: Final = 100_000
@@ -37,11 +38,15 @@ def _session(_: Side, scale: Scale, __: Path) -> Iterator[Round]:
     place = stage()
 
     def run(number: int) -> Values:
-        names = ["sink", "format"]
+        names = ["sink", "format", "shuffled"]
         if number % 2:
             names.reverse()
         found = {name: _rate(place, name, f"spark-{name}-{number}", batches) for name in names}
-        return {**found, "ratio": found["format"] / found["sink"]}
+        ratios = {
+            "ratio": found["format"] / found["sink"],
+            "shuffled_ratio": found["shuffled"] / found["sink"],
+        }
+        return {**found, **ratios}
 
     yield run
 
@@ -49,7 +54,11 @@ def _session(_: Side, scale: Scale, __: Path) -> Iterator[Round]:
 def _rate(place: Stage, name: str, topic: str, batches: int) -> float:
     """Records per second in the median batch."""
     client.create_topic(place.broker, topic, PARTITIONS)
-    writer = _format(place, topic) if name == "format" else _sink(place, topic)
+    rows = place.rows(ROWS, VALUE_BYTES)
+    if name == "sink":
+        writer = place.writing(FENCEPOST, rows, topic)
+    else:
+        writer = _format(place, rows, topic, shuffle=name == "shuffled")
     query = writer.option("checkpointLocation", place.checkpoint()).start()
     try:
         await_batches(query, batches + SKIPPED)
@@ -61,15 +70,11 @@ def _rate(place: Stage, name: str, topic: str, batches: int) -> float:
     return ROWS / statistics.median(map(seconds_of, seen))
 
 
-def _sink(place: Stage, topic: str) -> DataStreamWriter:
-    return place.writing(FENCEPOST, place.rows(ROWS, VALUE_BYTES), topic)
-
-
-def _format(place: Stage, topic: str) -> DataStreamWriter:
+def _format(place: Stage, rows: DataFrame, topic: str, *, shuffle: bool) -> DataStreamWriter:
     from fencepost.spark import route
 
     servers = place.broker.bootstrap_servers
-    routed = route(place.rows(ROWS, VALUE_BYTES), servers, topic=topic)
+    routed = route(rows, servers, topic=topic, shuffle=shuffle)
     options = {"kafka.bootstrap.servers": servers, "transactionalId": topic}
     return routed.writeStream.format("fencepost").options(**options)
 
@@ -81,13 +86,15 @@ LOAD: Final = Load(
         Measure("sink", "records/s, foreachBatch", "more"),
         Measure("format", 'records/s, format("fencepost")', "more"),
         Measure("ratio", "format / sink", "more", limit=LEAST),
+        Measure("shuffled", "records/s, the same through the shuffle", "more"),
+        Measure("shuffled_ratio", "through the shuffle / sink", "more"),
     ),
     _session,
     rounds=4,
     quick_rounds=2,
     warmup_seconds=1,
     quick_warmup_seconds=0,
-    room_bytes=ROWS * VALUE_BYTES * (BATCHES + SKIPPED) * 2,
+    room_bytes=ROWS * VALUE_BYTES * (BATCHES + SKIPPED) * 3,
     only_ours=True,
     in_quick=False,
 )

@@ -33,9 +33,11 @@ class Point(NamedTuple):
     version: int = 2
     case: str = "lines"
     """The query, by its name in `queries/cases.py`."""
+    is_direct: bool = False
+    """Whether a query of the format does without a shuffle."""
 
     def __str__(self) -> str:
-        text = f"{self.step}-{self.batch}-tv{self.version}"
+        text = f"{self.step}-{self.batch}-tv{self.version}{'-direct' * self.is_direct}"
         return re.sub(r"\W+", "-", text if self.case == "lines" else f"{self.case}-{text}")
 
     @property
@@ -54,6 +56,7 @@ class CrowdQuery:
     step: str
     batch: int
     case: str
+    is_direct: bool
 
 
 class Crowd:
@@ -108,6 +111,7 @@ class Crowd:
             point.step,
             point.batch,
             point.case,
+            point.is_direct,
         )
         add_files(Path(query.folder), *point.query.files)
         return query

@@ -73,15 +73,18 @@ def test_a_batch_is_written_once_if_an_executor_is_killed_in_mid_write(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
+@pytest.mark.parametrize("way", ["direct", "shuffled"])
 def test_a_query_of_the_format_fails_with_its_executor_and_its_restart_writes_the_batch_once(
     spark_with_executors: SparkSession,
     bootstrap: str,
     cluster: Cluster,
     tmp_path: Path,
     new_topic: Callable[..., str],
+    way: str,
 ) -> None:
     faults.register(spark_with_executors)
     routed = RoutedPipeline(spark_with_executors, bootstrap, tmp_path, new_topic(8))
+    routed.is_direct = way == "direct"
     routed.add(numbered(0), numbered(1))
     failure = routed.run_routed(
         format=faults.FORMAT, faultStep="kill", faultBatch=1, faultMarker=tmp_path / "marker"

@@ -99,8 +99,8 @@ class FencepostSource(DataSource):
         with plain_errors():
             check_mode("overwrite" if overwrite else "append")
             options = read_write_options(self.options, streaming=False)
-            check_routed(schema)
-        return BatchWriter(options)
+            token = check_routed(schema)
+        return BatchWriter(options, token)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         from fencepost.spark.format.options import read_write_options
@@ -112,10 +112,10 @@ class FencepostSource(DataSource):
             if overwrite:
                 raise ConfigError(NOT_COMPLETE)
             options = read_write_options(self.options, streaming=True)
-            check_routed(schema)
+            token = check_routed(schema)
         from fencepost.spark.format.stream_writer import StreamWriter
 
-        return StreamWriter(options)
+        return StreamWriter(options, token)
 
 
 def _require_own_schema(options: SourceOptions, given: StructType) -> None:

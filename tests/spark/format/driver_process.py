@@ -45,6 +45,7 @@ def main(path: str) -> None:
 def start(spark: Any, bootstrap: str, order: dict[str, Any]) -> None:
     folder, marker = Path(order["folder"]), f"{order['folder']}/marker"
     pipeline = RoutedPipeline(spark, bootstrap, folder, order["topic"], order["name"])
+    pipeline.is_direct = order["is_direct"]
     query = pipeline.start_routed(
         format=faults.FORMAT,
         faultStep=order["step"],

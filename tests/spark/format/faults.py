@@ -1,7 +1,8 @@
 """`format("fencepost_with_faults")`: the format, with faults in the processes that Spark starts.
 
 Spark plans, commits and aborts in processes of its own, which tests cannot reach. So the fault is
-an option: `faultStep`, `faultBatch`, and `faultMarker`, the path where the test sees it.
+an option: `faultStep`, `faultBatch`, and `faultMarker`, the path where the test sees it. Rows are
+written by the step before, into which `in_steps` brings the fault.
 
     planned      the epoch is fresh, and the plan is about to leave
     first write  one task has written, and has more to write
@@ -18,10 +19,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -30,6 +33,7 @@ from fencepost.client.blocking import Cluster, connect
 from fencepost.client.failures import UnknownOutcome
 from fencepost.records.opened import Record
 from fencepost.spark.data_source import FencepostSource
+from fencepost.spark.format import route
 from fencepost.spark.format.options import WriteOptions
 from fencepost.spark.format.stream_writer import StreamWriter
 from fencepost.spark.format.task import TaskReport
@@ -49,6 +53,41 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(FaultySource)
 
 
+@contextmanager
+def in_steps(bootstrap: str, options: dict[str, Any]) -> Iterator[None]:
+    """Brings a fault in the middle of a write into the steps of what is routed in this block."""
+    act = _IN_MID_WRITE.get(options.get("faultStep", ""))
+    if act is None:
+        yield
+        return
+    cloudpickle.register_pickle_by_value(chaos)  # type: ignore[no-untyped-call]
+    around = chaos.AfterFirstWrite(bootstrap, str(options["faultMarker"]), act)
+    batch = int(options["faultBatch"])
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("shuffled_step", "direct_step"):
+            patch.setattr(route, name, _faulty(getattr(route, name), batch, around))
+        yield
+
+
+def _faulty(
+    genuine: Callable[..., Any], batch: int, around: Callable[..., Any]
+) -> Callable[..., Any]:
+    def step(*plan: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+        write = genuine(*plan)
+
+        def run(batches: Iterator[Any]) -> Iterator[Any]:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            assert context is not None
+            due = int(context.getLocalProperty("streaming.sql.batchId") or -1) == batch
+            yield from around(write, batches) if due else write(batches)
+
+        return run
+
+    return step
+
+
 class FaultySource(FencepostSource):
     @classmethod
     def name(cls) -> str:
@@ -60,12 +99,12 @@ class FaultySource(FencepostSource):
         self.options = given
         genuine = super().streamWriter(schema, overwrite)
         _speak_by_name()
-        return FaultyWriter(genuine._options, fault)
+        return FaultyWriter(genuine._options, genuine._token, fault)
 
 
 class FaultyWriter(StreamWriter):
-    def __init__(self, options: WriteOptions, fault: dict[str, str]) -> None:
-        super().__init__(options)
+    def __init__(self, options: WriteOptions, token: str, fault: dict[str, str]) -> None:
+        super().__init__(options, token)
         self._step, self._marker = fault["step"], fault["marker"]
         self._batch = int(fault["batch"] or -1)
 
@@ -90,15 +129,11 @@ class FaultyWriter(StreamWriter):
         context = TaskContext.get()
         assert context is not None
         due = int(context.getLocalProperty("streaming.sql.batchId") or -1) == self._batch
-        if due and self._step in _IN_MID_WRITE:
-            act = _IN_MID_WRITE[self._step]
-            around = chaos.AfterFirstWrite(self._servers, self._marker, act)
-            genuine = super().write
-            [report] = around(lambda batches: iter([genuine(batches)]), iterator)
-            if self._step == "unreported":
-                # Spark would pass the report of a task that was faster to abort().
-                chaos.await_file(f"{self._marker}.released", 3600)
-            return report  # type: ignore[no-any-return]
+        if due and self._step == "unreported":
+            report = super().write(iterator)
+            # Spark would pass the report of a task that was faster to abort().
+            chaos.await_file(f"{self._marker}.released", 3600)
+            return report
         if due and self._step == "fail":
             with open(f"{self._marker}.attempts", "a") as attempts:
                 attempts.write(f"{context.partitionId()}\n")

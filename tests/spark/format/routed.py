@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fencepost.spark import route
+from tests.spark.format.faults import in_steps
 from tests.spark.pipeline import Pipeline, finish
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 class RoutedPipeline(Pipeline):
     """As `Pipeline`, but written with `format("fencepost")`."""
+
+    is_direct = False
+    """Whether rows go from task to task, without Spark's shuffle."""
 
     def start_routed(
         self,
@@ -33,9 +37,10 @@ class RoutedPipeline(Pipeline):
             "transactionalId": self.transactional_id,
             "checkpointLocation": str(self.checkpoint),
         } | options
+        with in_steps(self.bootstrap, options):
+            routed = (routing or self.route)(rows)
         return (
-            (routing or self.route)(rows)
-            .writeStream.format(format)
+            routed.writeStream.format(format)
             .outputMode(mode)
             .options(**{name: value for name, value in given.items() if value is not None})
             .trigger(availableNow=True)
@@ -43,6 +48,9 @@ class RoutedPipeline(Pipeline):
         )
 
     def route(self, rows: DataFrame) -> DataFrame:
+        if self.is_direct:
+            # A file is one task, which would have nobody to send rows to.
+            return route(rows.repartition(2), self.bootstrap, topic=self.topic, shuffle=False)
         return route(rows, self.bootstrap, topic=self.topic)
 
     def run_routed(self, *arguments: Any, **options: Any) -> str | None:

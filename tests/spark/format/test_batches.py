@@ -121,8 +121,6 @@ def test_modes_other_than_append_get_our_sentence(writes: Writes, cluster: Clust
     with pytest.raises(ConfigError):
         routed.write.save(format="fencepost")
     assert read_values(cluster, writes.topic) == []
-    # Other formats have Spark's own modes.
-    routed.write.format("noop").mode("overwrite").save()
 
 
 def test_an_unrouted_dataframe_is_refused(writes: Writes) -> None:

@@ -27,6 +27,8 @@ pytestmark = on_spark(300)
 
 DEATHS = [
     Point("first write", 1),
+    Point("first write", 1, is_direct=True),
+    Point("first write", 0, version=1, is_direct=True),
     Point("ending", 1),
     Point("sent", 0),
     Point("sent", 1, version=1),
@@ -68,6 +70,7 @@ def again(crowd: Crowd, spark: SparkSession, point: Point) -> str | None:
     """Starts the query of a dead driver from its checkpoint."""
     query = crowd.queries[point]
     pipeline = RoutedPipeline(spark, crowd.bootstrap, Path(query.folder), query.topic, query.name)
+    pipeline.is_direct = query.is_direct
     return pipeline.run_routed(format=faults.FORMAT)
 
 

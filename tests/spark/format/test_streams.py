@@ -16,6 +16,7 @@ from fencepost.client.reading import LATEST
 from fencepost.client.topics import create_partitions
 from fencepost.spark import route
 from fencepost.spark.failures import RowRefused
+from fencepost.spark.format import route as route_module
 from fencepost.spark.sink.ledger.reader import read_ledger_view
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values
@@ -55,9 +56,14 @@ def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
         query.stop()
 
 
+BOTH_WAYS = pytest.mark.parametrize("is_direct", [True, False], ids=["direct", "shuffled"])
+
+
+@BOTH_WAYS
 def test_rows_are_written_once_and_a_repeated_batch_is_drained(
-    routed: RoutedPipeline, cluster: Cluster
+    routed: RoutedPipeline, cluster: Cluster, is_direct: bool
 ) -> None:
+    routed.is_direct = is_direct
     routed.add(numbered(0), ["one row"])
     assert routed.run_routed() is None
     # As after a crash between EndTxn and Spark's own log.
@@ -80,7 +86,7 @@ def test_rows_are_written_once_and_a_repeated_batch_is_drained(
     ("step_after", "words"),
     [
         (None, "the rows are not packed (the columns are key, value): the DataFrame must end in"),
-        (lambda df: df.repartition(2), "the write is not in a barrier stage: the DataFrame must"),
+        (lambda df: df.repartition(2), "no writer came within 2 s: the DataFrame must end in"),
         (
             lambda df: df.where("topic IS NULL OR partition > 0"),
             "If a step follows route(), remove it",
@@ -91,9 +97,11 @@ def test_rows_are_written_once_and_a_repeated_batch_is_drained(
 def test_a_dataframe_that_does_not_end_in_route_is_refused_before_anything_is_visible(
     routed: RoutedPipeline,
     cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
     step_after: Callable[[DataFrame], DataFrame] | None,
     words: str,
 ) -> None:
+    monkeypatch.setattr(route_module, "WRITER_SECONDS", 2.0)
     routed.add(numbered(0))
     failure = routed.run_routed(
         routing=lambda rows: rows if step_after is None else step_after(routed.route(rows))
@@ -127,9 +135,11 @@ def test_a_query_that_never_has_rows_is_recorded(routed: RoutedPipeline, cluster
     assert entry_of(cluster, routed).batch_id == 0
 
 
+@BOTH_WAYS
 def test_a_task_that_fails_is_not_tried_again_and_the_restart_writes_the_batch_once(
-    routed: RoutedPipeline, cluster: Cluster, tmp_path: Path
+    routed: RoutedPipeline, cluster: Cluster, tmp_path: Path, is_direct: bool
 ) -> None:
+    routed.is_direct = is_direct
     marker = tmp_path / "marker"
     routed.add(numbered(0))
     failure = routed.run_routed(
@@ -144,10 +154,12 @@ def test_a_task_that_fails_is_not_tried_again_and_the_restart_writes_the_batch_o
     assert sorted(read_values(cluster, routed.topic)) == sorted(numbered(0))
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_query_that_is_stopped_in_mid_batch_leaves_no_open_transaction(
-    routed: RoutedPipeline, cluster: Cluster, tmp_path: Path, version: int
+    routed: RoutedPipeline, cluster: Cluster, tmp_path: Path, version: int, is_direct: bool
 ) -> None:
+    routed.is_direct = is_direct
     marker = tmp_path / "marker"
     routed.transactional_id += f"-tv{version}"
     routed.add(numbered(0))
@@ -220,6 +232,11 @@ def test_without_a_readable_checkpoint_the_tasks_decide(
         failure = routed.run_routed()
         assert failure is not None
         assert "either two queries use one id" in failure
+        # The tasks refuse another query, and Spark shows their reason.
+        failure = routed.run_routed(checkpointLocation=None, queryName=f"{name}other")
+        assert failure is not None
+        assert "either two queries use one id" in failure
+        assert len(read_values(cluster, routed.topic)) == len(numbered(0))
     finally:
         spark.conf.unset(settings)
 

@@ -10,11 +10,13 @@ fewer liberties: one attempt per batch, and everything that a later step needs t
 and the tasks' messages.
 
     route.py         packs rows and ends the plan in a barrier stage
+    narrow_plans.py  whether a stream can do without a shuffle
+    steps.py         the last step of the plan: drain or deliver, and report
     option_table.py, options.py
                      the options of the writers
     checkpoint.py    what the files of a query's checkpoint say about the batch
     plan.py          before the tasks: checks, the fence, the ledger, the decision
-    task.py          one writing task: drain or deliver, and report
+    task.py          one task of the writer: hands the identity to its step, and reports
     commit.py        after the tasks: counts, sequences, the ledger entry, EndTxn; or the abort
     lent_identity.py the identity of an unfinished batch, for an abort without reports
     stream_writer.py, batch_writer.py

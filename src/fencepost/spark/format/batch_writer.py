@@ -67,8 +67,10 @@ class WritePlan:
 class BatchWriter(DataSourceArrowWriter):
     """One transaction."""
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, token: str) -> None:
+        """`token`: with which tasks find the steps that write for them."""
         self._options = options
+        self._token = token
         self._plan: WritePlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -85,7 +87,8 @@ class BatchWriter(DataSourceArrowWriter):
     def _write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         plan, place = self._plan, find_place()
         assert plan is not None
-        return run_task(plan, plan.verdict, self._options.settings, place, iterator)
+        verdict = plan.verdict
+        return run_task(plan, lambda: verdict, place, iterator, self._token)
 
     def commit(self, messages: list[Any]) -> None:
         """Runs on the driver's machine once all tasks have reported."""

@@ -1,21 +1,27 @@
 """Brings rows to their writers: the last call on a DataFrame before `format("fencepost")`.
 
-    rows -> pack --shuffle--> the task that writes this partition -> barrier
+    rows -> pack --shuffle--> the task that writes this partition: write, in a barrier stage
+    rows -> pack, exchange directly, write, in a barrier stage
 
 Theory of operation. A data source cannot ask Spark for a shuffle, so the DataFrame must arrive
-ready: packed into record batches (`transport/packing/`), each in the task that writes its
-partition. The last step passes the batches on unchanged; it is there because it is a barrier step,
-and so the stage that Spark adds the write to is a barrier stage: its tasks run once, all at the
-same time, and if one fails the job fails. The writer refuses to work in any other stage.
+ready: its rows packed into record batches (`transport/packing/`), each in the task that writes its
+partition. The last step is a barrier step, and so the stage that Spark adds the data source's
+writer to is a barrier stage: its tasks run once, all at the same time, and if one fails the job
+fails. The writer refuses to work in any other stage. It hands the step the identity of the
+transaction, and the step writes (`steps.py`), so that no batch passes through two processes.
+
+Without a shuffle a query is about twice as fast, but its tasks are then those of the barrier stage,
+and each needs a slot. Only a stream of which that is certain does without (`narrow_plans.py`),
+unless the user says so.
 
 The plan is made once per query and used for every batch. So nothing about the target topic is
 fixed in it but the number of writing tasks: every packing task asks for the partition count and the
 size limit of the topic itself. Partitions that are added later get rows from the next batch on, by
 the same number of tasks.
 
-Order. Rows of one input partition stay in their order. On a batch DataFrame the input partitions
-also follow each other in order; a stream cannot be sorted, so there the order between rows of
-different input partitions is undefined.
+Order. Rows of one input partition stay in their order. With a shuffle, the input partitions of a
+batch DataFrame also follow each other in order; a stream cannot be sorted, so there the order
+between rows of different input partitions is undefined.
 """
 
 from __future__ import annotations
@@ -32,15 +38,25 @@ from pyspark.sql.types import StructType
 from fencepost.base.failures import ConfigError
 from fencepost.spark.connection import partition_count
 from fencepost.spark.failures import SinkRefused
+from fencepost.spark.format.narrow_plans import has_slots
 from fencepost.spark.format.save_modes import explain_modes
-from fencepost.spark.format.task import BATCH_ID
-from fencepost.spark.session import is_connect, is_on
+from fencepost.spark.format.steps import WRITER_SECONDS, StepPlan, direct_step, shuffled_step
+from fencepost.spark.format.task import BATCH_ID, routed_columns
+from fencepost.spark.session import concurrent_tasks, is_connect, is_on
 from fencepost.spark.sink.checks import check_slots
-from fencepost.spark.sink.jobs.hosts import check_secrets
+from fencepost.spark.sink.jobs.hosts import (
+    check_secrets,
+    exchange_hosts,
+    has_remote_executors,
+    meeting_place,
+)
 from fencepost.spark.sink.jobs.job import choose_slots
 from fencepost.spark.sink.jobs.workers_python import workers_python
 from fencepost.spark.sink.limits import TopicLimits
 from fencepost.spark.sink.settings import SinkSettings, read_settings
+from fencepost.spark.transport.exchange import MAX_TASKS
+from fencepost.spark.transport.meeting.hand_over import make_token
+from fencepost.spark.transport.meeting.stages import rendezvous_of
 from fencepost.spark.transport.packing.packer import PackingPlan
 from fencepost.spark.transport.packing.rows import select_columns, select_rows
 from fencepost.spark.transport.shuffled import PACKED_COLUMNS, pack
@@ -97,6 +113,7 @@ def route(
     options: Mapping[str, Any] | None = None,
     tasks: int | None = None,
     exchange: Literal["auto", "plain"] = "auto",
+    shuffle: bool | None = None,
 ) -> DataFrame:
     """Prepares a DataFrame for `format("fencepost")`; call it last, and change nothing after it.
 
@@ -104,13 +121,17 @@ def route(
     they are needed. `topic`: one topic for all rows. `options`: the `kafka.` options of the sink
     (security, `kafka.compression.type`, `kafka.batch.size`). `tasks`: how many tasks write at the
     same time; by default as many as can run, at most one per partition of `topic`. `exchange`: with
-    "plain" a password in the options may travel to other hosts in the clear.
+    "plain" rows, and a password in the options, may travel to other hosts in the clear. `shuffle`:
+    False if every batch has at most as many tasks as can run at the same time; by default rows go
+    through Spark's shuffle, except in a stream of format fencepost whose steps keep rows in place.
     """
     settings = read_settings(bootstrap_servers, options or {}, exchange)
     if tasks is not None and tasks < 1:
         raise ConfigError(f"tasks must be at least 1, not {tasks}")
     session = df.sparkSession
     if is_connect(session):
+        if shuffle is False:
+            raise ConfigError("shuffle=False is not possible on Spark Connect: leave it out")
         return _route_remotely(df, settings, topic, tasks)
     _check_session(session, settings)
     if tasks is None:
@@ -119,8 +140,11 @@ def route(
     rows = select_rows(df, topic)
     counts = {} if topic is None else {topic: partition_count(settings.client, topic)}
     plan = RoutePlan(settings, topic, tasks or choose_slots(session, counts))
+    hosts = _direct_hosts(rows, settings, shuffle)
     with workers_python(session):
-        return _routed(rows, plan, is_streaming=rows.isStreaming)
+        if hosts is None:
+            return _through_shuffle(rows, plan, is_streaming=rows.isStreaming)
+        return _directly(rows, plan, hosts)
 
 
 def _check_session(session: SparkSession, settings: SinkSettings) -> None:
@@ -133,7 +157,45 @@ def _check_session(session: SparkSession, settings: SinkSettings) -> None:
     check_secrets(session, settings)
 
 
-def _routed(rows: DataFrame, plan: RoutePlan, *, is_streaming: bool) -> DataFrame:
+def _direct_hosts(
+    rows: DataFrame, settings: SinkSettings, shuffle: bool | None
+) -> tuple[str, ...] | None:
+    """The hosts between which tasks send each other rows, as in `hosts.py`; None for a shuffle."""
+    session = rows.sparkSession
+    if shuffle or (shuffle is None and not _is_certain(rows)):
+        return None
+    hosts = exchange_hosts(session, settings)
+    if hosts is None and shuffle is False:
+        raise SinkRefused(
+            "shuffle=False sends rows from task to task in the clear, and the executors are on "
+            "several hosts or Spark encrypts what it sends: leave it out, or pass "
+            "exchange='plain' if Spark does not encrypt"
+        )
+    return hosts
+
+
+def _is_certain(rows: DataFrame) -> bool:
+    """Whether every batch can do without a shuffle."""
+    # Batch DataFrames are shuffled for the order of their rows.
+    if not rows.isStreaming:
+        return False
+    session = rows.sparkSession
+    # A firewall may be between executors and driver, and a failed batch is not tried otherwise.
+    if has_remote_executors(session):
+        return False
+    return has_slots(rows, min(concurrent_tasks(session), MAX_TASKS))
+
+
+def _directly(rows: DataFrame, plan: RoutePlan, hosts: tuple[str, ...]) -> DataFrame:
+    session = rows.sparkSession
+    token = make_token()
+    stages = rendezvous_of(session.sparkContext.applicationId, lambda: meeting_place(session))
+    step = direct_step(StepPlan(plan, token, WRITER_SECONDS), stages.address, hosts)
+    written = rows.mapInArrow(step, routed_columns(token), barrier=True)
+    return written if rows.isStreaming else explain_modes(written)
+
+
+def _through_shuffle(rows: DataFrame, plan: RoutePlan, *, is_streaming: bool) -> DataFrame:
     # As text, Spark would have to parse it, which the function of a flow must not ask for.
     columns = from_arrow_schema(PACKED_COLUMNS)
     packed = rows.mapInArrow(_packing_task(plan), columns)
@@ -142,8 +204,10 @@ def _routed(rows: DataFrame, plan: RoutePlan, *, is_streaming: bool) -> DataFram
         _know_columns(routed, columns)
     if not is_streaming:
         routed = routed.sortWithinPartitions("map_id", "ordinal")
-    ended = routed.mapInArrow(_pass_on, columns, barrier=True)
-    return ended if is_streaming else explain_modes(ended)
+    token = make_token()
+    step = shuffled_step(StepPlan(plan, token, WRITER_SECONDS))
+    written = routed.mapInArrow(step, routed_columns(token), barrier=True)
+    return written if is_streaming else explain_modes(written)
 
 
 # Spark Connect.
@@ -160,7 +224,8 @@ def _route_remotely(
             raise
         rows, is_streaming, is_struct = _as_struct(df), True, True
     tasks = tasks or _remote_tasks(df.sparkSession, may_run=not is_struct)
-    return _routed(rows, RoutePlan(settings, topic, tasks, is_struct), is_streaming=is_streaming)
+    plan = RoutePlan(settings, topic, tasks, is_struct)
+    return _through_shuffle(rows, plan, is_streaming=is_streaming)
 
 
 def _as_struct(df: DataFrame) -> DataFrame:
@@ -215,7 +280,3 @@ def _packing_task(plan: RoutePlan) -> Any:
         return pack(plan.packing(batch_id), context.partitionId(), batches)
 
     return run
-
-
-def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return batches

@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fencepost.spark.format.options import WriteOptions
+    from fencepost.spark.sink.ledger.decision import Verdict
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """One transaction per micro-batch."""
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, token: str) -> None:
+        """`token`: with which tasks find the steps that write for them."""
         self._options = options
+        self._token = token
         self._plan: BatchPlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -44,8 +47,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def _write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         plan, place = self._plan, find_place()
         assert plan is not None
-        verdict = verdict_of(plan, self._options, place.query_id, place.batch_id)
-        return run_task(plan, verdict, self._options.settings, place, iterator)
+
+        def decide() -> Verdict:
+            return verdict_of(plan, self._options, place.query_id, place.batch_id)
+
+        return run_task(plan, decide, place, iterator, self._token)
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """Runs on the driver's machine once all tasks have reported."""

@@ -1,9 +1,10 @@
-"""One writing task: refuses what Spark should not do, drains or delivers, and reports.
+"""One task of the data source's writer: refuses what Spark should not do, and reports.
 
-A task writes only in a barrier stage, and only at its first attempt. Spark would accept the report
-of a second attempt in place of the first one's, although the first may have written. If Spark knows
-beforehand that there are no rows, it leaves the plan out, and the barrier with it: a task in
-another stage may report that it got nothing.
+The rows are written by the step before it in the same task (`steps.py`), with the identity that
+this one hands over. A task works only in a barrier stage, and only at its first attempt. Spark
+would accept the report of a second attempt in place of the first one's, although the first may have
+written. If Spark knows beforehand that there are no rows, it leaves the plan out, and the barrier
+with it: a task in another stage may report that it got nothing.
 
 Its report is Spark's commit message. It carries the plan, because the process that commits has
 nothing else: the identity of the transaction, the ledger before the batch, and what the checkpoint
@@ -12,34 +13,33 @@ says about the batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
-from fencepost.client.failures import ProducerFenced, UnknownTopicOrPartition
-from fencepost.spark.failures import BatchTooLarge, CountsDisagree, RowRefused, SinkRefused
-from fencepost.spark.sink.jobs.job import explain
+from fencepost.spark.failures import CountsDisagree, SinkRefused
 from fencepost.spark.sink.ledger.decision import Verdict
-from fencepost.spark.sink.limits import TopicLimits
-from fencepost.spark.sink.producer import DriverProducer
-from fencepost.spark.transport.delivery import Attempt
-from fencepost.spark.transport.shuffled import PACKED_COLUMNS, DeliveryPlan, deliver
+from fencepost.spark.transport.delivery import REPORT_COLUMNS, Attempt
+from fencepost.spark.transport.meeting.hand_over import Orders, handing_over
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
     from fencepost.client.transactions import ProducerIdentity
-    from fencepost.spark.sink.settings import SinkSettings
 
 CALL_ROUTE: Final = (
     "the DataFrame must end in fencepost.spark.route(df, bootstrap_servers, topic=...), with no "
     "step after it: it brings every row to the one task that writes its partition. Nothing was "
     "written"
 )
+
+_METADATA: Final = "fencepost.route"
+"""Where the first column of a routed DataFrame has its token (`transport/meeting/hand_over.py`)."""
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -72,13 +72,23 @@ class TaskPlace:
     """0 outside of a barrier stage."""
     query_id: str
     batch_id: int
+    stage: int
 
 
-def check_routed(schema: StructType) -> None:
-    """Refuses a DataFrame that `route` has not packed."""
-    if schema.fieldNames() != PACKED_COLUMNS.names:
+def routed_columns(token: str) -> StructType:
+    """The columns of a routed DataFrame: a report, with the token in the first one's metadata."""
+    first, *others = from_arrow_schema(REPORT_COLUMNS).fields
+    named = StructField(first.name, first.dataType, first.nullable, {_METADATA: token})
+    return StructType([named, *others])
+
+
+def check_routed(schema: StructType) -> str:
+    """Refuses a DataFrame that does not end in `route`; returns the token of one that does."""
+    token = schema.fields[0].metadata.get(_METADATA) if schema.fields else None
+    if token is None or schema.fieldNames() != REPORT_COLUMNS.names:
         found = ", ".join(schema.fieldNames()) or "none"
         raise SinkRefused(f"the rows are not packed (the columns are {found}): {CALL_ROUTE}")
+    return str(token)
 
 
 def find_place() -> TaskPlace:
@@ -92,24 +102,28 @@ def find_place() -> TaskPlace:
         len(context.getTaskInfos()) if isinstance(context, BarrierTaskContext) else 0,
         context.getLocalProperty(_QUERY_ID) or "",
         int(context.getLocalProperty(BATCH_ID) or -1),
+        context.stageId(),
     )
 
 
 def run_task(
     plan: Any,
-    verdict: Verdict,
-    settings: SinkSettings,
+    decide: Callable[[], Verdict],
     place: TaskPlace,
     batches: Iterator[pa.RecordBatch],
+    token: str,
 ) -> TaskReport:
-    """Drains or delivers the batches of a task, and reports."""
-    is_drained, rows = verdict is Verdict.DRAIN, []
-    if is_drained:
-        # A stateful query must store its state in any case, so its plan runs.
-        for _ in batches:
-            pass
-    else:
-        rows = _deliver_batches(plan.identity, settings, place, batches)
+    """Has the step before write the rows of this task, and reports.
+
+    `decide` may raise SinkRefused.
+    """
+    try:
+        is_drained = decide() is Verdict.DRAIN
+    except SinkRefused as problem:
+        refusal = Orders(plan.identity, drains=True, refusal=str(problem))
+        _rows_written(refusal, place, batches, token)
+        raise
+    rows = _rows_written(Orders(plan.identity, is_drained), place, batches, token)
     return TaskReport(
         plan,
         plan.identity,
@@ -122,36 +136,24 @@ def run_task(
     )
 
 
-def _deliver_batches(
-    identity: ProducerIdentity,
-    settings: SinkSettings,
-    place: TaskPlace,
-    batches: Iterator[pa.RecordBatch],
+def _rows_written(
+    orders: Orders, place: TaskPlace, batches: Iterator[pa.RecordBatch], token: str
 ) -> list[Mapping[str, Any]]:
-    """Writes the batches, and returns what was acknowledged.
+    """Hands over the identity, and returns the report of the step.
 
-    SinkRefused if there are rows and the task may run more than once.
+    SinkRefused if there is one and the task may run more than once.
     """
     if not place.tasks:
         if any(batch.num_rows for batch in batches):
             raise SinkRefused(f"the write is not in a barrier stage: {CALL_ROUTE}")
         return []
-    plan = DeliveryPlan(identity, place.tasks, settings.client)
-    try:
-        with explained_counts():
-            reports = list(explain(deliver(plan, place.attempt, batches)))
-    except BatchTooLarge as problem:
-        raise _too_large(settings, problem) from problem
-    except UnknownTopicOrPartition as problem:
-        raise RowRefused(
-            f"{problem}: it was deleted while the batch was written, or route() was given other "
-            "brokers than the format. Nothing of the batch was kept"
-        ) from problem
-    except ProducerFenced as problem:
-        producer = DriverProducer(identity.transactional_id or "", settings)
-        producer.resume(identity)
-        raise producer.fenced() from problem
-    return [row for report in reports for row in report.to_pylist()]
+    place.attempt.refuse_second()
+    with handing_over(token, place.attempt, orders):
+        rows = [row for batch in batches for row in batch.to_pylist()]
+    with explained_counts():
+        if others := {row["task_attempt_id"] for row in rows} - {place.attempt.task_attempt_id}:
+            raise CountsDisagree(f"a report of another task ({min(others)}) came")
+    return rows
 
 
 @contextmanager
@@ -164,13 +166,3 @@ def explained_counts() -> Iterator[None]:
             f"{problem}. Nothing of the batch is visible. If a step follows route(), remove it: "
             "every batch must reach its writer, once"
         ) from problem
-
-
-def _too_large(settings: SinkSettings, problem: BatchTooLarge) -> RowRefused:
-    if problem.records <= 1:
-        return TopicLimits(settings).refusal(problem)
-    return RowRefused(
-        f"{problem}, and this route cannot repeat it with smaller ones: pass "
-        f"options={{'kafka.batch.size': '{problem.size_bytes // 2}'}} to route(), or raise "
-        "max.message.bytes of the topic. Nothing of the batch was kept"
-    )

@@ -36,7 +36,7 @@ REPORT_SCHEMA: Final = (
     "long, "
     "base_offset long, last_offset long, last_sequence int, opened_ms long, manifest string"
 )
-_REPORT: Final = pa.schema(
+REPORT_COLUMNS: Final = pa.schema(
     [
         ("task_attempt_id", pa.int64()),
         ("topic", pa.string()),
@@ -137,7 +137,7 @@ def report(
 ) -> pa.RecordBatch:
     """The report of a task to the driver."""
     return pa.RecordBatch.from_pylist(
-        report_rows(attempt, opened_ms, written, manifests), schema=_REPORT
+        report_rows(attempt, opened_ms, written, manifests), schema=REPORT_COLUMNS
     )
 
 
@@ -148,7 +148,7 @@ def report_rows(
     manifests: Iterable[str],
 ) -> list[dict[str, Any]]:
     """The rows of a report."""
-    nothing: dict[str, Any] = dict.fromkeys(_REPORT.names)
+    nothing: dict[str, Any] = dict.fromkeys(REPORT_COLUMNS.names)
     rows = [
         {
             **nothing,

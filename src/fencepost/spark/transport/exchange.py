@@ -62,6 +62,15 @@ class Meeting(NamedTuple):
     """Only the tasks of this attempt have it, and it is never sent to one of them by another."""
     hosts: tuple[str, ...] = ()
     """The hosts of all executors if rows may go between them, unencrypted; empty for one host."""
+    among_stages: tuple[int, bytes] | None = None
+    """If the driver serves several stages: which one this is, and the secret that they share."""
+
+    def call(self) -> RendezvousCall:
+        """Connects to the driver."""
+        if self.among_stages is None:
+            return RendezvousCall(self.rendezvous, self.secret)
+        stage, secret = self.among_stages
+        return RendezvousCall(self.rendezvous, secret, (stage,))
 
 
 class Outgoing:
@@ -146,7 +155,7 @@ class Exchange:
     # Connecting.
 
     def _meet(self, meeting: Meeting, attempt: Attempt, tasks: int) -> None:
-        call = RendezvousCall(meeting.rendezvous, meeting.secret)
+        call = meeting.call()
         host = own_host(meeting.hosts) or call.local_host if meeting.hosts else LOOPBACK
         port = self._listen(host) if self._me < self._slots else 0
         peers = call.meet(self._me, tasks, Peer(host, port, attempt.task_attempt_id))

@@ -49,6 +49,20 @@ def exchange_hosts(session: SparkSession, settings: SinkSettings) -> tuple[str, 
     return tuple(sorted(hosts)) if settings.is_plain else None
 
 
+def has_remote_executors(session: SparkSession) -> bool:
+    """Whether some executors that are registered now are on another host than the driver."""
+    return not _is_local(session) and bool(executor_hosts(session) - {_driver_host(session)})
+
+
+def meeting_place(session: SparkSession) -> tuple[str, str]:
+    """The driver's address for tasks, and its bind address: loopback if all tasks are local."""
+    if _is_local(session):
+        return "127.0.0.1", "127.0.0.1"
+    host = setting(session, "spark.driver.host", "127.0.0.1")
+    # Spark writes IPv6 addresses with brackets.
+    return host.strip("[]"), setting(session, "spark.driver.bindAddress", host).strip("[]")
+
+
 def check_secrets(session: SparkSession, settings: SinkSettings) -> None:
     """SinkRefused if Spark would send a password of the brokers to another host in the clear."""
     if settings.is_plain or not has_secrets(settings.client) or _is_local(session):

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -36,10 +36,9 @@ from fencepost.spark.session import (
     allows_barrier,
     changed_setting,
     concurrent_tasks,
-    setting,
 )
 from fencepost.spark.sink.jobs.counts import is_observed
-from fencepost.spark.sink.jobs.hosts import check_secrets, exchange_hosts
+from fencepost.spark.sink.jobs.hosts import check_secrets, exchange_hosts, meeting_place
 from fencepost.spark.sink.jobs.permitted import granting_permits, planned_tasks
 from fencepost.spark.sink.jobs.preserving import (
     PARTITIONS_CHANGED,
@@ -196,7 +195,7 @@ def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
     packing = _packing_plan(plan, choose_slots(session, counts), counts)
     secret = make_secret()
     with (
-        Rendezvous(*_meeting_place(session), secret) as rendezvous,
+        Rendezvous(*meeting_place(session), secret) as rendezvous,
         _small_arrow_batches(session),
         workers_python(session),
     ):
@@ -223,7 +222,7 @@ def _run_preserved(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
     packing = _packing_plan(plan, choose_slots(session, counts), counts)
     secret = make_secret()
     with (
-        Claims(*_meeting_place(session), secret) as claims,
+        Claims(*meeting_place(session), secret) as claims,
         _small_arrow_batches(session),
         workers_python(session),
     ):
@@ -244,15 +243,6 @@ def _run_preserved(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
             )
             return None
         return _collect(written)
-
-
-def _meeting_place(session: SparkSession) -> tuple[str, str]:
-    """The driver's address for tasks, and its bind address: loopback if all tasks are local."""
-    if setting(session, "spark.master").startswith("local"):
-        return "127.0.0.1", "127.0.0.1"
-    host = setting(session, "spark.driver.host", "127.0.0.1")
-    # Spark writes IPv6 addresses with brackets.
-    return host.strip("[]"), setting(session, "spark.driver.bindAddress", host).strip("[]")
 
 
 def _run_shuffled(rows: DataFrame, plan: JobPlan) -> list[Report]:
@@ -281,7 +271,7 @@ def _run_shuffled(rows: DataFrame, plan: JobPlan) -> list[Report]:
 def _permits(
     session: SparkSession, plan: JobPlan
 ) -> AbstractContextManager[PermitServer] | AbstractContextManager[None]:
-    return granting_permits(session, *_meeting_place(session)) if plan.by_permit else nullcontext()
+    return granting_permits(session, *meeting_place(session)) if plan.by_permit else nullcontext()
 
 
 def _run_own_rows(rows: DataFrame, plan: JobPlan) -> list[Report]:
@@ -384,8 +374,15 @@ def _own_rows_task(plan: PackingPlan) -> Any:
 
 def explain(reports: Iterator[T]) -> Iterator[T]:
     """Passes the reports on; turns a broker's refusal of the rows into RowRefused."""
-    try:
+    with explained_refusals():
         yield from reports
+
+
+@contextmanager
+def explained_refusals() -> Iterator[None]:
+    """Turns a broker's refusal of the rows into RowRefused, or BatchTooLarge."""
+    try:
+        yield
     except BatchRefusedForSize as problem:
         raise _too_large(problem) from problem
     except Refused as problem:

@@ -5,4 +5,6 @@ handshake.py        how both sides recognise each other, without sending their s
 rendezvous.py       where the tasks of a barrier stage find each other
 claims.py           which task writes a partition, on the preserved route
 permits.py          which try of a task may write, where Spark may run it twice
+stages.py           one rendezvous for all stages of `route()`
+hand_over.py        with which identity a task of `route()` writes; without the driver
 """

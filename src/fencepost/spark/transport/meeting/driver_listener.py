@@ -1,10 +1,11 @@
 """Where the driver listens to the tasks of one attempt of a job, and how a task calls it.
 
 Three rules run at the driver while a job runs: where tasks find each other (`rendezvous.py`), which
-task writes a partition (`claims.py`), and which try of a task may write (`permits.py`). They share
-this: a caller proves that it belongs to the attempt (`handshake.py`), is served in a thread of its
-own, so that a stranger that says nothing keeps nobody waiting, and is disconnected when the job
-ends. What both sides send are lines of JSON.
+task writes a partition (`claims.py`), and which try of a task may write (`permits.py`). A fourth
+serves the writes of `route()` as long as the application runs (`stages.py`). They share this:
+a caller proves that it belongs to the attempt (`handshake.py`), is served in a thread of its own,
+so that a stranger that says nothing keeps nobody waiting, and is disconnected when the job ends.
+What both sides send are lines of JSON.
 
 Tasks reach the driver at the address at which Spark's executors reach it (`spark.driver.host`); it
 listens where Spark's driver listens (`spark.driver.bindAddress`).

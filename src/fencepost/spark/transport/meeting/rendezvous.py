@@ -26,16 +26,63 @@ class Peer(NamedTuple):
     task_attempt_id: int
 
 
+class Gathering:
+    """The tasks of one stage, until all are there."""
+
+    def __init__(self) -> None:
+        self.callers: dict[int, Peer] = {}
+        """The tasks that have connected."""
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self._is_closed = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits any more."""
+        with self._changed:
+            return not self._waiting
+
+    def close(self) -> None:
+        """Lets nobody wait any longer."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def serve(
+        self,
+        caller: LineConnection,
+        task: int,
+        tasks: int,
+        *peer: Any,
+        seconds: float | None = None,
+    ) -> None:
+        """Answers one task when all have connected; not at all if that takes longer."""
+        with self._changed:
+            if task in self.callers:
+                caller.send(f"task {task} of the write stage runs for a second time")
+                return
+            self.callers[task] = Peer(*peer)
+            self._waiting += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: len(self.callers) == tasks or self._is_closed, seconds)
+            self._waiting -= 1
+            everybody = [peer for _, peer in sorted(self.callers.items())]
+        if len(everybody) == tasks:
+            caller.send(everybody)
+
+
 class Rendezvous:
     """The driver's side, for the duration of the job."""
 
     def __init__(self, host: str, bind_host: str, secret: bytes) -> None:
         self._listener = DriverListener(host, bind_host, secret, self._serve, "rendezvous")
         self.address = self._listener.address
-        self.callers: dict[int, Peer] = {}
+        self._gathering = Gathering()
+
+    @property
+    def callers(self) -> dict[int, Peer]:
         """The tasks that have connected."""
-        self._changed = threading.Condition()
-        self._is_closed = False
+        return self._gathering.callers
 
     def __enter__(self) -> Self:
         self._listener.start()
@@ -46,29 +93,21 @@ class Rendezvous:
 
     def close(self) -> None:
         """Disconnects the tasks that are still waiting."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
+        self._gathering.close()
         self._listener.close()
 
     def _serve(self, caller: LineConnection) -> None:
-        task, tasks, *peer = caller.read()
-        with self._changed:
-            if task in self.callers:
-                caller.send(f"task {task} of the write stage runs for a second time")
-                return
-            self.callers[task] = Peer(*peer)
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: len(self.callers) == tasks or self._is_closed)
-            everybody = [peer for _, peer in sorted(self.callers.items())]
-        if len(everybody) == tasks:
-            caller.send(everybody)
+        self._gathering.serve(caller, *caller.read())
 
 
 class RendezvousCall:
     """A task's side."""
 
-    def __init__(self, address: tuple[str, int], secret: bytes) -> None:
+    def __init__(
+        self, address: tuple[str, int], secret: bytes, prefix: tuple[object, ...] = ()
+    ) -> None:
+        """`prefix`: what the line begins with, if the listener serves other calls too."""
+        self._prefix = prefix
         self._driver = LineConnection.to_driver(address, secret)
         self.local_host = self._driver.local_host
         """The address of this machine as the driver sees it."""
@@ -76,7 +115,7 @@ class RendezvousCall:
     def meet(self, task: int, tasks: int, me: Peer) -> list[Peer]:
         """All tasks, in order; waits until all have connected."""
         with self._driver as driver:
-            driver.send([task, tasks, *me])
+            driver.send([*self._prefix, task, tasks, *me])
             # The others may wait for a free slot; Spark kills this task if they never come.
             driver.wait_without_limit()
             try:
