@@ -40,6 +40,16 @@ def test_objects_are_frozen_once_and_again_after_more_modules(
     assert len(frozen) == 2
 
 
+def test_a_task_that_writes_what_the_shuffle_brought_freezes(frozen: list[int]) -> None:
+    from fencepost.spark.transport.delivery import Attempt
+    from fencepost.spark.transport.shuffled import DeliveryPlan, deliver
+
+    with Broker() as broker, connect(broker.bootstrap_servers) as cluster:
+        plan = DeliveryPlan(cluster.init_producer_id("t"), 1, cluster.options)
+        assert len(list(deliver(plan, Attempt(0, 0, 1), iter(())))) == 1
+    assert len(frozen) == 1
+
+
 def test_a_task_that_reads_a_few_records_freezes(frozen: list[int]) -> None:
     from fencepost.spark.source.options import read_source_options
     from fencepost.spark.source.range_reader import read_range

@@ -148,7 +148,8 @@ def test_a_task_that_fails_is_not_tried_again_and_the_restart_writes_the_batch_o
     assert failure is not None
     assert "the task fails with everything written" in failure
     attempts = Path(f"{marker}.attempts").read_text().split()
-    assert sorted(attempts) == ["0", "1"]
+    # One of two tasks may not have begun when the other one fails.
+    assert attempts in (["0"], ["1"], ["0", "1"], ["1", "0"])
     assert read_values(cluster, routed.topic) == []
     assert routed.run_routed() is None
     assert sorted(read_values(cluster, routed.topic)) == sorted(numbered(0))
@@ -160,15 +161,11 @@ def test_a_query_that_is_stopped_in_mid_batch_leaves_no_open_transaction(
     routed: RoutedPipeline, cluster: Cluster, tmp_path: Path, version: int, is_direct: bool
 ) -> None:
     routed.is_direct = is_direct
-    marker = tmp_path / "marker"
     routed.transactional_id += f"-tv{version}"
     routed.add(numbered(0))
-    query = routed.start_routed(
-        format=faults.FORMAT, faultStep="unreported", faultBatch=0, faultMarker=marker
-    )
-    chaos.await_file(f"{marker}.reached")
-    query.stop()
-    assert Path(f"{marker}.aborted").read_text() == "0"
+    # Spark cancels the job, and then interrupts the thread of the query. If that thread was fast
+    # and is aborting already, the interruption ends the abort.
+    assert any(stop_in_mid_batch(routed, tmp_path / str(number)) for number in range(5))
     places = [TopicPartition(routed.topic, index) for index in range(3)]
     ends = [
         cluster.list_offsets(dict.fromkeys(places, LATEST), isolation=isolation)
@@ -177,6 +174,18 @@ def test_a_query_that_is_stopped_in_mid_batch_leaves_no_open_transaction(
     assert ends[0] == ends[1]
     assert routed.run_routed() is None
     assert sorted(read_values(cluster, routed.topic)) == sorted(numbered(0))
+
+
+def stop_in_mid_batch(routed: RoutedPipeline, marker: Path) -> bool:
+    """Whether Spark called `abort`, which got no report of any task."""
+    query = routed.start_routed(
+        format=faults.FORMAT, faultStep="unreported", faultBatch=0, faultMarker=marker
+    )
+    chaos.await_file(f"{marker}.reached")
+    query.stop()
+    aborted = Path(f"{marker}.aborted")
+    assert not aborted.exists() or aborted.read_text() == "0"
+    return aborted.exists()
 
 
 def test_a_lost_answer_to_endtxn_is_settled_by_the_ledger(

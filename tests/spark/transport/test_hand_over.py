@@ -59,12 +59,12 @@ def test_each_step_gets_the_identity_of_its_own_writer_whoever_comes_first(
             assert early.result(SECONDS) == SECOND
 
 
-def test_the_step_of_another_dataframe_gets_nothing(folder: Path) -> None:
-    with (
-        handing_over(make_token(), attempt(1), FIRST),
-        pytest.raises(SinkRefused, match="no writer came within 0 s"),
-    ):
-        take_orders(make_token(), attempt(1), 0.0)
+def test_the_step_of_another_dataframe_or_attempt_gets_nothing(folder: Path) -> None:
+    token = make_token()
+    with handing_over(token, attempt(1), FIRST):
+        for stranger, number in ((make_token(), 1), (token, 2)):
+            with pytest.raises(SinkRefused, match="no writer came within 0 s"):
+                take_orders(stranger, attempt(number), 0.0)
 
 
 def test_a_refusal_reaches_the_step_with_its_reason(folder: Path) -> None:

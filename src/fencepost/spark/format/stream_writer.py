@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
+from fencepost.spark.compiled import freeze_loaded_objects
 from fencepost.spark.format.commit import abort_stream_batch, commit_stream_batch
 from fencepost.spark.format.plan import BatchPlan, plan_batch, verdict_of
 from fencepost.spark.format.task import TaskReport, find_place, run_task
@@ -37,6 +38,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Spark pickles this writer when it plans a batch, several times; the plan is made once."""
         if self._plan is None:
             self._plan = plan_batch(self._options)
+            freeze_loaded_objects()
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
@@ -57,6 +59,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Runs on the driver's machine once all tasks have reported."""
         with plain_errors():
             commit_stream_batch(self._options, messages, batchId)
+        freeze_loaded_objects()
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """Runs there if a task or the commit failed, or if the query was stopped."""

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from fencepost.spark.compiled import freeze_loaded_objects
 from fencepost.spark.failures import CountsDisagree, SinkRefused
 from fencepost.spark.sink.ledger.decision import Verdict
 from fencepost.spark.transport.delivery import REPORT_COLUMNS, Attempt
@@ -124,6 +125,7 @@ def run_task(
         _rows_written(refusal, place, batches, token)
         raise
     rows = _rows_written(Orders(plan.identity, is_drained), place, batches, token)
+    freeze_loaded_objects()
     return TaskReport(
         plan,
         plan.identity,

@@ -35,6 +35,7 @@ from fencepost.client.transactions import ProducerIdentity
 from fencepost.records.batch import read_header
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record, open_batch
+from fencepost.spark.compiled import freeze_loaded_objects
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import CountsDisagree
 from fencepost.spark.transport.delivery import (
@@ -169,6 +170,7 @@ def deliver(
         written = writer.flush()
     if permit is not None:
         manifests.append(json.dumps({"runs": sorted(runs)}))
+    freeze_loaded_objects()
     yield report(attempt, delivery.opened_ms, written, manifests)
 
 
