@@ -29,6 +29,13 @@ def cluster_of(options: ClientOptions) -> Cluster:
     return found
 
 
+def cluster_id_of(options: ClientOptions) -> str:
+    """The id of the cluster, as it was known last; empty if it has none."""
+    cluster = cluster_of(options)
+    known = cluster.core.routes.cluster_id
+    return known or cluster.describe_cluster().cluster_id or ""
+
+
 def partition_count(options: ClientOptions, topic: str) -> int:
     """How many partitions a topic has; RowRefused when there is no such topic."""
     return begin_partition_count(options, topic)()

@@ -23,7 +23,7 @@ from fencepost.spark.sink.ledger.decision import Verdict
 from fencepost.spark.sink.ledger.reader import read_ledger_view
 from fencepost.spark.sink.producer import DriverProducer
 from fencepost.spark.transport.accounts import Account
-from tests.spark.conftest import on_spark, read_values
+from tests.spark.conftest import BrokerProcess, on_spark, read_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -126,6 +126,16 @@ def test_modes_other_than_append_get_our_sentence(writes: Writes, cluster: Clust
 def test_an_unrouted_dataframe_is_refused(writes: Writes) -> None:
     with pytest.raises(Exception, match="the DataFrame must end in fencepost"):
         writes.write(writes.rows("a"))
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_brokers_of_another_cluster_in_the_format_are_refused_before_anything_is_written(
+    writes: Writes, cluster: Cluster, own_broker: BrokerProcess, shuffle: bool
+) -> None:
+    routed = route(writes.rows("a", "b"), writes.bootstrap, topic=writes.topic, shuffle=shuffle)
+    with pytest.raises(Exception, match="and the format those of"):
+        writes.write(routed, **{"kafka.bootstrap.servers": own_broker.bootstrap_servers})
+    assert read_values(cluster, writes.topic) == []
 
 
 def test_nothing_to_write_is_a_version_too(writes: Writes, cluster: Cluster) -> None:

@@ -38,6 +38,7 @@ PLACE = TaskPlace(Attempt(0, 0, 17), 1, "query", 5, 3)
 
 class Plan(NamedTuple):
     identity: ProducerIdentity = IDENTITY
+    cluster_id: str = "cluster"
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +69,7 @@ def test_the_step_is_told_what_to_do_and_its_report_is_passed_on(verdict: Verdic
     step = Step()
     report = step.run(verdict)
     is_drained = verdict is Verdict.DRAIN
-    assert step.orders == Orders(IDENTITY, is_drained)
+    assert step.orders == Orders(IDENTITY, is_drained, "cluster")
     assert (report.is_drained, report.task, report.tasks) == (is_drained, 0, 1)
     assert [row["manifest"] for row in report.rows] == ["{}"]
 

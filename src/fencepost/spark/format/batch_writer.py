@@ -15,13 +15,13 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter
 
 from fencepost.client.failures import UnknownOutcome
-from fencepost.spark.connection import cluster_of
+from fencepost.spark.connection import cluster_id_of, cluster_of
 from fencepost.spark.failures import SinkFailed, SinkRefused
 from fencepost.spark.format.commit import (
     abort_transaction,
@@ -62,6 +62,7 @@ class WritePlan:
     verdict: Verdict
     view: LedgerView | None = None
     """The ledger before the write; None if the write is not recorded."""
+    cluster_id: str = ""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -108,13 +109,17 @@ class BatchWriter(DataSourceArrowWriter):
 def plan_write(options: WriteOptions) -> WritePlan:
     """Fences and decides; PlanRefused if nothing may be written."""
     with as_plan_refused(options):
-        if options.app_id is None:
-            _refuse_recorded_id(options)
-            name = options.transactional_id or f"fencepost-write-{uuid.uuid4()}"
-            producer = DriverProducer(name, options.settings)
-            producer.fence()
-            return WritePlan(producer.lend(), Verdict.WRITE)
-        return _plan_version(options, options.app_id)
+        app_id = options.app_id
+        plan = _plan_once(options) if app_id is None else _plan_version(options, app_id)
+        return replace(plan, cluster_id=cluster_id_of(options.settings.client))
+
+
+def _plan_once(options: WriteOptions) -> WritePlan:
+    _refuse_recorded_id(options)
+    name = options.transactional_id or f"fencepost-write-{uuid.uuid4()}"
+    producer = DriverProducer(name, options.settings)
+    producer.fence()
+    return WritePlan(producer.lend(), Verdict.WRITE)
 
 
 def _plan_version(options: WriteOptions, app_id: str) -> WritePlan:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fencepost.base.failures import FencepostError
+from fencepost.spark.connection import cluster_id_of
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.format.checkpoint import StoredBatch, find_sources, read_checkpoint
 from fencepost.spark.format.lent_identity import remember_identity
@@ -52,6 +53,7 @@ class BatchPlan:
     verdict: Verdict | None = None
     """The decision about `stored`."""
     sources: SourceUse = NO_SOURCES
+    cluster_id: str = ""
 
     def batch(self, query_id: str, batch_id: int) -> StoredBatch:
         """The batch that a task belongs to, with everything that is known about it."""
@@ -77,7 +79,8 @@ def plan_batch(options: WriteOptions) -> BatchPlan:
         if stored is not None:
             decision = ledger.decide(view, stored.as_batch(), sources, options.overrides)
             verdict = accepted(options.transactional_id, decision)
-        return BatchPlan(producer.lend(), view, stored, verdict, sources)
+        cluster_id = cluster_id_of(options.settings.client)
+        return BatchPlan(producer.lend(), view, stored, verdict, sources, cluster_id)
 
 
 def verdict_of(plan: BatchPlan, options: WriteOptions, query_id: str, batch_id: int) -> Verdict:

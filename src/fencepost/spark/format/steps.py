@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.client.failures import ProducerFenced, UnknownTopicOrPartition
+from fencepost.spark.connection import cluster_id_of, cluster_of
 from fencepost.spark.failures import BatchTooLarge, RowRefused, SinkRefused
 from fencepost.spark.format.task import CALL_ROUTE, TaskPlace, explained_counts, find_place
 from fencepost.spark.plain_errors import plain_errors
@@ -90,6 +91,7 @@ def _write_as_ordered(
             for _ in batches:
                 pass
             return
+        _check_cluster(plan.route.settings, orders.cluster_id)
         with _explained(orders.identity, plan.route.settings):
             yield from write(place, orders.identity)
 
@@ -99,6 +101,19 @@ def _orders(plan: StepPlan, place: TaskPlace) -> Orders:
         return take_orders(plan.token, place.attempt, plan.seconds)
     except SinkRefused as problem:
         raise SinkRefused(f"{problem}: {CALL_ROUTE}") from None
+
+
+def _check_cluster(settings: SinkSettings, theirs: str) -> None:
+    """SinkRefused if `route` was given another cluster than the format."""
+    if not theirs or theirs == cluster_id_of(settings.client):
+        return
+    # What was known here may be outdated.
+    ours = cluster_of(settings.client).describe_cluster().cluster_id
+    if ours != theirs:
+        raise SinkRefused(
+            f"route() was given brokers of cluster {ours}, and the format those of {theirs}: give "
+            "both the same kafka.bootstrap.servers. Nothing was written"
+        )
 
 
 @contextmanager
@@ -111,8 +126,7 @@ def _explained(identity: ProducerIdentity, settings: SinkSettings) -> Iterator[N
         raise _too_large(settings, problem) from problem
     except UnknownTopicOrPartition as problem:
         raise RowRefused(
-            f"{problem}: it was deleted while the batch was written, or route() was given other "
-            "brokers than the format. Nothing of the batch was kept"
+            f"{problem}: it was deleted while the batch was written. Nothing of the batch was kept"
         ) from problem
     except ProducerFenced as problem:
         producer = DriverProducer(identity.transactional_id or "", settings)

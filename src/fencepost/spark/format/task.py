@@ -124,7 +124,8 @@ def run_task(
         refusal = Orders(plan.identity, drains=True, refusal=str(problem))
         _rows_written(refusal, place, batches, token)
         raise
-    rows = _rows_written(Orders(plan.identity, is_drained), place, batches, token)
+    orders = Orders(plan.identity, is_drained, plan.cluster_id)
+    rows = _rows_written(orders, place, batches, token)
     freeze_loaded_objects()
     return TaskReport(
         plan,

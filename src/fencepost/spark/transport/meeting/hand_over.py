@@ -55,6 +55,8 @@ class Orders(NamedTuple):
     identity: ProducerIdentity
     drains: bool
     """Whether the batch is in the topics already: its rows are dropped."""
+    cluster_id: str = ""
+    """The cluster in which the transaction is; empty if it is not known."""
     refusal: str = ""
     """Why nothing may be written: Spark notices that the step fails before it asks the writer."""
 
