@@ -4,11 +4,11 @@ A barrier stage needs a free slot for each of its tasks, and its tasks are those
 a Python source plans in a process of its own, without a session to ask. Driver and planner share
 one thing: the folder of the application's files (`SparkFiles`), which Spark tells every planner,
 and deletes when the application ends. The sink writes the number of slots to a file in it: when it
-is created, in local mode, and before every batch whose number differs. On Spark Connect it cannot:
-the sink runs in a worker there.
+is created, in local mode, and before every batch whose number differs. `route` does so too. On
+Spark Connect they cannot: the sink runs in a worker there, and `route` in a client.
 
-Nothing depends on the number but the choice of a route: with one that is missing or outdated, rows
-go through Spark's shuffle.
+For the sink nothing depends on the number but the choice of a route: with one that is missing or
+outdated, rows go through Spark's shuffle. `route` relies on it, and shuffles if it was not written.
 """
 
 from __future__ import annotations
@@ -43,20 +43,22 @@ def announce_if_active() -> None:
         announce_slots(session, concurrent_tasks(session))
 
 
-def announce_slots(session: SparkSession, slots: int) -> None:
-    """Tells the sources of this application how many tasks can run at once."""
-    if is_connect(session):
-        return
+def announce_slots(session: SparkSession, slots: int) -> bool:
+    """Tells the sources of this application how many tasks can run at once; whether they know."""
+    if is_connect(session) or slots < 1:
+        return False
     from pyspark import SparkFiles
 
     application = session.sparkContext.applicationId
-    if slots < 1 or _announced.get(application) == slots:
-        return
+    if _announced.get(application) == slots:
+        return True
     try:
         _write(Path(SparkFiles.getRootDirectory()), slots)
     except OSError as problem:
         log.debug("the sources cannot be told the number of slots: %s", problem)
+        return False
     _announced[application] = slots
+    return True
 
 
 def announced_slots() -> int | None:

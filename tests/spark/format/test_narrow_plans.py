@@ -11,7 +11,7 @@ import pytest
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
 from fencepost.records.opened import Record
-from fencepost.spark import route
+from fencepost.spark import route, slots
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.format import route as route_module
 from fencepost.spark.format.narrow_plans import has_slots
@@ -176,4 +176,17 @@ def test_a_session_that_encrypts_is_not_bypassed(
     with pytest.raises(SinkRefused, match="shuffle=False sends rows from task to task"):
         route(rows, bootstrap, topic=source, shuffle=False)
     route(rows, bootstrap, topic=source)
+    assert steps == ["shuffled_step"]
+
+
+def test_if_the_source_cannot_be_told_the_slots_there_is_a_shuffle(
+    spark: SparkSession, bootstrap: str, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(slots, "_announced", {})
+    monkeypatch.setattr(slots, "_write", fail)
+    steps = note_steps(monkeypatch)
+    route(stream(spark, bootstrap, source).select("key", "value"), bootstrap, topic=source)
     assert steps == ["shuffled_step"]

@@ -54,6 +54,7 @@ from fencepost.spark.sink.jobs.job import choose_slots
 from fencepost.spark.sink.jobs.workers_python import workers_python
 from fencepost.spark.sink.limits import TopicLimits
 from fencepost.spark.sink.settings import SinkSettings, read_settings
+from fencepost.spark.slots import announce_slots
 from fencepost.spark.transport.exchange import MAX_TASKS
 from fencepost.spark.transport.meeting.hand_over import make_token
 from fencepost.spark.transport.meeting.stages import rendezvous_of
@@ -183,7 +184,8 @@ def _is_certain(rows: DataFrame) -> bool:
     # A firewall may be between executors and driver, and a failed batch is not tried otherwise.
     if has_remote_executors(session):
         return False
-    return has_slots(rows, min(concurrent_tasks(session), MAX_TASKS))
+    slots = concurrent_tasks(session)
+    return slots <= MAX_TASKS and announce_slots(session, slots) and has_slots(rows, slots)
 
 
 def _directly(rows: DataFrame, plan: RoutePlan, hosts: tuple[str, ...]) -> DataFrame:
