@@ -71,9 +71,19 @@ SELECTIONS = {
         f"{DEATHS}of_two_new_queries_with_one_id_the_first_is_fenced_and_does_not_take_it_back",
         *(
             f"{DEATHS}a_query_that_dies_at_any_step_loses_and_duplicates_nothing[{point}]"
-            for point in ("first-write-1-tv2", "ending-1-tv2", "sent-0-tv2", "sent-1-tv1")
+            for point in (
+                "first-write-1-tv2",
+                "first-write-1-tv2-direct",
+                "ending-1-tv2",
+                "sent-0-tv2",
+                "sent-1-tv1",
+            )
         ),
-        f"{FORMAT}streams.py::test_a_query_that_is_stopped_in_mid_batch_leaves_no_open_transaction[2]",
+        *(
+            f"{FORMAT}streams.py::test_a_query_that_is_stopped_in_mid_batch_leaves_no_open_"
+            f"transaction[{way}]"
+            for way in ("direct-tv1", "shuffled-tv2")
+        ),
         f"{FORMAT}streams.py::test_a_record_that_no_task_reported_aborts_the_batch",
         f"{FORMAT}batches.py::test_the_same_version_again_is_drained_and_a_lower_one_is_refused",
     ],

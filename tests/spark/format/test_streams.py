@@ -155,7 +155,9 @@ def test_a_task_that_fails_is_not_tried_again_and_the_restart_writes_the_batch_o
     assert sorted(read_values(cluster, routed.topic)) == sorted(numbered(0))
 
 
-@pytest.mark.parametrize(("version", "is_direct"), [(1, True), (2, False)])
+@pytest.mark.parametrize(
+    ("version", "is_direct"), [(1, True), (2, False)], ids=["direct-tv1", "shuffled-tv2"]
+)
 def test_a_query_that_is_stopped_in_mid_batch_leaves_no_open_transaction(
     routed: RoutedPipeline, cluster: Cluster, tmp_path: Path, version: int, is_direct: bool
 ) -> None:
