@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fencepost.base.failures import ConfigError
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
 from fencepost.records.opened import Record
@@ -177,6 +179,12 @@ def test_a_session_that_encrypts_is_not_bypassed(
         route(rows, bootstrap, topic=source, shuffle=False)
     route(rows, bootstrap, topic=source)
     assert steps == ["shuffled_step"]
+
+
+def test_on_spark_connect_a_shuffle_cannot_be_left_out(bootstrap: str) -> None:
+    remote: Any = SimpleNamespace(sparkSession=object())
+    with pytest.raises(ConfigError, match="shuffle=False is not possible on Spark Connect"):
+        route(remote, bootstrap, topic="refunds", shuffle=False)
 
 
 def test_if_the_source_cannot_be_told_the_slots_there_is_a_shuffle(

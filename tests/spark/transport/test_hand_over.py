@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,15 +117,78 @@ def test_something_else_of_that_name_is_refused(folder: Path, kind: str) -> None
         path.write_text('[["stolen", 1, 1, 2], false]\n')
     else:
         path.symlink_to(folder / "elsewhere")
-    with pytest.raises((SinkRefused, OSError)):
+    with pytest.raises(SinkRefused):
         take_orders(token, attempt(1), 0.0)
-    path.unlink(missing_ok=True)
+    # It belongs to somebody else, so it stays.
+    assert os.path.lexists(path)
+    path.unlink()
 
 
 def test_a_pipe_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(SinkRefused, match="was not made by this application"):
         take_orders(make_token(), attempt(1), 0.0)
+    [path] = folder.iterdir()
+    path.unlink()
+
+
+@pytest.mark.parametrize("call", ["mkfifo", "open"])
+def test_a_folder_in_which_no_pipe_can_be_made_is_one_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr(os, call, fail_once(getattr(os, call)))
+    with pytest.raises(SinkRefused, match=r"No space left on device.*set TMPDIR"):
+        take_orders(make_token(), attempt(1), 0.0)
+    for path in folder.iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize("call", ["write", "read"])
+def test_a_call_that_fails_leaves_nothing_behind_and_nothing_open(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    token, before = make_token(), len(os.listdir("/dev/fd"))
+    monkeypatch.setattr(os, call, fail_once(getattr(os, call)))
+    with (
+        pytest.raises(OSError, match="No space left"),
+        handing_over(token, attempt(1), FIRST),
+    ):
+        take_orders(token, attempt(1), SECONDS)
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_pipe_that_cannot_be_removed_does_not_fail_the_task(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = make_token()
+    with handing_over(token, attempt(1), FIRST):
+        monkeypatch.setattr(Path, "unlink", fail_once(Path.unlink))
+        assert take_orders(token, attempt(1), SECONDS) == FIRST
+
+
+def fail_once(genuine: Callable[..., Any]) -> Callable[..., Any]:
+    calls: list[None] = []
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        calls.append(None)
+        if len(calls) == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return genuine(*arguments, **named)
+
+    return call
+
+
+def test_a_hundred_tasks_at_once_get_their_own_orders(folder: Path) -> None:
+    token = make_token()
+
+    def task(number: int) -> bool:
+        mine = Orders(ProducerIdentity("refunds", number, 0, 2), drains=False)
+        with handing_over(token, attempt(number), mine):
+            return steps[number].result(SECONDS) == mine
+
+    with ThreadPoolExecutor(100) as first, ThreadPoolExecutor(100) as second:
+        steps = [first.submit(take_orders, token, attempt(n), SECONDS) for n in range(100)]
+        assert all(second.map(task, range(100)))
 
 
 def test_only_the_user_of_the_application_can_open_the_pipe(folder: Path) -> None:

@@ -2,8 +2,8 @@
 
 A barrier stage that has more tasks than slots never starts. `route` is called before the first
 batch is planned, so only the plan can tell. The tasks of a stream are those of its source, if no
-step moves rows or adds some; and the source of this package packs its ranges into as many tasks as
-there are slots (`source/batch_reader.py`). A plan with anything else in it gets a shuffle.
+step moves rows to other tasks; and the source of this package packs its ranges into as many tasks
+as there are slots (`source/batch_reader.py`). A plan with anything else in it gets a shuffle.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.client.transactions import ProducerIdentity
 from fencepost.spark.failures import SinkRefused
@@ -41,7 +41,7 @@ from fencepost.spark.failures import SinkRefused
 if TYPE_CHECKING:
     from fencepost.spark.transport.delivery import Attempt
 
-_PIECE_BYTES = 64 * 1024
+_PIECE_BYTES: Final = 64 * 1024
 
 
 def make_token() -> str:
@@ -87,15 +87,29 @@ def take_orders(token: str, attempt: Attempt, seconds: float) -> Orders:
 @contextmanager
 def _pipe(token: str, attempt: Attempt) -> Iterator[int]:
     """The pipe of this task, open for both directions, so that nobody waits for the other side."""
-    path = Path(tempfile.gettempdir()) / f"fencepost-{token}-{attempt.task_attempt_id}"
-    with suppress(FileExistsError):
-        os.mkfifo(path, 0o600)
-    pipe = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     try:
-        found = os.fstat(pipe)
-        if not stat.S_ISFIFO(found.st_mode) or found.st_uid != os.geteuid():
-            raise SinkRefused(f"{path} was not made by this application: delete it")
+        path = Path(tempfile.gettempdir()) / f"fencepost-{token}-{attempt.task_attempt_id}"
+        pipe = _open_pipe(path)
+    except OSError as problem:
+        raise SinkRefused(
+            f"no named pipe can be made for temporary use ({problem}): set TMPDIR of the executors "
+            "to a folder in which they can"
+        ) from problem
+    try:
         yield pipe
     finally:
         os.close(pipe)
-        path.unlink(missing_ok=True)
+        # The other side may have removed it, and both have it open.
+        with suppress(OSError):
+            path.unlink()
+
+
+def _open_pipe(path: Path) -> int:
+    with suppress(FileExistsError):
+        os.mkfifo(path, 0o600)
+    pipe = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    found = os.fstat(pipe)
+    if not stat.S_ISFIFO(found.st_mode) or found.st_uid != os.geteuid():
+        os.close(pipe)
+        raise SinkRefused(f"{path} was not made by this application: delete it")
+    return pipe
