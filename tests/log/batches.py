@@ -144,7 +144,7 @@ def retain(log: Log, now_ms: int, upper_offset: int) -> list[Segment]:
     expired = expired_segments(log, now_ms, upper_offset)
     if len(expired) == len(log.segments):
         log.roll(now_ms)
-    return log.remove_oldest(len(expired))
+    return log.remove_below(expired[-1].next_offset if expired else 0)
 
 
 def round_of(

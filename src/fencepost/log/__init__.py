@@ -50,8 +50,29 @@ Theory of operation.
 - A segment ends where the next one begins. Offsets may jump inside a segment, because compaction
   removes records. A jump between two segments means that a crash lost a tail and kept a later file,
   or that bytes were damaged.
-- If the disk fails during a swap, files and memory disagree. The log then raises StorageError until
-  the swap is finished; every read, append and scan tries to finish it.
+
+What a step that fails leaves behind. Each of these is a state of the log, and every operation that
+begins looks at it:
+
+    failed     left behind                         the next operation
+    ---------  ----------------------------------  -----------------------------------------------
+    append     bytes after the end of the active   append, roll and clean close cut them off first;
+               segment (`_is_torn`)                reads never reach them
+    roll       a file with the name of the next    append, roll and clean close remove it first
+               segment (`_leftover`)
+    removal    files of segments that have left    the next removal deletes them; after a kill they
+               the log (`Removal`)                 are segments again, and are removed again
+    swap,      `.log.swap` beside the old          reads and appends go on; compaction and removals
+    promised   segments (`swap.py`)                take it back first (`settle`)
+    swap,      some old files and some new ones    nothing runs before it is finished
+    begun                                          (`check_usable`)
+    abort      an aborted transaction that its     readers get it from memory; roll, sync and clean
+               index lacks (`AbortedIndex`)        close write it
+    snapshot,  a `.tmp` file; the old file counts  a later one replaces it, the next open removes it
+    epochs
+    sync       unknown: SyncError                  none: the process ends
+    close      no mark of a clean stop             the next open recovers the log
+    open       nothing that matters                every step may be repeated
 """
 
 from __future__ import annotations

@@ -8,23 +8,24 @@ A round leaves alone the active segment, everything at or above `upper_offset` (
 stable offset), and segments younger than min.compaction.lag.ms. A log with damage is not compacted:
 the keys in a damaged batch are unknown.
 
-The swap survives a crash at any point:
+The swap survives a crash and a failing disk at any point:
 
     1. write .log.cleaned, .index.cleaned, .timeindex.cleaned, .txnindex.cleaned; sync them
     2. rename each to .swap, the log last; sync the folder. With .log.swap the new segment counts.
     3. remove the replaced segments, rename each .swap to its final name, the log last
 
 A crash before `.log.swap` exists leaves the old segments and temporary files, which the next open
-removes. From then on the next open finishes the swap (`swap.py`).
+removes. From then on the next open finishes the swap. `swap.py` has the states in between, and what
+may run in each.
 
 `compaction` is a generator that yields after some milliseconds of work, so that the broker can
 serve its clients. It yields None, or a sync that must run before it continues. A change of the log
-(a segment deleted, the log closed) ends the round without harm.
+(a segment removed, the swap taken back) ends the round without harm. So does the close of the log:
+its folder may belong to another process by then, so the round touches no file any more.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Generator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -41,12 +42,13 @@ from fencepost.log.cleaning import (
 )
 from fencepost.log.durability import PendingSync
 from fencepost.log.log import Log
-from fencepost.log.names import CLEANED, LOG, SEGMENT_SUFFIXES, SWAP, TXN_INDEX
+from fencepost.log.names import CLEANED, LOG, SEGMENT_SUFFIXES, TXN_INDEX
 from fencepost.log.segment.batches import batches_of
 from fencepost.log.segment.index_files import write_index
 from fencepost.log.segment.reading import seek_position
 from fencepost.log.segment.segment import Segment
 from fencepost.log.segment.survey import MAX_RELATIVE_OFFSET, Survey, survey_more
+from fencepost.log.swap import SwapState, remove_cleaned
 from fencepost.records.batch import CRC_START, BatchError, SealedBatch
 from fencepost.records.index import encode_aborted_txn
 from fencepost.records.opened import iterate_records
@@ -113,7 +115,8 @@ def compaction(
 
 
 def plan_round(log: Log, upper_offset: int, now_ms: int) -> Plan:
-    """Returns the part of the log that may be compacted now."""
+    """Returns the part of the log that may be compacted now; ends a swap that was left before."""
+    log.settle()
     first_dirty = log.first_dirty_offset
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
         first_dirty = log.log_start_offset
@@ -148,7 +151,7 @@ def _run(
     if log.recovery_point < plan.end_offset:
         # A record that supersedes another must be as durable as the other was.
         pending = log.prepare_flush()
-        yield pending
+        yield from _pause(log, pending)
         log.complete_sync(pending)
     newest = NewestOffsets()
     yield from _fill(log, plan, newest)
@@ -190,11 +193,10 @@ def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[PendingSync 
             cost += _cost_of(batch)
             if cost > _STEP_COST:
                 cost = 0
-                yield None
-            _check_open(log)
+                yield from _pause(log)
         _check_still_there(segment)
         newest.end_offset = max(newest.end_offset, segment.next_offset)
-        yield None
+        yield from _pause(log)
 
 
 def _check_still_there(segment: Segment) -> None:
@@ -202,8 +204,9 @@ def _check_still_there(segment: Segment) -> None:
         raise _Interrupted
 
 
-def _check_open(log: Log) -> None:
-    """Comes after every wait inside a segment: a closed log must not be read on."""
+def _pause(log: Log, sync: PendingSync | None = None) -> Generator[PendingSync | None, None, None]:
+    """Lets others run; the round ends here if they have closed the log."""
+    yield sync
     if log.is_closed:
         raise _Interrupted
 
@@ -248,50 +251,42 @@ def _clean_group(
     log: Log, group: list[Segment], cleaner: Cleaner
 ) -> Generator[PendingSync | None, None, Segment]:
     """Writes one new segment for a group of neighbours and swaps it in."""
-    target = group[0]
     cleaner.transactions.retained.clear()
     cleaner.segment_end_offset = group[-1].next_offset
     try:
         found = yield from _write_cleaned(log, group, cleaner)
         _check_in_place(log, group)
-        for suffix in SEGMENT_SUFFIXES:
-            log.disk.rename(target.path(suffix + CLEANED), target.path(suffix + SWAP))
-        yield from _sync(log, folders=[log.folder])
-        _check_in_place(log, group)
+        swap = log.promise_swap(group, found.size_bytes)
+        # If the disk does not confirm these names, other names in the folder may be lost as well:
+        # fatal, as every failed sync of the log itself.
+        yield from _pause(log, _sync_of(log, folders=[log.folder]))
+        if swap.state is not SwapState.PROMISED:
+            raise _Interrupted  # Retention has taken it back.
     except BaseException:
-        _take_back(log, target)
+        _give_up(log, group[0])
         raise
-    return log.replace_segments(group, found.size_bytes)
+    log.finish_swap(swap)
+    return swap.new
 
 
 def _check_in_place(log: Log, group: list[Segment]) -> None:
-    if log.is_closed or group[0].is_gone or not log.segment_list.holds(group):
+    if group[0].is_gone or not log.segment_list.holds(group):
         raise _Interrupted
 
 
-def _take_back(log: Log, target: Segment) -> None:
-    """Removes the files of an unfinished segment, the log first: a `.log.swap` counts."""
-    for suffix in reversed(SEGMENT_SUFFIXES):
-        for state in (SWAP, CLEANED):
-            with contextlib.suppress(OSError):  # The next open removes the rest.
-                log.disk.remove(target.path(suffix + state))
-
-
-def _sync(
-    log: Log, *, paths: Sequence[str] = (), folders: Sequence[str] = ()
-) -> Generator[PendingSync | None, None, None]:
-    """Yields a sync of files or folders for the caller to run."""
+def _give_up(log: Log, target: Segment) -> None:
+    """Removes the files of an unfinished segment, if the disk lets us."""
+    if log.is_closed:
+        return
     try:
-        yield PendingSync(
-            log.disk,
-            end_offset=0,
-            number=0,
-            paths=list(paths),
-            folders=list(folders),
-        )
-    except SyncError as problem:
-        # Not fatal: the new files are removed again, and the log is unchanged.
-        raise StorageError(f"{log.folder}: compaction failed: {problem}") from problem
+        log.settle()
+    except StorageError:
+        return  # The next operation that changes sealed segments tries again.
+    remove_cleaned(log.disk, target.path(""))
+
+
+def _sync_of(log: Log, *, paths: Sequence[str] = (), folders: Sequence[str] = ()) -> PendingSync:
+    return PendingSync(log.disk, end_offset=0, number=0, paths=list(paths), folders=list(folders))
 
 
 def _write_cleaned(
@@ -314,7 +309,12 @@ def _write_cleaned(
     write_index(log.disk, target.path(""), found.index, CLEANED)
     aborted = b"".join(map(encode_aborted_txn, cleaner.transactions.retained))
     log.disk.write_file(target.path(TXN_INDEX + CLEANED), aborted, sync=False)
-    yield from _sync(log, paths=[target.path(suffix + CLEANED) for suffix in SEGMENT_SUFFIXES])
+    written = [target.path(suffix + CLEANED) for suffix in SEGMENT_SUFFIXES]
+    try:
+        yield from _pause(log, _sync_of(log, paths=written))
+    except SyncError as problem:
+        # Not fatal: the new files are removed again, and the log is unchanged.
+        raise StorageError(f"{log.folder}: compaction failed: {problem}") from problem
     return found
 
 
@@ -324,7 +324,7 @@ def _clean_segment(
     _check_still_there(segment)
     cleaner.transactions.expect(log.aborted_between(segment.base_offset, segment.next_offset))
     pending: list[Buffer] = []
-    cost = 0
+    cost, end_offset = 0, segment.base_offset
     for batch in batches_of(segment):
         if crc32c(memoryview(batch.data)[CRC_START:]) != batch.crc:
             # Rewritten it would have a valid CRC and wrong records.
@@ -334,15 +334,19 @@ def _clean_segment(
         data = yield from cleaner.clean(batch)
         if data is not None:
             pending.append(data)
+        end_offset = batch.next_offset
         cost += _cost_of(batch)
         if cost > _STEP_COST:
             _write(file, pending, found)
             pending, cost = [], 0
-            yield None
-        _check_open(log)
+            yield from _pause(log)
     _check_still_there(segment)
+    if end_offset != segment.next_offset:
+        segment.examine()  # Notes what is missing at its end.
+    if segment.damage:
+        raise _Interrupted
     _write(file, pending, found)
-    yield None
+    yield from _pause(log)
 
 
 def _write(file: File, pending: list[Buffer], found: Survey) -> None:

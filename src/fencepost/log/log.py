@@ -78,8 +78,9 @@ class Log:
         """Whether a failed append or roll has left something that the next one must remove."""
         self._leftover: Segment | None = None
         self._swap: Swap | None = None
+        """The swap that has not ended; see `swap.py`."""
         self._failure: str | None = None
-        """Why the log cannot be used: an unfinished swap, or it is closed."""
+        """Why the log cannot be used: a swap that has begun and not ended, or it is closed."""
         self.is_closed = False
         self.log_end_offset = segments.active.next_offset
         self.log_start_offset = max(log_start_offset, segments.base_offset)
@@ -127,11 +128,30 @@ class Log:
         return len(self.segments) == 1 and self.active.size_bytes <= small_bytes
 
     def check_usable(self) -> None:
-        """Finishes a swap if one is open; StorageError if files and memory disagree, or closed."""
-        if self._swap is not None:
-            self._finish_swap(self._swap)
-        if self._failure is not None:
+        """Every use begins with this; StorageError if the log is closed, or a swap is half done.
+
+        Finishes a swap that has begun.
+        """
+        if self._failure is None:
+            return
+        if self._swap is None:
             raise StorageError(self._failure)
+        self._finish_swap(self._swap)
+
+    def settle(self) -> None:
+        """Every change of sealed segments begins with this: ends a swap that another has left.
+
+        A swap that has begun is finished, one that is only promised is taken back: it would replace
+        segments that are about to change. StorageError if that fails, or if the log is closed.
+        """
+        self.check_usable()
+        swap = self._swap
+        if swap is not None:
+            try:
+                swap.take_back()
+            except OSError as problem:
+                raise StorageError(f"{self.folder}: a swap stays promised: {problem}") from problem
+            self._swap = None
 
     def check_epochs(self, segment: Segment, runs: Sequence[EpochRun]) -> None:
         """Compares the leader epochs of a segment's batches with the file of leader epochs."""
@@ -304,31 +324,49 @@ class Log:
     def delete_before(self, offset: int) -> None:
         """Moves the log start offset and removes the segments below it."""
         self.start_at(offset)
-        self.remove_oldest(sum(segment.next_offset <= offset for segment in self.segments[:-1]))
+        self.remove_below(offset)
 
-    def remove_oldest(self, count: int) -> list[Segment]:
-        """Removes `count` segments; the next call tries again where the disk failed."""
+    def remove_below(self, offset: int) -> list[Segment]:
+        """Removes the sealed segments that end at or below an offset; returns them.
+
+        If the disk fails, the next call tries again.
+        """
+        if self.segments[0].next_offset <= offset:
+            self.settle()  # May change the list.
+        count = sum(segment.next_offset <= offset for segment in self.segments[:-1])
         removed = self.segment_list.take_oldest(count)
         self.log_start_offset = max(self.log_start_offset, self.segment_list.base_offset)
         self._removal.run(removed, self.log_start_offset)
         return removed
 
-    def replace_segments(self, group: list[Segment], size_bytes: int) -> Segment:
-        """Finishes the swap that compaction has prepared for `group`; returns the new segment.
+    def promise_swap(self, group: list[Segment], size_bytes: int) -> Swap:
+        """Begins the swap of a cleaned segment for `group`; the caller syncs the folder next.
+
+        If the disk fails, `settle` takes the swap back, now or later.
+        """
+        self.settle()
+        assert self.segment_list.holds(group)
+        swap = self._swap = Swap(self.disk, self.folder, self._open_segments, group, size_bytes)
+        try:
+            swap.promise()
+        except OSError as problem:
+            raise StorageError(f"{self.folder}: compaction failed: {problem}") from problem
+        return swap
+
+    def finish_swap(self, swap: Swap) -> None:
+        """Replaces the segments of a swap that was promised durably.
 
         If the disk fails in the middle, files and memory disagree: the log raises StorageError
         until a later use finishes the swap.
         """
-        assert self.segment_list.holds(group)
-        swap = Swap(self.disk, self.folder, self._open_segments, group, size_bytes)
+        assert swap is self._swap, "a swap that was taken back stays so"
+        assert self.segment_list.holds(swap.group)
         self._finish_swap(swap)
-        return swap.new
 
     def _finish_swap(self, swap: Swap) -> None:
         try:
             swap.finish()
-        except OSError as problem:
-            self._swap = swap
+        except (OSError, StorageError) as problem:
             self._failure = f"{self.folder}: a compacted segment is half in place: {problem}"
             raise StorageError(self._failure) from problem
         self._swap = None

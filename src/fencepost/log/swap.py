@@ -1,25 +1,58 @@
 """A compacted segment takes the place of the segments that it replaces.
 
-Compaction has written its four files, synced them, and renamed each to `.swap`, the log last
-(`compaction.py`). What is left removes the replaced segments and renames each file to its final
-name, again the log last. As long as `.log.swap` exists, that is repeated: by the next use of the
-log if the disk failed, by the next open after a crash (`recovery.py`).
+Compaction has written four files with the suffix `.cleaned` and synced them (`compaction.py`). From
+there on a swap is in one of these states, and the log keeps it until it has ended:
+
+    PROMISED    The files are renamed to `.swap`, the log last. The old segments are untouched and
+                count, but an open that finds `.log.swap` finishes the swap. Reads and appends go
+                on. Whatever changes sealed segments takes the swap back first: it removes
+                `.log.swap`.
+    BEGUN       The folder was synced, and the old segments are being replaced: the others of the
+                group are removed, then each file gets its final name, the log last. Files and
+                memory disagree, so nothing may use the log before the swap is finished.
+    ENDED       Finished, or taken back.
+
+A step that fails leaves the state as it is, and the next operation that needs the log repeats it
+(`Log.check_usable`, `Log.settle`). After a crash the next open finishes what `.log.swap` promises,
+and removes the files of a swap without one (`recovery.py`).
+
+A file that is missing in the middle of a swap is an error. Without its new file, the old one would
+be read with the size and the offsets of the new.
 """
 
 from __future__ import annotations
 
+import contextlib
+from enum import Enum
+
 from fencepost.base.failures import CorruptError, SyncError
 from fencepost.base.seams import Disk
-from fencepost.log.names import LOG, SEGMENT_SUFFIXES, SWAP, TXN_INDEX, file_name, offsets_with
+from fencepost.log.names import (
+    CLEANED,
+    LOG,
+    SEGMENT_SUFFIXES,
+    SWAP,
+    TXN_INDEX,
+    file_name,
+    offsets_with,
+)
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.log.segment.segment import Segment
 from fencepost.records.batch import HEADER_BYTES, BatchError, read_header
 
 
-class Swap:
-    """A prepared swap in a log that is open."""
+class SwapState(Enum):
+    """How far a swap has got; see the module's docstring."""
 
-    __slots__ = ("_disk", "_folder", "group", "new")
+    PROMISED = 0
+    BEGUN = 1
+    ENDED = 2
+
+
+class Swap:
+    """A swap in a log that is open."""
+
+    __slots__ = ("_disk", "_path", "_sizes", "group", "new", "state")
 
     def __init__(
         self,
@@ -29,54 +62,85 @@ class Swap:
         group: list[Segment],
         size_bytes: int,
     ) -> None:
-        """From here on the first of the `group` is closed: its files are replaced under it."""
         self._disk = disk
-        self._folder = folder
+        self._path = f"{folder}/{file_name(group[0].base_offset, '')}"
+        self._sizes: dict[str, int] = {}
         self.group = group
         """The segments to replace."""
         self.new = Segment(disk, folder, group[0].base_offset, open_segments, size_bytes=size_bytes)
         self.new.next_offset = group[-1].next_offset
-        self.new.wrong_epochs = tuple(wrong for each in group for wrong in each.wrong_epochs)
-        group[0].close()
+        self.state = SwapState.PROMISED
+
+    def promise(self) -> None:
+        """Renames the cleaned files; the caller syncs the folder before it calls `finish`."""
+        for suffix in SEGMENT_SUFFIXES:
+            self._sizes[suffix] = self._disk.size(self._path + suffix + CLEANED)
+            self._disk.rename(self._path + suffix + CLEANED, self._path + suffix + SWAP)
+
+    def take_back(self) -> None:
+        """Removes the promise; may be repeated after an OSError."""
+        assert self.state is SwapState.PROMISED, "a swap that has begun must be finished"
+        self._disk.remove(self._path + LOG + SWAP)
+        self.state = SwapState.ENDED
+        remove_cleaned(self._disk, self._path)
 
     def finish(self) -> None:
-        """Changes the files; may be repeated after an OSError. The caller syncs the names."""
+        """Replaces the segments; may be repeated after a failure. The caller syncs the names."""
+        assert self.state is not SwapState.ENDED
+        self.state = SwapState.BEGUN
+        self.new.wrong_epochs = tuple(wrong for each in self.group for wrong in each.wrong_epochs)
+        self.group[0].close()  # Its files are replaced under it.
         for segment in self.group[1:]:
             segment.delete()
-        _put_in_place(self._disk, self._folder, self.new.base_offset, self.new.next_offset)
-        _remove_empty_index(self._disk, self._folder, self.new.base_offset)
+        for suffix in SEGMENT_SUFFIXES:
+            self._put_in_place(suffix)
+        _remove_empty_index(self._disk, self._path)
+        self.state = SwapState.ENDED
+
+    def _put_in_place(self, suffix: str) -> None:
+        """Gives one file its final name, unless an earlier attempt has done so."""
+        path = self._path + suffix
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.rename(path + SWAP, path)
+        size = self._disk.size(path) if self._disk.exists(path) else 0
+        if size != self._sizes[suffix]:
+            raise CorruptError(f"{path}{SWAP} is missing in the middle of a swap")
+
+
+def remove_cleaned(disk: Disk, path: str) -> None:
+    """Removes the files of a segment that is not wanted any more; the next open removes the rest.
+
+    Not `.log.swap`, which is a promise: `Swap.take_back`.
+    """
+    for suffix in SEGMENT_SUFFIXES:
+        for state in (SWAP, CLEANED):
+            if suffix + state != LOG + SWAP:
+                with contextlib.suppress(OSError):
+                    disk.remove(path + suffix + state)
 
 
 def finish_found_swap(disk: Disk, folder: str, base: int) -> None:
-    """Finishes a swap that a crash has interrupted, durably; may be repeated at any point."""
-    end_offset = _end_of_file(disk, f"{folder}/{file_name(base, LOG + SWAP)}", base)
-    _put_in_place(disk, folder, base, end_offset)
-    _sync_names(disk, folder)
-    _remove_empty_index(disk, folder, base)
+    """Finishes a swap that a crash has interrupted, durably; may be repeated at any point.
 
-
-def _put_in_place(disk: Disk, folder: str, base: int, end_offset: int) -> None:
-    """Removes the replaced segments and renames the new files.
-
-    All four files exist with `.swap` before the first is renamed, so a missing one was renamed by
-    an earlier attempt.
+    All four files existed with `.swap` before the first was renamed, and the log is the last. So a
+    missing one was renamed before the crash.
     """
     path = f"{folder}/{file_name(base, '')}"
-    if not disk.exists(path + LOG + SWAP):
-        return
+    end_offset = _end_of_file(disk, path + LOG + SWAP, base)
     for other in offsets_with(disk.list_dir(folder), LOG):
         if base < other < end_offset:
             _remove_segment(disk, folder, other)
     for suffix in SEGMENT_SUFFIXES:
         if disk.exists(path + suffix + SWAP):
             disk.rename(path + suffix + SWAP, path + suffix)
+    _sync_names(disk, folder)
+    _remove_empty_index(disk, path)
 
 
-def _remove_empty_index(disk: Disk, folder: str, base: int) -> None:
+def _remove_empty_index(disk: Disk, path: str) -> None:
     """Compaction writes an empty `.txnindex` too, so that the swap replaces the old one."""
-    path = f"{folder}/{file_name(base, TXN_INDEX)}"
-    if disk.exists(path) and not disk.read_file(path):
-        disk.remove(path)
+    if disk.exists(path + TXN_INDEX) and not disk.read_file(path + TXN_INDEX):
+        disk.remove(path + TXN_INDEX)
 
 
 def _remove_segment(disk: Disk, folder: str, base: int) -> None:

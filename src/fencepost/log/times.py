@@ -32,6 +32,7 @@ class TimestampOffset(NamedTuple):
 
 def find_timestamp(log: Log, timestamp_ms: int, upper_offset: int) -> TimestampOffset | None:
     """Finds the first record below `upper_offset` with at least this timestamp."""
+    log.check_usable()
     for segment in log.segments:
         if segment.base_offset >= upper_offset:
             return None
@@ -72,6 +73,7 @@ def _find_in_batch(
 
 def find_newest(log: Log) -> TimestampOffset | None:
     """Finds the first record with the largest timestamp of the log; None without timestamps."""
+    log.check_usable()
     best: Segment | None = None
     for segment in log.segments:
         if best is None or segment.newest_time() > best.newest_time():

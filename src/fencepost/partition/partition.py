@@ -491,6 +491,7 @@ class Partition:
         anything is removed.
         """
         log = self.log
+        log.check_usable()
         count = len(expired_segments(log, now_ms, self.high_watermark))
         if count == len(log.segments):
             self._roll(now_ms)
@@ -502,10 +503,7 @@ class Partition:
                 yield pending
                 log.complete_sync(pending)
         # The log may have changed meanwhile: remove only what is still below the same offset.
-        count = sum(segment.next_offset <= begin for segment in log.segments[:-1])
-        if log.recovery_point < begin:
-            count = 0
-        removed = log.remove_oldest(count)
+        removed = log.remove_below(begin if log.recovery_point >= begin else 0)
         if removed:
             self._tell_moved()
         return len(removed)

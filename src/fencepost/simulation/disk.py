@@ -173,6 +173,7 @@ class UnsyncedDisk:
         self._used_bytes = 0
         self._failures: dict[int, int] = {}
         self._short_calls: set[int] = set()
+        self._late_failures: dict[int, int] = {}
         self._open_failures: dict[int, int] = {}
         self._failing: _FailingRange | None = None
         self._power_lost_at: int | None = None
@@ -210,11 +211,17 @@ class UnsyncedDisk:
         """Ends the lack of space."""
         self._capacity_bytes = 1 << 40
 
-    def fail_call(self, number: int, error: int = errno.EIO, *, short: bool = False) -> None:
+    def fail_call(
+        self, number: int, error: int = errno.EIO, *, short: bool = False, late: bool = False
+    ) -> None:
         """Fails the n-th call from now with an OSError; the next call is number 1.
 
-        With `short` a failing append writes half of its bytes.
+        With `short` a failing append writes half of its bytes. With `late` a rename or a removal
+        fails after it has taken effect, as on a network volume; other calls do not fail.
         """
+        if late:
+            self._late_failures[self.calls + number] = error
+            return
         self._failures[self.calls + number] = error
         if short:
             self._short_calls.add(self.calls + number)
@@ -222,6 +229,7 @@ class UnsyncedDisk:
     def heal(self) -> None:
         """Cancels all scheduled failures of calls."""
         self._failures.clear()
+        self._late_failures.clear()
         self._failing = None
 
     def fail_for_a_while(
@@ -259,6 +267,10 @@ class UnsyncedDisk:
         self.call(kind)
         self.opens += 1
         if error := self._open_failures.pop(self.opens, 0):
+            raise OSError(error, os.strerror(error))
+
+    def _call_took_effect(self) -> None:
+        if error := self._late_failures.pop(self.calls, 0):
             raise OSError(error, os.strerror(error))
 
     def is_short(self) -> bool:
@@ -321,6 +333,7 @@ class UnsyncedDisk:
         folder, name = self._parent(path)
         if isinstance(folder.entries.get(name), _Inode):
             self._drop(folder, name)
+        self._call_took_effect()
 
     def remove_tree(self, path: str) -> None:
         self._call_open("remove_tree")
@@ -340,6 +353,7 @@ class UnsyncedDisk:
         target.changed()
         if source is not target:
             source.changed()
+        self._call_took_effect()
 
     def sync_dir(self, path: str) -> None:
         self._call_open("sync_dir")
