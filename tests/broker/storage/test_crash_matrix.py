@@ -183,12 +183,13 @@ class Clients:
             self.fresh.append(self.history[-1][1])
             self.written += 1
         self.write()
-        self.insist(self.b, lambda: int(self.b.produce("t", b"open too").error_code))
+        value = self.value("open too")
+        self.insist(self.b, lambda: int(self.b.produce("t", value).error_code))
         self.insist(self.b, lambda: self.b.end(commit=True))
         self.history = [
             ("committed" if kind == "open" else kind, value) for kind, value in self.history
         ]
-        self.history.append(("committed", b"open too"))
+        self.history.append(("committed", value))
         self.a.initialise()  # Aborts its open transaction.
         for producer in (self.a, self.b):
             self.transaction(producer, commit=False)
