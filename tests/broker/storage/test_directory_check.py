@@ -12,6 +12,9 @@ from typer.testing import CliRunner
 from fencepost.broker.storage.directory_check import DirectoryCheck, Finding
 from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.cli.app import app
+from fencepost.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, file_name, offsets_with
+from fencepost.records.batch import split_batches
+from fencepost.records.saved_point import FILE_NAME as SAVED_POINT
 from tests.broker.node_stage import FOLDER, Stage
 from tests.broker.requests import batch_of, create_topic, produce
 from tests.transactions.protocol import TV1, TV2
@@ -87,6 +90,42 @@ def test_a_torn_tail_is_a_note_and_not_damage() -> None:
     (note,) = found(stage)
     assert not note.is_damage
     assert "torn tail of 4 bytes" in note.problem
+
+
+def test_a_log_that_lacks_whole_batches_at_its_end_is_damaged() -> None:
+    """Every byte that is left passes its check."""
+    for topic in ("t", "__transaction_state", "__consumer_offsets"):
+        stage = worked()
+        stage.stop()
+        folder = next(
+            path
+            for path in (f"{FOLDER}/{topic}-{index}" for index in range(2))
+            if stage.disk.exists(path)
+        )
+        path = f"{folder}/{file_name(offsets_with(stage.disk.list_dir(folder), LOG)[-1], LOG)}"
+        data = stage.disk.read_file(path)
+        last = split_batches(data)[-1].size_bytes
+        stage.disk.write_file(path, data[:-last], sync=True)
+        problems = [finding.problem for finding in found(stage) if finding.is_damage]
+        assert any("ends at offset" in problem for problem in problems), (topic, problems)
+
+
+@pytest.mark.parametrize("witness", ["saved-point", ".index", ".snapshot"])
+def test_each_file_beside_a_log_is_a_witness_of_its_end(witness: str) -> None:
+    stage = worked()
+    stage.stop()
+    folder = f"{FOLDER}/t-0"
+    base = offsets_with(stage.disk.list_dir(folder), LOG)[-1]
+    path = f"{folder}/{file_name(base, LOG)}"
+    for name in stage.disk.list_dir(folder):
+        others = (SAVED_POINT, INDEX, TIME_INDEX, SNAPSHOT, TXN_INDEX)
+        if name.endswith(others) and not name.endswith(witness) and not name.endswith(TIME_INDEX):
+            stage.disk.remove(f"{folder}/{name}")
+    stage.disk.remove(f"{FOLDER}/recovery-point-offset-checkpoint")
+    first = split_batches(stage.disk.read_file(path))[0].size_bytes
+    stage.disk.write_file(path, stage.disk.read_file(path)[:first], sync=True)
+    problems = [finding.problem for finding in found(stage) if finding.is_damage]
+    assert any("ends at offset" in problem and witness in problem for problem in problems), problems
 
 
 def test_the_command_has_text_and_json_output_and_refuses_a_directory_in_use(

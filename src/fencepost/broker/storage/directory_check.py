@@ -15,6 +15,7 @@ from fencepost.broker.controller.log_check import METADATA_LOG, MetadataLogCheck
 from fencepost.broker.storage.cluster_checkpoints import CLUSTER, broker_files
 from fencepost.broker.storage.folders import PARTITION_METADATA
 from fencepost.broker.storage.identity import FILE_NAME
+from fencepost.broker.storage.known_ends import known_ends
 from fencepost.broker.storage.layout import FIRST_DIRTY, LOG_STARTS, RECOVERY_POINTS, Layout
 from fencepost.log.names import (
     INDEX,
@@ -240,13 +241,19 @@ class DirectoryCheck:
             yield Finding(entry, problem, RESTORE_COORDINATOR)
 
     def _check_end(self, entry: str, end_offset: int) -> Iterator[Finding]:
+        """Whether the log ends where its last batch was written, as far as other files know."""
+        if entry == str(METADATA_LOG):
+            return
         topic, _, index = entry.rpartition("-")
-        known = self._layout.saved_of_folder(TopicPartition(topic, int(index))).recovery_point
-        if end_offset < known and entry != str(METADATA_LOG):
-            problem = f"ends at offset {end_offset}, but was synced up to {known}"
+        saved = self._layout.saved_of_folder(TopicPartition(topic, int(index)))
+        known = [(saved.recovery_point, "was synced up to")]
+        if not self._layout.lost_power:  # Else the log may have lost more than they have.
+            known += known_ends(self._disk, f"{self._folder}/{entry}")
+        offset, says = max(known)
+        if end_offset < offset:
             yield Finding(
                 entry,
-                problem,
+                f"ends at offset {end_offset}, but {says} {offset}",
                 "restore it from a copy, or accept the loss with `fencepost repair`",
             )
 

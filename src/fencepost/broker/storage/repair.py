@@ -31,6 +31,7 @@ from fencepost.base.ids import (
     TopicPartition,
 )
 from fencepost.broker.storage.folders import PARTITION_METADATA
+from fencepost.broker.storage.known_ends import known_ends
 from fencepost.broker.storage.layout import Layout
 from fencepost.log.names import INDEX, LEADER_EPOCHS, LOG, TIME_INDEX, file_name, offsets_with
 from fencepost.log.recovery import TEMPORARY, tidy_folder
@@ -103,7 +104,10 @@ class Repair:
         layout.load()
         saved = layout.saved_of_folder(name)
         self._known_start = saved.log_start_offset
-        self._known_end = saved.recovery_point
+        ends = [saved.recovery_point]
+        if not layout.lost_power:
+            ends += [end for end, _ in known_ends(disk, self._folder)]
+        self._known_end = max(ends)
 
     def run(self) -> list[Repaired]:
         """Repairs the partition; after an error the file that was being repaired is unchanged."""
