@@ -32,7 +32,6 @@ class Services:
         "follower",
         "groups",
         "housekeeping",
-        "in_cluster",
         "internal_topics",
         "layout",
         "markers",
@@ -62,9 +61,7 @@ class Services:
         transactions: TransactionCoordinator,
         markers: MarkerWriter,
         housekeeping: Housekeeping,
-        in_cluster: bool = False,
     ) -> None:
-        """With `in_cluster`, requests of other brokers come over links, never from clients."""
         self.runtime = runtime
         self.config = config
         self.authorizer = authorizer
@@ -81,7 +78,6 @@ class Services:
         self.transactions = transactions
         self.markers = markers
         self.housekeeping = housekeeping
-        self.in_cluster = in_cluster
 
     @property
     def controller(self) -> Controller:
