@@ -132,8 +132,8 @@ OURS: Final = {
         ),
     ),
 }
-"""Tagged fields that fencepost adds to Kafka's messages, nullable strings. Clients that do not know
-a tag skip it (KIP-482)."""
+"""Tagged fields that fencepost adds to Kafka's messages, nullable strings. Brokers send them
+to fencepost's own client only."""
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,7 @@ class Context:
         "client_address",
         "client_host",
         "client_id",
+        "client_software",
         "correlation_id",
         "principal",
         "received_at",
@@ -109,6 +110,7 @@ class Context:
         correlation_id: int = 0,
         principal: str = "User:ANONYMOUS",
         client_address: str | None = None,
+        client_software: str = "",
     ) -> None:
         self.services = services
         self.api_version = api_version
@@ -118,6 +120,8 @@ class Context:
         self.principal = principal
         self.client_address = client_address or client_host
         """Host and port, if the client is connected to this process."""
+        self.client_software = client_software
+        """The name that the client sent with ApiVersions; empty without one."""
         self.received_at = 0.0
         """When the request was dispatched, if requests are timed."""
 
