@@ -137,6 +137,13 @@ def left_out() -> Iterator[str]:
             yield f"| {key} | {title} | {LEFT_OUT[name]} |"
 
 
+def kips() -> Iterator[str]:
+    """Kafka's improvement proposals, and whether they are implemented."""
+    from tools.kip_matrix import matrix
+
+    yield from matrix()
+
+
 def broker_settings() -> Iterator[str]:
     """Every supported broker setting."""
     from fencepost.broker.settings.tables import BrokerSettings
@@ -259,6 +266,7 @@ GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
         "apis": apis,
         "cost": cost,
         "errors": errors,
+        "kips": kips,
         "left-out": left_out,
         "broker-settings": broker_settings,
         "topic-settings": topic_settings,
