@@ -76,9 +76,11 @@ APIS: Final[dict[str, int]] = {
     "describe_producers": 61,
     "describe_transactions": 65,
     "list_transactions": 66,
+    "consumer_group_heartbeat": 68,
     "consumer_group_describe": 69,
     "list_config_resources": 74,
     "describe_topic_partitions": 75,
+    "share_group_heartbeat": 76,
     "share_fetch": 78,
     "share_acknowledge": 79,
 }
@@ -130,8 +132,8 @@ OURS: Final = {
         ),
     ),
 }
-"""Tagged fields that fencepost adds to Kafka's messages, nullable strings. Clients that do not know
-a tag skip it (KIP-482)."""
+"""Tagged fields that fencepost adds to Kafka's messages, nullable strings. Brokers send them
+to fencepost's own client only."""
 
 
 @dataclass(frozen=True)

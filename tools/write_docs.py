@@ -53,11 +53,9 @@ LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
         "remove_raft_voter": _CONTROLLER,
         "update_raft_voter": _CONTROLLER,
         "update_features": "the feature levels are those of this version and do not change",
-        "consumer_group_heartbeat": _NEW_GROUPS,
         "consumer_group_describe": _NEW_GROUPS,
         "get_telemetry_subscriptions": "metrics that clients push (KIP-714) are not collected",
         "push_telemetry": "metrics that clients push (KIP-714) are not collected",
-        "share_group_heartbeat": _SHARE,
         "share_group_describe": _SHARE,
         "share_fetch": _SHARE,
         "share_acknowledge": _SHARE,
@@ -137,6 +135,13 @@ def left_out() -> Iterator[str]:
         if key not in served:
             title = "".join(word.capitalize() for word in name.split("_"))
             yield f"| {key} | {title} | {LEFT_OUT[name]} |"
+
+
+def kips() -> Iterator[str]:
+    """Kafka's improvement proposals, and whether they are implemented."""
+    from tools.kip_matrix import matrix
+
+    yield from matrix()
 
 
 def broker_settings() -> Iterator[str]:
@@ -261,6 +266,7 @@ GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
         "apis": apis,
         "cost": cost,
         "errors": errors,
+        "kips": kips,
         "left-out": left_out,
         "broker-settings": broker_settings,
         "topic-settings": topic_settings,

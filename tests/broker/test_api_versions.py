@@ -5,12 +5,21 @@ from __future__ import annotations
 import struct
 
 import pytest
+from kio.static.constants import EntityType
 
 from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.api_versions import ApiVersionsRequest
+from fencepost.wire.forms.describe_transactions import DescribeTransactionsRequest
+from fencepost.wire.schema import OUR_CLIENT
 from tests.broker.conftest import Complaints
 from tests.broker.raw import RawClient
+from tests.broker.requests import create_topic
+from tests.transactions.wire import WireProducer
+from tests.wire.kio_oracle import kio_class, kio_read
+
+REPLY_HEADER_BYTES = 5
+"""The correlation id, and no tagged fields."""
 
 KNOWN = ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
 
@@ -69,3 +78,21 @@ def test_a_feature_with_a_minimum_of_zero_is_hidden_from_clients_that_reject_it(
     }
     assert "transaction.version" not in shown[3]
     assert "transaction.version" in shown[4]
+
+
+def test_only_our_own_client_gets_tagged_fields_that_kafka_does_not_have(
+    client: RawClient,
+) -> None:
+    create_topic(client, "tagged")
+    # Open, because kio also refuses the time of a transaction that has not begun.
+    WireProducer(client, "tags").initialise().send("tagged", b"x")
+    request = DescribeTransactionsRequest(transactional_ids=["tags"])
+    assert client.call(ApiKey.API_VERSIONS, 4, KNOWN).error_code == ErrorCode.NONE
+    client.send(ApiKey.DESCRIBE_TRANSACTIONS, 0, request)
+    # kio stands for the clients that refuse tags which they do not know.
+    strict = kio_class("describe_transactions", 0, EntityType.response)
+    kio_read(strict, client.read_frame()[REPLY_HEADER_BYTES:])
+    ours = ApiVersionsRequest(client_software_name=OUR_CLIENT, client_software_version="1.0")
+    assert client.call(ApiKey.API_VERSIONS, 4, ours).error_code == ErrorCode.NONE
+    (state,) = client.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transaction_states
+    assert (state.client_id, state.client_host) == ("raw", "127.0.0.1")

@@ -279,7 +279,6 @@ class StageBroker:
             transactions=self.transactions,
             markers=markers,
             housekeeping=nothing,
-            in_cluster=True,
         )
         self._requests = NotedRequests(self.services, broker_id, cluster.served, cluster.trace)
 

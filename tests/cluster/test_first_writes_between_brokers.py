@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -256,11 +257,37 @@ def test_a_write_waits_for_the_markers_of_the_previous_transaction_at_the_coordi
         assert error_of(cluster.wait_for(call)) is ErrorCode.NONE
 
 
-def test_clients_of_a_cluster_cannot_add_partitions_as_brokers_do() -> None:
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_client_may_send_the_versions_for_brokers_to_a_cluster(version: int) -> None:
     with BrokersStage() as cluster:
         producer = cluster.producer("a", TV2)
-        for version in (4, 5):
-            request = add_request(transaction_of(producer, {"t": [0]}))
-            reply = cluster.brokers[1].call(ASKED, version, request)
-            assert reply.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        ask = partial(ask_for_partition, cluster, producer, version)
+        assert ask(verify_only=True) is ErrorCode.TRANSACTION_ABORTABLE
         assert state_of(cluster, "a") == "Empty"
+        assert ask(verify_only=False) is ErrorCode.NONE
+        assert state_of(cluster, "a") == "Ongoing"
+        assert ask(verify_only=True) is ErrorCode.NONE
+        assert ask(verify_only=True, broker=2) is ErrorCode.NOT_COORDINATOR
+        producer.epoch -= 1
+        assert ask(verify_only=True) is ErrorCode.PRODUCER_FENCED
+        assert ask(verify_only=False) is ErrorCode.PRODUCER_FENCED
+
+
+def ask_for_partition(
+    cluster: BrokersStage,
+    producer: WireProducer,
+    version: int,
+    *,
+    verify_only: bool,
+    broker: int = 1,
+) -> ErrorCode:
+    """Adds or verifies t-0; the coordinator is broker 1."""
+    request = add_request(transaction_of(producer, {"t": [0]}, verify_only=verify_only))
+    reply = cluster.brokers[broker].call(ASKED, version, request)
+    assert reply.error_code == ErrorCode.NONE
+    return ErrorCode(
+        reply.results_by_transaction[0]
+        .topic_results[0]
+        .results_by_partition[0]
+        .partition_error_code
+    )

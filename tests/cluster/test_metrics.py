@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import urllib.error
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import fencepost
-from tests.broker.metrics.scraped import get, scrape
+from tests.broker.metrics.scraped import get, moved, scrape
 from tests.broker.raw import RawClient
 from tests.broker.requests import create_topic
 from tests.transactions.wire import WireProducer
+
+PATIENCE_SECONDS = 60.0
 
 URL = re.compile(r"metrics at (http://\S+)/metrics")
 
@@ -74,6 +78,54 @@ def test_a_transaction_over_several_brokers_is_counted_once(
     assert total(parent, "fencepost_transactions_committed_total") - before == 1
     assert total(parent, "fencepost_transactions_started_total") >= 1
     assert total(parent, "fencepost_partitions") >= 3
+
+
+def coordinator_moves(parent: str, *brokers: int) -> dict[tuple[int, str], float]:
+    """The moves of coordinators to some brokers, by broker and topic."""
+    urls = targets(parent)
+    return {
+        (broker, name.partition("topic=")[2].rstrip("}")): value
+        for broker in brokers
+        for name, value in scrape(urls[str(broker)]).items()
+        if name.startswith("fencepost_coordinator_moves_total")
+    }
+
+
+def await_moves(
+    parent: str, before: dict[tuple[int, str], float], count: float
+) -> dict[Any, float]:
+    """Waits for so many moves to the brokers of `before`: a leader is known before it serves."""
+    brokers = {broker for broker, _ in before}
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        found = moved(before, coordinator_moves(parent, *brokers))
+        if sum(found.values()) >= count:
+            return found
+        assert time.monotonic() < deadline, f"only {found}"
+
+
+def test_a_coordinator_that_moves_is_counted_by_its_new_broker(
+    cluster: fencepost.Cluster, parent: str
+) -> None:
+    first = cluster.coordinator_of("transactional", "moved")
+    before = coordinator_moves(parent, 1, 2, 3)
+    second = first % 3 + 1
+    cluster.move_coordinator("transactional", "moved", second)
+    assert await_moves(parent, before, 1) == {(second, "__transaction_state"): 1}
+
+
+def test_the_coordinators_of_a_broker_that_dies_move_to_the_others(
+    cluster: fencepost.Cluster, parent: str
+) -> None:
+    cluster.coordinator_of("transactional", "a")
+    cluster.coordinator_of("group", "g")
+    before = coordinator_moves(parent, 1, 3)
+    coordinated = cluster.brokers[1].coordinates
+    cluster.kill(2)
+    found = await_moves(parent, before, coordinated)
+    assert sum(found.values()) == coordinated
+    assert {topic for _, topic in found} == {"__transaction_state", "__consumer_offsets"}
+    cluster.restart(2)
 
 
 def test_a_broker_that_dies_is_a_target_that_is_down_and_comes_back(

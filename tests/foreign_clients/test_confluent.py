@@ -351,3 +351,39 @@ def test_clients_connect_by_ipv6(new_name: NewName) -> None:
     with fencepost.Broker(host="::1") as broker:
         topic = new_name("six")
         assert send(producer(broker), topic, b"v") == [(0, 0)]
+
+
+def test_a_consumer_of_the_new_group_protocol_is_told_that_it_is_not_served(
+    broker: fencepost.Broker, new_name: NewName
+) -> None:
+    topic = new_name("new-protocol")
+    create(broker, topic)
+    reader = consumer(broker, new_name("group"), **{"group.protocol": "consumer"})
+    reader.subscribe([topic])
+    try:
+        message = reader.poll(DEADLINE_SECONDS)
+        assert message is not None, "it polls for ever without a word"
+        error = message.error()
+        assert error.code() == KafkaError._FATAL
+        assert "ConsumerGroupHeartbeat fatal error: Broker: API version not supported" in str(error)
+    finally:
+        reader.close()
+
+
+def test_a_share_consumer_is_told_that_share_groups_are_not_served(
+    broker: fencepost.Broker, new_name: NewName
+) -> None:
+    topic = new_name("shared")
+    create(broker, topic)
+    reader = confluent_kafka.ShareConsumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": new_name("share-group")}
+    )
+    reader.subscribe([topic])
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    try:
+        with pytest.raises(KafkaException, match="ShareGroupHeartbeat fatal error") as raised:
+            while time.monotonic() < deadline:
+                reader.poll(1.0)
+        assert raised.value.args[0].code() == KafkaError.UNSUPPORTED_VERSION
+    finally:
+        reader.close()

@@ -32,7 +32,6 @@ class Services:
         "follower",
         "groups",
         "housekeeping",
-        "in_cluster",
         "internal_topics",
         "layout",
         "markers",
@@ -62,9 +61,7 @@ class Services:
         transactions: TransactionCoordinator,
         markers: MarkerWriter,
         housekeeping: Housekeeping,
-        in_cluster: bool = False,
     ) -> None:
-        """With `in_cluster`, requests of other brokers come over links, never from clients."""
         self.runtime = runtime
         self.config = config
         self.authorizer = authorizer
@@ -81,7 +78,6 @@ class Services:
         self.transactions = transactions
         self.markers = markers
         self.housekeeping = housekeeping
-        self.in_cluster = in_cluster
 
     @property
     def controller(self) -> Controller:
@@ -98,6 +94,7 @@ class Context:
         "client_address",
         "client_host",
         "client_id",
+        "client_software",
         "correlation_id",
         "principal",
         "received_at",
@@ -113,6 +110,7 @@ class Context:
         correlation_id: int = 0,
         principal: str = "User:ANONYMOUS",
         client_address: str | None = None,
+        client_software: str = "",
     ) -> None:
         self.services = services
         self.api_version = api_version
@@ -122,6 +120,8 @@ class Context:
         self.principal = principal
         self.client_address = client_address or client_host
         """Host and port, if the client is connected to this process."""
+        self.client_software = client_software
+        """The name that the client sent with ApiVersions; empty without one."""
         self.received_at = 0.0
         """When the request was dispatched, if requests are timed."""
 

@@ -149,7 +149,6 @@ class BrokerCore:
             transactions=self.transactions,
             markers=self.markers,
             housekeeping=self.housekeeping,
-            in_cluster=peers.is_cluster,
         )
         self.request_counters = RequestCounters() if counts_requests else None
         self.dispatcher = Dispatcher(

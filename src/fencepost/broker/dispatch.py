@@ -109,6 +109,8 @@ class Dispatcher:
                 return
         header = read_request_header(frame)
         request = decode_request(route.api, route.version, frame, header.body_offset)
+        if route.api is ApiKey.API_VERSIONS:
+            connection.client_software = request.client_software_name
         context = Context(
             self._services,
             route.version,
@@ -116,6 +118,7 @@ class Dispatcher:
             connection.client_host,
             header.correlation_id,
             client_address=connection.client_name,
+            client_software=connection.client_software,
         )
         if route.counters is not None:
             context.received_at = perf_counter()

@@ -30,11 +30,11 @@ from fencepost.wire.codec import decode_response, encode_request
 from fencepost.wire.forms.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from fencepost.wire.forms.sasl_authenticate import SaslAuthenticateRequest
 from fencepost.wire.forms.sasl_handshake import SaslHandshakeRequest
+from fencepost.wire.schema import OUR_CLIENT
 
 if TYPE_CHECKING:
     from fencepost.client.options import Login
 
-SOFTWARE_NAME: Final = "fencepost"
 SOFTWARE_VERSION: Final = "0.1.0"
 _LARGEST_CORRELATION_ID: Final = 2**31 - 1
 
@@ -129,7 +129,7 @@ class Conversation:
 
     def _ask_versions(self, version: int) -> Chunks:
         request = ApiVersionsRequest(
-            client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+            client_software_name=OUR_CLIENT, client_software_version=SOFTWARE_VERSION
         )
         return self._write(ApiKey.API_VERSIONS, version, request)[1]
 

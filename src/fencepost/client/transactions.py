@@ -57,6 +57,7 @@ from fencepost.wire.forms.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from fencepost.wire.schema import OUR_CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -93,7 +94,7 @@ class ProducerIdentity:
 def learn_transaction_version(core: Core) -> Steps[int]:
     """Returns the cluster's level of `transaction.version`; requests it once per client."""
     if core.transaction_version is None:
-        request = ApiVersionsRequest(client_software_name="fencepost", client_software_version="0")
+        request = ApiVersionsRequest(client_software_name=OUR_CLIENT, client_software_version="0")
         reply = yield from call_one(core, AnyBroker(), ApiKey.API_VERSIONS, request, error_code)
         core.transaction_version = _finalized_level(reply.form)
     return core.transaction_version

@@ -63,9 +63,11 @@ class ApiKey(IntEnum):
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
 
@@ -186,9 +188,11 @@ _TABLE: Final = (
     Api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), 0),
     Api(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), 0),
     Api(ApiKey.LIST_TRANSACTIONS, (0, 2), 0),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), 0),
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), 0),
     Api(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), 0),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0),
+    Api(ApiKey.SHARE_GROUP_HEARTBEAT, (1, 1), 0),
     # Not served: their replies hold addresses, which `fencepost tap` rewrites.
     Api(ApiKey.SHARE_FETCH, (1, 2), 0),
     Api(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), 0),

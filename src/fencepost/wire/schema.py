@@ -60,6 +60,10 @@ _OPEN: Final = 32767
 FIRST_TAG_OF_OURS: Final = 10_000
 """Tags from here on are fields that fencepost adds to Kafka's messages. Kafka counts from 0."""
 
+OUR_CLIENT: Final = "fencepost"
+"""The software name that our client sends with ApiVersions. A broker sends fields of ours to no
+other client: a few refuse tags that they do not know, although KIP-482 wants them skipped."""
+
 
 class _Unset:
     def __repr__(self) -> str:

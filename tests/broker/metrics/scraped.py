@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -13,6 +13,8 @@ from tests.broker.node_stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+K = TypeVar("K")
 
 
 class MeasuredStage(Stage):
@@ -51,7 +53,7 @@ def get(url: str) -> str:
         return str(reply.read().decode())
 
 
-def moved(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+def moved(before: Mapping[K, float], after: Mapping[K, float]) -> dict[K, float]:
     """What has changed between two scrapes, as differences."""
     return {
         name: value - before.get(name, 0.0)

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import NO_NODE, TRANSACTION_STATE_TOPIC
 from fencepost.broker.metrics import collector
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.broker.metrics.scraped import MeasuredStage, moved, samples_of
+from tests.broker.moving import OTHER, THIS, join_other, move, move_record, write
 from tests.broker.requests import batch_of, create_topic, fetch, produce
 from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.requests import marker_request
@@ -317,3 +319,62 @@ def test_groups_are_counted_by_state(stage: MeasuredStage) -> None:
     found = stage.scrape()
     assert found["fencepost_groups{state=Empty}"] == 1
     assert found["fencepost_groups{state=Stable}"] == 0
+
+
+def moves(stage: MeasuredStage) -> tuple[float, float]:
+    """Moves of transaction and of group coordinators to this broker."""
+    found = stage.scrape()
+    name = "fencepost_coordinator_moves_total"
+    return found[f"{name}{{topic=__transaction_state}}"], found[
+        f"{name}{{topic=__consumer_offsets}}"
+    ]
+
+
+def test_neither_a_start_nor_a_recovery_is_a_move_of_a_coordinator(stage: MeasuredStage) -> None:
+    producer(stage).send("refunds", b"x")
+    assert moves(stage) == (0, 0)
+    stage.kill()
+    again = MeasuredStage(disk=stage.disk).start()
+    again.advance(1_000)
+    assert again.scrape()["fencepost_transactions_open"] == 1
+    assert moves(again) == (0, 0)
+    again.stop()
+
+
+def test_a_coordinator_that_comes_from_another_broker_is_a_move(stage: MeasuredStage) -> None:
+    producer(stage)
+    join_other(stage)
+    move(stage, TRANSACTION_STATE_TOPIC, to=OTHER)
+    move(stage, "refunds", 0, to=OTHER)
+    assert moves(stage) == (0, 0), "the broker that loses it does not count"
+    move(stage, TRANSACTION_STATE_TOPIC, to=THIS)
+    move(stage, "refunds", 0, to=THIS)
+    assert moves(stage) == (1, 0)
+    there = write(stage, move_record(stage, TRANSACTION_STATE_TOPIC, 0, OTHER))
+    back = write(stage, move_record(stage, TRANSACTION_STATE_TOPIC, 0, THIS))
+    stage.settle()
+    assert there.is_done
+    assert back.is_done
+    assert moves(stage) == (2, 0)
+
+
+def test_a_coordinator_without_a_leader_moves_only_if_another_broker_led_it_last(
+    stage: MeasuredStage,
+) -> None:
+    producer(stage)
+    join_other(stage)
+    give_up(stage, TRANSACTION_STATE_TOPIC, last=THIS)
+    move(stage, TRANSACTION_STATE_TOPIC, to=THIS)
+    assert moves(stage) == (0, 0)
+    give_up(stage, TRANSACTION_STATE_TOPIC, last=OTHER)
+    move(stage, TRANSACTION_STATE_TOPIC, to=THIS)
+    assert moves(stage) == (1, 0)
+
+
+def give_up(stage: MeasuredStage, topic: str, *, last: int) -> None:
+    """Partition 0 has no leader; its last one is the only replica in sync."""
+    record = move_record(stage, topic, 0, to=NO_NODE)
+    record.isr = [last]
+    change = write(stage, record)
+    stage.settle()
+    assert change.is_done

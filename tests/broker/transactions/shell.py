@@ -129,7 +129,6 @@ class ShellNode:
             groups=self.groups,
             transactions=self.transactions,
             markers=self.markers,
-            in_cluster=False,
         )
 
     # -- for the service ---------------------------------------------------------------------------

@@ -46,6 +46,7 @@ from fencepost.wire.forms.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from fencepost.wire.schema import OUR_CLIENT
 from tests.broker.transactions.shell import ShellNode
 from tests.partition.batches import client_batch
 
@@ -59,9 +60,9 @@ def node() -> ShellNode:
     return node
 
 
-def ask(node: ShellNode, handler: Any, request: Any, version: int) -> Any:
+def ask(node: ShellNode, handler: Any, request: Any, version: int, software: str = "") -> Any:
     """The answer, which must be there once the turns that are due have run."""
-    context = Context(node.services, version, "client", "127.0.0.1")
+    context = Context(node.services, version, "client", "127.0.0.1", client_software=software)
     reply = handler.handle(request, context)
     if isinstance(reply, Parked):
         node.pass_time(0)  # On a slow machine a reply may take several turns.
@@ -415,9 +416,9 @@ def test_case_90_transactions_are_described(node: ShellNode) -> None:
     )
 
 
-def described_client(node: ShellNode) -> tuple[str | None, str | None]:
+def described_client(node: ShellNode, software: str = OUR_CLIENT) -> tuple[str | None, str | None]:
     request = DescribeTransactionsRequest(transactional_ids=["a"])
-    (found,) = ask(node, describe_transactions, request, 0).transaction_states
+    (found,) = ask(node, describe_transactions, request, 0, software).transaction_states
     return found.client_id, found.client_host
 
 
@@ -437,6 +438,13 @@ def test_a_transaction_is_described_with_the_client_that_got_its_epoch(node: She
     # A second instance that is refused, or has to wait, does not have the transaction.
     assert init_from(node, "fenced", "192.0.2.8", producer_id=9_000, producer_epoch=5) != 0
     assert described_client(node) == ("orders-app", "192.0.2.7")
+
+
+@pytest.mark.parametrize("software", ["", "apache-kafka-java", "librdkafka", "fencepost-2"])
+def test_other_clients_do_not_get_the_fields_of_fencepost(node: ShellNode, software: str) -> None:
+    init_from(node, "orders-app", "192.0.2.7")
+    assert described_client(node) == ("orders-app", "192.0.2.7")
+    assert described_client(node, software) == (None, None)
 
 
 def test_an_expired_id_does_not_keep_its_client(node: ShellNode) -> None:

@@ -222,7 +222,13 @@ def differences(before: MetadataState, after: MetadataState) -> set[Part]:
             if new != old:
                 found.add(
                     PartitionChange(
-                        name, index, topic.topic_id, old.leader, new.leader, new.leader_epoch
+                        name,
+                        index,
+                        topic.topic_id,
+                        old.leader,
+                        new.leader,
+                        new.leader_epoch,
+                        last_leader=old.leader if old.leader >= 0 else old.isr[0],
                     )
                 )
     for name, topic in before.topics.items():

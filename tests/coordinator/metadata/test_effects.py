@@ -98,8 +98,8 @@ def test_partitions_that_change_together_are_one_effect() -> None:
     assert effects_of(cluster.state, records) == [
         LeadersChanged(
             (
-                PartitionChange("orders", 1, orders_id, 1, 1, leader_epoch=0),
-                PartitionChange("refunds", 0, refunds_id, 1, 1, leader_epoch=1),
+                PartitionChange("orders", 1, orders_id, 1, 1, leader_epoch=0, last_leader=1),
+                PartitionChange("refunds", 0, refunds_id, 1, 1, leader_epoch=1, last_leader=1),
             )
         )
     ]
@@ -116,7 +116,7 @@ def test_a_partition_that_changes_twice_in_a_batch_has_one_change() -> None:
         change(cluster, "orders", 0, isr=[3]),
     ]
     cluster.take(Decision(tuple(records)))
-    net = PartitionChange("orders", 0, topic_id, leader_before=1, leader=3, leader_epoch=2)
+    net = PartitionChange("orders", 0, topic_id, 1, 3, leader_epoch=2, last_leader=1)
     assert cluster.effects == [SettingsChanged(BROKER_RESOURCE, ""), LeadersChanged((net,))]
     assert [node for node in (1, 2, 3) if net.opens_at(node)] == [3]
     assert [node for node in (1, 2, 3) if net.closes_at(node)] == [1]

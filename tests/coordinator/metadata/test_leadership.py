@@ -140,7 +140,7 @@ def test_the_new_leader_opens_the_partition_and_the_old_one_closes_it() -> None:
     cluster.fence(1)
     change = changed(cluster)["orders", 0]
     topic_id = cluster.state.topics["orders"].topic_id
-    assert change == PartitionChange("orders", 0, topic_id, 1, 2, leader_epoch=1)
+    assert change == PartitionChange("orders", 0, topic_id, 1, 2, leader_epoch=1, last_leader=1)
     assert [node for node in (1, 2, 3) if change.opens_at(node)] == [2]
     assert [node for node in (1, 2, 3) if change.closes_at(node)] == [1]
 

@@ -56,7 +56,7 @@ def test_a_leader_epoch_can_rise_without_a_change_of_leader() -> None:
     cluster.create("orders", 2)
     cluster.take(decide_bump_leader_epochs(cluster.state, [ORDERS_1, ORDERS_1]))
     topic_id = cluster.state.topics["orders"].topic_id
-    change = PartitionChange("orders", 1, topic_id, leader_before=1, leader=1, leader_epoch=1)
+    change = PartitionChange("orders", 1, topic_id, 1, 1, leader_epoch=1, last_leader=1)
     assert cluster.effects == [LeadersChanged((change,))]
     assert not change.opens_at(1)
     assert not change.closes_at(1)

@@ -35,6 +35,8 @@ class Coordinators:
             TRANSACTION_STATE_TOPIC: transactions,
         }
         self._is_started = False
+        self.moves: Final[dict[str, int]] = dict.fromkeys(self._by_topic, 0)
+        """How many coordinator partitions this broker has taken over from another, by topic."""
 
     def logs(self) -> Iterator[Partition]:
         """The open partitions of the internal topics."""
@@ -67,6 +69,11 @@ class Coordinators:
         """Loads the coordinator of a newly opened partition; at a start, `load_all` does."""
         if self._is_started and partition.name.topic in self._by_topic:
             self._load(partition, held=False)
+
+    def moved_here(self, topic: str) -> None:
+        """Counts a partition that another broker led until now."""
+        if topic in self._by_topic:
+            self.moves[topic] += 1
 
     def closing(self, name: TopicPartition) -> None:
         """Stops serving the coordinator of a partition that is about to be closed."""

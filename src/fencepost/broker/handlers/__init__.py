@@ -57,8 +57,10 @@ HANDLERS: Final[dict[ApiKey, str]] = {
     ApiKey.DESCRIBE_PRODUCERS: "describe_producers",
     ApiKey.DESCRIBE_TRANSACTIONS: "describe_transactions",
     ApiKey.LIST_TRANSACTIONS: "list_transactions",
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: "consumer_group_heartbeat",
     ApiKey.LIST_CONFIG_RESOURCES: "list_config_resources",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
+    ApiKey.SHARE_GROUP_HEARTBEAT: "share_group_heartbeat",
 }
 
 CONTROLLER_APIS: Final = frozenset(

@@ -2,11 +2,12 @@
 
 Behaviour: adds partitions to a transaction before the producer writes to them. If one does not
            exist or may not be written, none is added (OPERATION_NOT_ATTEMPTED for the others).
-           Answers once the record is durable. With verifyOnly, a broker checks whether partitions
-           were added, which changes nothing. Brokers of a cluster ask over their links
-           (`broker/peers/requests.py`); there a client that sends v4 up is refused.
+           Answers once the record is durable. With verifyOnly it checks whether partitions were
+           added, which changes nothing. Brokers of a cluster ask over their links
+           (`broker/peers/requests.py`), and never send this request.
 Versions:  v2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before that (KIP-588); v3 flexible; v4 several
-           transactions at once, from brokers only (KIP-890); v5 TRANSACTION_ABORTABLE.
+           transactions at once, as Kafka's brokers send them (KIP-890), which needs CLUSTER_ACTION:
+           every client has it here; v5 TRANSACTION_ABORTABLE.
 Errors:    CLUSTER_AUTHORIZATION_FAILED (v4 up, of the whole reply); per partition
            TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED (internal topics too),
            UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED, INVALID_REQUEST,
@@ -74,9 +75,7 @@ def _may_ask(context: Context) -> bool:
     """Whether the sender may use this version: several transactions at once are for brokers."""
     if context.api_version < FIRST_VERSION_OF_BROKERS:
         return True
-    return not context.services.in_cluster and context.authorize(
-        "CLUSTER_ACTION", "CLUSTER", CLUSTER_NAME
-    )
+    return context.authorize("CLUSTER_ACTION", "CLUSTER", CLUSTER_NAME)
 
 
 def _serve(

@@ -2,9 +2,10 @@
 
 Behaviour: the state of transactional ids that this node coordinates. While markers are being
            written, only the partitions that still lack theirs are shown; topics that the client may
-           not describe are left out. Two tagged fields of fencepost (tags 10,000 and 10,001) name
-           the client whose InitProducerId last succeeded: its client id and address. Other clients
-           skip them. They are absent if the coordinator was loaded since.
+           not describe are left out. fencepost's own client (by its software name in ApiVersions)
+           gets two tagged fields more, 10,000 and 10,001: the client id and the address of the
+           client whose InitProducerId last succeeded. They are absent if the coordinator was loaded
+           since.
 Errors:    per id TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST (an empty id),
            COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND.
 """
@@ -23,6 +24,7 @@ from fencepost.wire.forms.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from fencepost.wire.schema import OUR_CLIENT
 
 if TYPE_CHECKING:
     from fencepost.broker.context import Context
@@ -46,6 +48,7 @@ def _describe(transactional_id: str, context: Context) -> TransactionState:
         found = Description(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id)
     else:
         found = context.services.transactions.describe(transactional_id)
+    is_ours = context.client_software == OUR_CLIENT
     return TransactionState(
         error_code=found.error,
         transactional_id=transactional_id,
@@ -59,6 +62,6 @@ def _describe(transactional_id: str, context: Context) -> TransactionState:
             for topic, indexes in found.partitions.items()
             if context.authorize("DESCRIBE", "TOPIC", topic)
         ],
-        client_id=found.client_id,
-        client_host=found.client_host,
+        client_id=found.client_id if is_ours else None,
+        client_host=found.client_host if is_ours else None,
     )

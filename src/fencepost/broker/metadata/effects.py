@@ -489,6 +489,10 @@ class MetadataEffects:
             return None
         opened = self._partitions.get(change.topic, change.partition)
         if opened is None:
+            if change.moves_to(self._node_id) and self._is_wanted(
+                topic, change.partition, change.leader_epoch
+            ):
+                self._coordinators.moved_here(change.topic)
             return self._open_slices(topic, change.partition, change.leader_epoch)
         if opened.topic_id == topic.topic_id and change.leader_epoch >= opened.leader_epoch:
             opened.bump_leader_epoch(change.leader_epoch)

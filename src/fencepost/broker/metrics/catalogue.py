@@ -209,6 +209,11 @@ LOAD_SECONDS: Final = _gauge(
     "topic",
     kafka="transaction-coordinator-metrics, group-coordinator-metrics partition-load-time-max",
 )
+COORDINATOR_MOVES: Final = _counter(
+    "coordinator_moves",
+    "Coordinator partitions that this broker has taken over from another broker, by topic.",
+    "topic",
+)
 SCRAPE_SECONDS: Final = _gauge(
     "scrape_seconds", "How long the broker took to collect the last scrape before this one."
 )

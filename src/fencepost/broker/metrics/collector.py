@@ -257,6 +257,8 @@ class Collector:
         yield _one(catalogue.RECOVERY_CUT, recovery.cut_bytes)
         loads = sorted(broker.runtime.loads.times.items())
         yield family_of(catalogue.LOAD_SECONDS, [((topic,), each.longest) for topic, each in loads])
+        moves = sorted(broker.coordinators.moves.items())
+        yield family_of(catalogue.COORDINATOR_MOVES, [((topic,), each) for topic, each in moves])
         yield _one(catalogue.SCRAPE_SECONDS, self._last_seconds)
 
 

@@ -116,6 +116,8 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the rest of a large request waits for memory."""
         self.client_host = "?"
         self.client_name = "?"
+        self.client_software = ""
+        """The name that the client sent with ApiVersions, v3 and up."""
         self.last_active = 0.0
 
     # -- called by asyncio

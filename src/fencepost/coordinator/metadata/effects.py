@@ -15,6 +15,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from fencepost.base.ids import NO_NODE
 from fencepost.records.metadata_log import (
     NO_LEADER_CHANGE,
     TOPIC_RESOURCE,
@@ -72,6 +73,8 @@ class PartitionChange(NamedTuple):
     leader: int
     """The leader from now on; -1 if there is none."""
     leader_epoch: int
+    last_leader: int = NO_NODE
+    """`leader_before`, or the leader before that if there was none; -1 if it is not known."""
 
     def opens_at(self, node_id: int) -> bool:
         """Whether this broker becomes the leader, and must open the partition."""
@@ -80,6 +83,10 @@ class PartitionChange(NamedTuple):
     def closes_at(self, node_id: int) -> bool:
         """Whether this broker ceases to lead, and must close the partition."""
         return self.leader_before == node_id != self.leader
+
+    def moves_to(self, node_id: int) -> bool:
+        """Whether this broker leads after another one; not if it leads again, or is the first."""
+        return self.leader == node_id and self.last_leader not in (node_id, NO_NODE)
 
 
 class LeadersChanged(NamedTuple):
@@ -131,7 +138,14 @@ def _add_change(
     if record.leader != NO_LEADER_CHANGE:
         leader, epoch = record.leader, epoch + 1
     changes[topic.topic_id, index] = PartitionChange(
-        topic.name, index, topic.topic_id, before.leader, leader, epoch
+        topic.name,
+        index,
+        topic.topic_id,
+        before.leader,
+        leader,
+        epoch,
+        # Without a leader, the last one is the only replica in sync (`leadership.py`).
+        before.isr[0] if before.leader == NO_NODE else before.leader,
     )
 
 

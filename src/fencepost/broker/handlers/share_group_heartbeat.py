@@ -1,0 +1,29 @@
+"""ShareGroupHeartbeat (76): v1
+
+Behaviour: refuses, as a Kafka broker whose share groups (KIP-932) are switched off does. The API is
+           listed for the same reason as ConsumerGroupHeartbeat.
+Versions:  v1 is the only one.
+Errors:    UNSUPPORTED_VERSION.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.wire.forms.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+REFUSED: Final = "This broker does not serve share groups."
+
+
+def handle(request: ShareGroupHeartbeatRequest, context: Context) -> ShareGroupHeartbeatResponse:
+    """Serves one request; see above."""
+    return ShareGroupHeartbeatResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=REFUSED
+    )
