@@ -27,7 +27,7 @@ PAGES: Final = {
 }
 """Pages at the top of the tree, and their titles on the site."""
 
-WIDE: Final = frozenset({"reference/errors.md", "compatibility.md"})
+WIDE: Final = frozenset({"reference/errors.md", "reference/apis.md", "compatibility.md"})
 """Pages whose tables need the space of the table of contents."""
 
 _LINK: Final = re.compile(r"(!?)\[([^\]\n]*)\]\(([^)\s]+)\)")
