@@ -65,6 +65,28 @@ def test_an_example_that_does_not_compile_is_found() -> None:
     assert len(list(check_docs.broken_examples(text))) == 1
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        'TransactionalSink(servers, transactional_id="paid", topic="a")',
+        'Producer({"transactional.id": "paid"})',
+        '{"transactionalId": "paid"}',
+        '.option("transactionalId", "paid")',
+        '.option("txnAppId", "paid")',
+    ],
+)
+def test_a_transactional_id_on_two_pages_is_found(code: str) -> None:
+    page = f"```python\n{code}\n```\n"
+    assert list(check_docs.shared_ids({"a.md": page + page})) == []
+    (found,) = check_docs.shared_ids({"a.md": page, "b.md": page})
+    assert found == "b.md: the transactional id 'paid' is also in a.md"
+
+
+def test_an_id_of_the_refunds_example_is_found_on_any_page() -> None:
+    page = '```python\nProducer({"transactional.id": "refunds"})\n```\n'
+    assert len(list(check_docs.shared_ids({"README.md": page}))) == 1
+
+
 @pytest.mark.parametrize("words", ['x="120" y="9">a', 'x="60" y="9">too long', 'x="20" y="60">low'])
 def test_text_cut_off_in_a_picture_is_found(tmp_path: Path, words: str) -> None:
     picture = tmp_path / "picture.svg"

@@ -1,7 +1,7 @@
 """Checks the documentation without building the site: part of `make check`, in about a second.
 
 Every link leads to a file, and every anchor to a heading; every file that a page names exists;
-Python examples compile; pictures are well-formed and have a description; the navigation lists every
+Python examples compile, and no two pages use the same transactional id; pictures are well-formed and have a description; the navigation lists every
 page once. Tests check whether an example does what its page says.
 """
 
@@ -11,7 +11,7 @@ import ast
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -31,6 +31,11 @@ _CODE: Final = re.compile(r"`([^`\n]+)`")
 _LINK: Final = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 _FILE: Final = re.compile(r"[\w.-]+(?:/[\w.-]+)+\.(?:py|md|svg|toml|java|tsv)")
+_TRANSACTIONAL_ID: Final = re.compile(
+    r"""["']?(?:transactional[._]id|transactionalId|txnAppId)["']?\s*[=:,]\s*["']([^"']+)["']"""
+)
+EXAMPLE_IDS: Final = ("refunds", "refunds-processor-0")
+"""The ids of the refunds example, which ships with the package."""
 _NAVIGATION: Final = re.compile(r"^\s+- .*?([\w/.*-]+\.md)\s*$", re.MULTILINE)
 TEXT_SIZE: Final = 13.0
 SIZES: Final = {"title": 16.0, "small": 11.5}
@@ -54,6 +59,9 @@ def problems() -> Iterator[str]:
         if not name.startswith(HISTORY):
             found += missing_files(page, text)
         yield from (f"{name}: {problem}" for problem in found)
+    yield from shared_ids(
+        {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in pages()}
+    )
     for picture in sorted((DOCS / "pictures").glob("*.svg")):
         name = picture.relative_to(ROOT).as_posix()
         yield from (f"{name}: {problem}" for problem in broken_picture(picture))
@@ -106,6 +114,16 @@ def broken_examples(text: str) -> Iterator[str]:
                 ast.parse(textwrap.dedent(code))
             except SyntaxError as problem:
                 yield f"an example does not compile: {problem.msg}: {(problem.text or '').strip()}"
+
+
+def shared_ids(texts: Mapping[str, str]) -> Iterator[str]:
+    """Transactional ids in the code of two pages: who tries both on one broker is refused."""
+    first: dict[str, str] = dict.fromkeys(EXAMPLE_IDS, "the refunds example")
+    for page, text in texts.items():
+        code = "\n".join(block for _, kind, block in _FENCE.findall(text) if kind == "python")
+        for found in sorted(set(_TRANSACTIONAL_ID.findall(code))):
+            if (other := first.setdefault(found, page)) != page:
+                yield f"{page}: the transactional id {found!r} is also in {other}"
 
 
 def broken_picture(picture: Path) -> Iterator[str]:
