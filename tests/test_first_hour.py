@@ -1,8 +1,8 @@
 """The README is followed as a new user would: every block in order, in an empty folder; and the
 options that the page of the broker shows start one.
 
-Only the address is another one, as the port of the README may be in use, and what pip and make do is
-left out. A block after a program or a command shows its output.
+Only the address is another one, as the port of the README may be in use, and what pip and make do
+is left out. A block after a program or a command shows its output.
 """
 
 from __future__ import annotations

@@ -68,6 +68,7 @@ def test_the_start_pages_pipeline_writes_everything_once_even_if_killed(
 def topics_of_other_pages() -> set[str]:
     """What the README and the refunds example create: all of them may be tried on one broker."""
     example = Topics.of()
-    in_readme = re.findall(r"^fencepost topic create (\S+)", (ROOT / "README.md").read_text(), re.M)
+    readme = (ROOT / "README.md").read_text()
+    in_readme = re.findall(r"^fencepost topic create (\S+)", readme, re.MULTILINE)
     assert in_readme
     return {example.settlements, example.refunds, example.audit, *in_readme}

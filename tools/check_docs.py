@@ -1,8 +1,8 @@
 """Checks the documentation without building the site: part of `make check`, in about a second.
 
 Every link leads to a file, and every anchor to a heading; every file that a page names exists;
-Python examples compile, and no two pages use the same transactional id; pictures are well-formed and have a description; the navigation lists every
-page once. Tests check whether an example does what its page says.
+Python examples compile, and no two pages use the same transactional id; pictures are well-formed
+and have a description; the navigation lists every page once. Tests check whether an example does what its page says.
 """
 
 from __future__ import annotations
