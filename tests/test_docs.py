@@ -98,6 +98,16 @@ def test_text_cut_off_in_a_picture_is_found(tmp_path: Path, words: str) -> None:
     assert "do not fit" in found
 
 
+def test_text_too_small_for_a_phone_is_found(tmp_path: Path) -> None:
+    picture = tmp_path / "picture.svg"
+    picture.write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 50"><title>t</title>'
+        '<text x="9" y="20">a</text></svg>'
+    )
+    (found,) = check_docs.broken_picture(picture)
+    assert "too small" in found
+
+
 def test_the_state_diagram_has_the_arrows_of_the_table() -> None:
     picture = ET.parse(ROOT / "docs" / "pictures" / "transaction-states.svg")
     drawn = {
@@ -127,3 +137,13 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
         r"""<(?:script|img|iframe)[^>]*\ssrc="?https?:|<link[^>]*stylesheet[^>]*https?:"""
     )
     assert [page.name for page in tmp_path.rglob("*.html") if loaded.search(page.read_text())] == []
+
+
+def test_home_and_the_readme_compare_fencepost_with_others_in_the_same_words() -> None:
+    readme, home = (
+        (ROOT / name).read_text().partition("## Why not testcontainers")[2]
+        for name in ("README.md", "docs/index.md")
+    )
+    rows = [line for line in readme.splitlines() if line.startswith("| ")]
+    assert len(rows) > 9
+    assert [line for line in home.splitlines() if line.startswith("| ")] == rows

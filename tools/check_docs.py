@@ -2,7 +2,8 @@
 
 Every link leads to a file, and every anchor to a heading; every file that a page names exists;
 Python examples compile, and no two pages use the same transactional id; pictures are well-formed
-and have a description; the navigation lists every page once. Tests check whether an example does what its page says.
+and have a description; the navigation lists every page once. Tests check whether an
+example does what its page says.
 """
 
 from __future__ import annotations
@@ -38,9 +39,14 @@ EXAMPLE_IDS: Final = ("refunds", "refunds-processor-0")
 """The ids of the refunds example, which ships with the package."""
 _NAVIGATION: Final = re.compile(r"^\s+- .*?([\w/.*-]+\.md)\s*$", re.MULTILINE)
 TEXT_SIZE: Final = 13.0
-SIZES: Final = {"title": 16.0, "small": 11.5}
+SIZES: Final = {"title": 16.0, "small": 12.0}
 """Font sizes in docs/pictures, by class."""
 WIDTH_OF_A_LETTER: Final = 0.55
+PHONE_WIDTH: Final = 400.0
+SMALLEST_TEXT: Final = 10.0
+"""In pixels, on a phone: a picture is drawn as wide as the page at most."""
+DRAWN_BY_A_COMMAND: Final = ("timeline.svg",)
+"""Too wide for a phone, where it scrolls (docs/pictures/site.css)."""
 
 SVG: Final = "{http://www.w3.org/2000/svg}"
 
@@ -140,14 +146,24 @@ def broken_picture(picture: Path) -> Iterator[str]:
     if root.find(f"{SVG}title") is None:
         yield "it has no title"
     for text in root.iter(f"{SVG}text"):
+        if picture.name not in DRAWN_BY_A_COMMAND and not _is_readable(text, box):
+            yield f"the words {''.join(text.itertext())!r} are too small on a phone"
         if text.get("transform") is None and not _fits(text, box):
             yield f"the words {''.join(text.itertext())!r} do not fit into it"
 
 
+def _size(text: ET.Element) -> float:
+    classes = text.get("class", "").split()
+    return next((SIZES[name] for name in classes if name in SIZES), TEXT_SIZE)
+
+
+def _is_readable(text: ET.Element, box: list[float]) -> bool:
+    return _size(text) * min(1.0, PHONE_WIDTH / box[2]) >= SMALLEST_TEXT
+
+
 def _fits(text: ET.Element, box: list[float]) -> bool:
     """Estimated with the width of DejaVu Sans, which is wider than most readers' fonts."""
-    classes = text.get("class", "").split()
-    size = next((SIZES[name] for name in classes if name in SIZES), TEXT_SIZE)
+    size = _size(text)
     width = len("".join(text.itertext())) * size * WIDTH_OF_A_LETTER
     before = {"middle": width / 2, "end": width}.get(text.get("text-anchor", "start"), 0.0)
     left, y = float(text.get("x", "0")) - before, float(text.get("y", "0"))

@@ -81,13 +81,13 @@ def apis() -> Iterator[str]:
     from fencepost.broker.handlers import HANDLERS
     from fencepost.wire.apis import API
 
-    yield "| key | API | versions | what it does here | versions in words | errors |"
+    yield "| API | key | versions | what it does here | versions in words | errors |"
     yield "|---|---|---|---|---|---|"
     for key, module in sorted(HANDLERS.items()):
         api = API[key]
         header = _header(importlib.import_module(f"fencepost.broker.handlers.{module}").__doc__)
         shown = " | ".join(header.get(word, "") for word in ("Behaviour", "Versions", "Errors"))
-        yield f"| {int(key)} | {api.name} | {api.min_version}-{api.max_version} | {shown} |"
+        yield f"| {api.name} | {int(key)} | {api.min_version}-{api.max_version} | {shown} |"
 
 
 def _header(docstring: str | None) -> dict[str, str]:
@@ -131,12 +131,12 @@ def left_out() -> Iterator[str]:
     from fencepost.broker.handlers import HANDLERS
 
     served = {int(key) for key in HANDLERS}
-    yield "| key | API | why not |"
+    yield "| API | key | why not |"
     yield "|---|---|---|"
     for key, name in sorted(api_key_map.items()):
         if key not in served:
             title = "".join(word.capitalize() for word in name.split("_"))
-            yield f"| {key} | {title} | {LEFT_OUT[name]} |"
+            yield f"| {title} | {key} | {LEFT_OUT[name]} |"
 
 
 def broker_settings() -> Iterator[str]:
