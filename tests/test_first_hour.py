@@ -1,5 +1,6 @@
-"""The README is followed as a new user would: every block in order, in an empty folder; and the
-options that the page of the broker shows start one.
+"""The README is followed as a new user would: every block in order, in an empty folder. So are the
+first example of the home page and that of the page on idempotence; the options for remote clients
+on the page of the broker start one.
 
 Only the address is another one, as the port of the README may be in use, and what pip and make do
 is left out. A block after a program or a command shows its output.
@@ -33,8 +34,8 @@ def commands(block: str) -> list[str]:
     return [line for line in lines if line.startswith(COMMANDS)]
 
 
-def section(title: str) -> str:
-    return README.partition(f"## {title}\n")[2].partition("\n## ")[0]
+def section(title: str, page: str = README) -> str:
+    return page.partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 
 class Reader:
@@ -91,6 +92,19 @@ class Reader:
 def test_the_first_example_of_the_readme_prints_what_the_readme_shows(tmp_path: Path) -> None:
     pytest.importorskip("confluent_kafka", reason="the example uses it")
     assert Reader(tmp_path).follow(section("In tests")) == 1
+
+
+def test_the_first_example_of_the_home_page_works(tmp_path: Path) -> None:
+    pytest.importorskip("confluent_kafka", reason="the example uses it")
+    home = (ROOT / "docs" / "index.md").read_text()
+    first = next(block for block in BLOCK.finditer(home) if block[1])
+    Reader(tmp_path).follow(first[0])
+
+
+def test_a_lost_reply_doubles_a_record_unless_the_producer_is_idempotent(tmp_path: Path) -> None:
+    pytest.importorskip("confluent_kafka", reason="the example uses it")
+    page = (ROOT / "docs" / "concepts" / "idempotence.md").read_text()
+    assert Reader(tmp_path).follow(section("Try it", page)) == 1
 
 
 def test_the_readme_installs_what_its_first_example_imports() -> None:
