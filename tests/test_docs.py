@@ -7,14 +7,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from fencepost.coordinator.txn.states import TRANSITIONS
-from tools import check_docs
+from tools import check_docs, site_hooks
 
 ROOT = Path(__file__).resolve().parent.parent
+NOT_USED: Any = (None, None, None)
+"""What a hook gets beside its text."""
 
 
 def test_the_generated_parts_of_the_documentation_are_up_to_date() -> None:
@@ -118,6 +121,16 @@ def test_the_state_diagram_has_the_arrows_of_the_table() -> None:
     }
     table = {(a.name, b.name) for a, following in TRANSITIONS.items() for b in following}
     assert drawn == table
+
+
+def test_a_wide_table_has_the_name_of_the_column_in_each_cell_for_a_phone() -> None:
+    head = "<thead><tr><th>a</th><th><code>b</code></th><th>c</th></tr></thead>"
+    row = '<tr><td>1</td><td style="text-align: right;">2</td><td></td></tr>'
+    shown = site_hooks.on_page_content(f"<table>{head}{row}</table>", *NOT_USED)
+    cells = re.findall(r'<td[^>]*data-column="(.)">(.?)</td>', shown)
+    assert cells == [("a", "1"), ("b", "2"), ("c", "")]
+    narrow = "<table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td>2</td></tr></table>"
+    assert site_hooks.on_page_content(narrow, *NOT_USED) == narrow
 
 
 @pytest.mark.slow

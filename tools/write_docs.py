@@ -124,6 +124,27 @@ def cost() -> Iterator[str]:
     yield from cost_table()
 
 
+def expect_clients() -> Iterator[str]:
+    """What client libraries reach, beside Apache Kafka."""
+    from tools.expectations import CLIENTS, expectations
+
+    yield from expectations(CLIENTS, "Apache Kafka 4.3")
+
+
+def expect_spark() -> Iterator[str]:
+    """What source and sink reach, beside Spark's own connector."""
+    from tools.expectations import SPARK, expectations
+
+    yield from expectations(SPARK, "Spark's own connector")
+
+
+def expect_start() -> Iterator[str]:
+    """What a start takes, beside Apache Kafka."""
+    from tools.expectations import START, expectations
+
+    yield from expectations(START, "Apache Kafka 4.3")
+
+
 def left_out() -> Iterator[str]:
     """Every API of Apache Kafka that is not served, and why."""
     from kio.schema.index import api_key_map
@@ -261,6 +282,9 @@ GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
         "apis": apis,
         "cost": cost,
         "errors": errors,
+        "expect-clients": expect_clients,
+        "expect-spark": expect_spark,
+        "expect-start": expect_start,
         "left-out": left_out,
         "broker-settings": broker_settings,
         "topic-settings": topic_settings,
