@@ -67,7 +67,7 @@ def test_after_a_commit_that_timed_out_only_the_same_call_again_writes_once(
 ) -> None:
     """The wrong branch of a well-known flow chart: abort, and a fresh transaction."""
     topic = transactional_id = new_name("late")
-    servers = {"bootstrap.servers": broker.bootstrap_servers}
+    servers = {"bootstrap.servers": broker.bootstrap_servers, "log_level": "0"}
     settings = servers | {"transactional.id": transactional_id}
     producer = confluent_kafka.Producer(settings)
     producer.init_transactions()
