@@ -6,8 +6,8 @@ The runner (`run.py`) alternates the sides round by round, and alternates which 
 other work on the machine affects both. Loads that do not need a fresh broker share one per side,
 which is warmed up when it is started: virtual machines compile code that runs often. `report.py`
 prints medians and spread, the ratio between the sides first; `document.py` writes
-docs/performance.md from the JSON of a run, with plots from `svg.py`; `redraw.py` draws the plots
-again from the tables of the page.
+docs/performance-details.md from the JSON of a run, with plots from `svg.py`; `redraw.py` draws the
+plots again from the tables of the page.
 
 A **cluster** (`clusters.py`) is several brokers of one side, for the loads about them.
 

@@ -1,4 +1,4 @@
-"""python -m bench: measures, prints a table, writes JSON and, on request, docs/performance.md."""
+"""python -m bench: measures, prints a table, writes JSON and, on request, the page in docs/."""
 
 from __future__ import annotations
 
@@ -101,13 +101,15 @@ def _arguments() -> argparse.Namespace:
     add("--json", type=Path, default=RESULTS / f"{stamp}.json", metavar="FILE")
     add("--strict", action="store_true", help="fail when a target is missed")
     add("--list", action="store_true", help="show the loads and end")
-    add("--write-docs", action="store_true", help="put the figures into docs/performance.md")
+    add(
+        "--write-docs", action="store_true", help="put the figures into docs/performance-details.md"
+    )
     add(
         "--page-from",
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="measure nothing: write docs/performance.md from the JSON of these runs",
+        help="measure nothing: write docs/performance-details.md from the JSON of these runs",
     )
     return parser.parse_args()
 

@@ -1,8 +1,9 @@
-"""Writes the figures of a run into docs/performance.md and performance-details.md, with plots.
+"""Writes the figures of a run into docs/performance-details.md, with plots.
 
 A measured part is between `<!-- measured: NAME -->` and `<!-- end of NAME -->`; the text around it
 is written by hand and stays. Several result files can be given: where two have the same load, the
-later one counts. A part without figures is left unchanged.
+later one counts. A part without figures is left unchanged. docs/performance.md and
+docs/guide/settings.md quote the details: `make docs` writes their tables again.
 """
 
 from __future__ import annotations
@@ -18,18 +19,17 @@ from bench.loads import CHAPTERS
 from bench.svg import Line, Point, line_plot, number_text
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PAGE: Final = ROOT / "docs" / "performance.md"
+PAGE: Final = ROOT / "docs" / "performance-details.md"
 PART: Final = re.compile(r"(<!-- measured: ([a-z-]+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 
 Json = dict[str, Any]
 
 
 def write_page(runs: Sequence[Json], page: Path = PAGE) -> list[Path]:
-    """Writes the measured parts of the page and its details, and the plots; returns the files."""
-    plots = page.with_suffix("")
+    """Writes the measured parts of the page, and the plots; returns the files."""
+    plots = folder_of_plots(page)
     loads = _merged(runs)
-    pages = [each for each in (page, details_of(page)) if each.exists()]
-    written = list(pages)
+    written = [page]
     for load in loads.values():
         for plot in load.get("plots", []):
             if (picture := _picture(load, plot)) is not None:
@@ -43,14 +43,13 @@ def write_page(runs: Sequence[Json], page: Path = PAGE) -> list[Path]:
         found = [loads[load.name] for load in chapter.loads if load.name in loads]
         if found:
             parts[chapter.name] = _chapter(found, plots.name, drawn)
-    for each in pages:
-        each.write_text(PART.sub(lambda part: _filled(part, parts), each.read_text()))
+    page.write_text(PART.sub(lambda part: _filled(part, parts), page.read_text()))
     return written
 
 
-def details_of(page: Path) -> Path:
-    """The page with the table of every load, beside the page of results."""
-    return page.with_name(f"{page.stem}-details.md")
+def folder_of_plots(page: Path) -> Path:
+    """The folder beside the page."""
+    return page.with_name("performance")
 
 
 def read_runs(paths: Iterable[Path]) -> list[Json]:

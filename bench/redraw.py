@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from bench.document import PAGE, details_of
+from bench.document import PAGE, folder_of_plots
 from bench.load import Load, Plot
 from bench.loads import LOADS
 from bench.svg import Line, Point, line_plot
@@ -25,13 +25,13 @@ Table = dict[str, dict[str, str]]
 
 
 def redraw(page: Path = PAGE) -> list[Path]:
-    """Writes every plot that has figures in the details; returns the files."""
-    tables = dict(_tables(details_of(page).read_text()))
+    """Writes every plot that has figures on the page; returns the files."""
+    tables = dict(_tables(page.read_text()))
     written = []
     for load in LOADS:
         for plot in load.plots:
             if lines := _lines(load, plot, tables.get(load.title.lower(), {})):
-                target = page.with_suffix("") / f"{plot.name}.svg"
+                target = folder_of_plots(page) / f"{plot.name}.svg"
                 target.write_text(line_plot(plot.title, plot.x_label, plot.y_label, lines))
                 written.append(target)
     return written

@@ -1,4 +1,4 @@
-"""Line plots as SVG, for docs/performance.md.
+"""Line plots as SVG, for docs/performance-details.md.
 
 A plot has a line per side with the medians, and a thin bar through each point from the smallest to
 the largest round. A line joins two points only if no other side was measured between them: what was

@@ -7,14 +7,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from fencepost.coordinator.txn.states import TRANSITIONS
-from tools import check_docs
+from tools import check_docs, site_hooks
 
 ROOT = Path(__file__).resolve().parent.parent
+NOT_USED: Any = (None, None, None)
+"""What a hook gets beside its text."""
 
 
 def test_the_generated_parts_of_the_documentation_are_up_to_date() -> None:
@@ -65,6 +68,28 @@ def test_an_example_that_does_not_compile_is_found() -> None:
     assert len(list(check_docs.broken_examples(text))) == 1
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        'TransactionalSink(servers, transactional_id="paid", topic="a")',
+        'Producer({"transactional.id": "paid"})',
+        '{"transactionalId": "paid"}',
+        '.option("transactionalId", "paid")',
+        '.option("txnAppId", "paid")',
+    ],
+)
+def test_a_transactional_id_on_two_pages_is_found(code: str) -> None:
+    page = f"```python\n{code}\n```\n"
+    assert list(check_docs.shared_ids({"a.md": page + page})) == []
+    (found,) = check_docs.shared_ids({"a.md": page, "b.md": page})
+    assert found == "b.md: the transactional id 'paid' is also in a.md"
+
+
+def test_an_id_of_the_refunds_example_is_found_on_any_page() -> None:
+    page = '```python\nProducer({"transactional.id": "refunds"})\n```\n'
+    assert len(list(check_docs.shared_ids({"README.md": page}))) == 1
+
+
 @pytest.mark.parametrize("words", ['x="120" y="9">a', 'x="60" y="9">too long', 'x="20" y="60">low'])
 def test_text_cut_off_in_a_picture_is_found(tmp_path: Path, words: str) -> None:
     picture = tmp_path / "picture.svg"
@@ -74,6 +99,16 @@ def test_text_cut_off_in_a_picture_is_found(tmp_path: Path, words: str) -> None:
     )
     (found,) = check_docs.broken_picture(picture)
     assert "do not fit" in found
+
+
+def test_text_too_small_for_a_phone_is_found(tmp_path: Path) -> None:
+    picture = tmp_path / "picture.svg"
+    picture.write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 50"><title>t</title>'
+        '<text x="9" y="20">a</text></svg>'
+    )
+    (found,) = check_docs.broken_picture(picture)
+    assert "too small" in found
 
 
 def test_the_state_diagram_has_the_arrows_of_the_table() -> None:
@@ -86,6 +121,16 @@ def test_the_state_diagram_has_the_arrows_of_the_table() -> None:
     }
     table = {(a.name, b.name) for a, following in TRANSITIONS.items() for b in following}
     assert drawn == table
+
+
+def test_a_wide_table_has_the_name_of_the_column_in_each_cell_for_a_phone() -> None:
+    head = "<thead><tr><th>a</th><th><code>b</code></th><th>c</th></tr></thead>"
+    row = '<tr><td>1</td><td style="text-align: right;">2</td><td></td></tr>'
+    shown = site_hooks.on_page_content(f"<table>{head}{row}</table>", *NOT_USED)
+    cells = re.findall(r'<td[^>]*data-column="(.)">(.?)</td>', shown)
+    assert cells == [("a", "1"), ("b", "2"), ("c", "")]
+    narrow = "<table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td>2</td></tr></table>"
+    assert site_hooks.on_page_content(narrow, *NOT_USED) == narrow
 
 
 @pytest.mark.slow
@@ -105,3 +150,13 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
         r"""<(?:script|img|iframe)[^>]*\ssrc="?https?:|<link[^>]*stylesheet[^>]*https?:"""
     )
     assert [page.name for page in tmp_path.rglob("*.html") if loaded.search(page.read_text())] == []
+
+
+def test_home_and_the_readme_compare_fencepost_with_others_in_the_same_words() -> None:
+    readme, home = (
+        (ROOT / name).read_text().partition("## Why not testcontainers")[2]
+        for name in ("README.md", "docs/index.md")
+    )
+    rows = [line for line in readme.splitlines() if line.startswith("| ")]
+    assert len(rows) > 9
+    assert [line for line in home.splitlines() if line.startswith("| ")] == rows

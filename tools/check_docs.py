@@ -1,8 +1,9 @@
 """Checks the documentation without building the site: part of `make check`, in about a second.
 
 Every link leads to a file, and every anchor to a heading; every file that a page names exists;
-Python examples compile; pictures are well-formed and have a description; the navigation lists every
-page once. Tests check whether an example does what its page says.
+Python examples compile, and no two pages use the same transactional id; pictures are well-formed
+and have a description; the navigation lists every page once. Tests check whether an
+example does what its page says.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ast
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -31,11 +32,21 @@ _CODE: Final = re.compile(r"`([^`\n]+)`")
 _LINK: Final = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 _FILE: Final = re.compile(r"[\w.-]+(?:/[\w.-]+)+\.(?:py|md|svg|toml|java|tsv)")
+_TRANSACTIONAL_ID: Final = re.compile(
+    r"""["']?(?:transactional[._]id|transactionalId|txnAppId)["']?\s*[=:,]\s*["']([^"']+)["']"""
+)
+EXAMPLE_IDS: Final = ("refunds", "refunds-processor-0")
+"""The ids of the refunds example, which ships with the package."""
 _NAVIGATION: Final = re.compile(r"^\s+- .*?([\w/.*-]+\.md)\s*$", re.MULTILINE)
 TEXT_SIZE: Final = 13.0
-SIZES: Final = {"title": 16.0, "small": 11.5}
+SIZES: Final = {"title": 16.0, "small": 12.0}
 """Font sizes in docs/pictures, by class."""
 WIDTH_OF_A_LETTER: Final = 0.55
+PHONE_WIDTH: Final = 400.0
+SMALLEST_TEXT: Final = 10.0
+"""In pixels, on a phone: a picture is drawn as wide as the page at most."""
+DRAWN_BY_A_COMMAND: Final = ("timeline.svg",)
+"""Too wide for a phone, where it scrolls (docs/pictures/site.css)."""
 
 SVG: Final = "{http://www.w3.org/2000/svg}"
 
@@ -54,6 +65,9 @@ def problems() -> Iterator[str]:
         if not name.startswith(HISTORY):
             found += missing_files(page, text)
         yield from (f"{name}: {problem}" for problem in found)
+    yield from shared_ids(
+        {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in pages()}
+    )
     for picture in sorted((DOCS / "pictures").glob("*.svg")):
         name = picture.relative_to(ROOT).as_posix()
         yield from (f"{name}: {problem}" for problem in broken_picture(picture))
@@ -108,6 +122,16 @@ def broken_examples(text: str) -> Iterator[str]:
                 yield f"an example does not compile: {problem.msg}: {(problem.text or '').strip()}"
 
 
+def shared_ids(texts: Mapping[str, str]) -> Iterator[str]:
+    """Transactional ids in the code of two pages: who tries both on one broker is refused."""
+    first: dict[str, str] = dict.fromkeys(EXAMPLE_IDS, "the refunds example")
+    for page, text in texts.items():
+        code = "\n".join(block for _, kind, block in _FENCE.findall(text) if kind == "python")
+        for found in sorted(set(_TRANSACTIONAL_ID.findall(code))):
+            if (other := first.setdefault(found, page)) != page:
+                yield f"{page}: the transactional id {found!r} is also in {other}"
+
+
 def broken_picture(picture: Path) -> Iterator[str]:
     """A picture that is clipped, or has no description."""
     try:
@@ -122,14 +146,24 @@ def broken_picture(picture: Path) -> Iterator[str]:
     if root.find(f"{SVG}title") is None:
         yield "it has no title"
     for text in root.iter(f"{SVG}text"):
+        if picture.name not in DRAWN_BY_A_COMMAND and not _is_readable(text, box):
+            yield f"the words {''.join(text.itertext())!r} are too small on a phone"
         if text.get("transform") is None and not _fits(text, box):
             yield f"the words {''.join(text.itertext())!r} do not fit into it"
 
 
+def _size(text: ET.Element) -> float:
+    classes = text.get("class", "").split()
+    return next((SIZES[name] for name in classes if name in SIZES), TEXT_SIZE)
+
+
+def _is_readable(text: ET.Element, box: list[float]) -> bool:
+    return _size(text) * min(1.0, PHONE_WIDTH / box[2]) >= SMALLEST_TEXT
+
+
 def _fits(text: ET.Element, box: list[float]) -> bool:
     """Estimated with the width of DejaVu Sans, which is wider than most readers' fonts."""
-    classes = text.get("class", "").split()
-    size = next((SIZES[name] for name in classes if name in SIZES), TEXT_SIZE)
+    size = _size(text)
     width = len("".join(text.itertext())) * size * WIDTH_OF_A_LETTER
     before = {"middle": width / 2, "end": width}.get(text.get("text-anchor", "start"), 0.0)
     left, y = float(text.get("x", "0")) - before, float(text.get("y", "0"))

@@ -152,7 +152,7 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         "UNSUPPORTED_VERSION": Words(
             "an old or new client",
             "The broker does not serve this version, or this feature, of the request.",
-            "See [Compatibility](../compatibility.md) for what is served.",
+            "See [APIs](apis.md) for what is served.",
         ),
         "TOPIC_ALREADY_EXISTS": Words(_PROGRAM, "The topic exists.", "Usually nothing."),
         "INVALID_PARTITIONS": Words(

@@ -1,9 +1,10 @@
-"""Hooks of mkdocs: pages of the site outside docs/, and links that are written for a checkout.
+"""Hooks of mkdocs: pages outside docs/, links that are written for a checkout, tables on a phone.
 
 The pages are read in two places: in a checkout, where a link may lead to any file of the tree, and
 on the site, which has only docs/ and PAGES. A link to a page of the site is rewritten to its place
-there; a link to a source file becomes plain text. `decisions/*.md` in the navigation stands for all
-of them.
+there; a link to a source file becomes plain text. In a table of three or more columns each cell
+gets the name of its column, which a phone shows instead of the head row. `decisions/*.md` in the
+navigation stands for all of them.
 """
 
 from __future__ import annotations
@@ -27,8 +28,16 @@ PAGES: Final = {
 }
 """Pages at the top of the tree, and their titles on the site."""
 
-WIDE: Final = frozenset({"reference/errors.md", "compatibility.md"})
+WIDE: Final = frozenset({"reference/errors.md", "reference/apis.md", "compatibility.md"})
 """Pages whose tables need the space of the table of contents."""
+
+_TABLE: Final = re.compile(r"<table>(.*?)</table>", re.DOTALL)
+_COLUMN: Final = re.compile(r"<th[^>]*>(.*?)</th>", re.DOTALL)
+_ROW: Final = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
+_CELL: Final = re.compile(r"<td(.*?)>")
+_TAG: Final = re.compile(r"<[^>]*>")
+COLUMNS_OF_A_PHONE: Final = 2
+"""Wider tables become a card per row on a phone (docs/pictures/site.css)."""
 
 _LINK: Final = re.compile(r"(!?)\[([^\]\n]*)\]\(([^)\s]+)\)")
 
@@ -95,3 +104,20 @@ def _name_on_the_site(target: Path) -> str | None:
     if target.parent == ROOT:
         return PAGES.get(target.name)
     return None
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Names the column in each cell of a wide table."""
+    return _TABLE.sub(_for_a_phone, html)
+
+
+def _for_a_phone(table: re.Match[str]) -> str:
+    columns = [_TAG.sub("", words).replace('"', "&quot;") for words in _COLUMN.findall(table[1])]
+    if len(columns) <= COLUMNS_OF_A_PHONE:
+        return table[0]
+
+    def row(found: re.Match[str]) -> str:
+        names = iter(columns)
+        return _CELL.sub(lambda cell: f'<td{cell[1]} data-column="{next(names)}">', found[0])
+
+    return f"<table data-cards>{_ROW.sub(row, table[1])}</table>"

@@ -79,13 +79,13 @@ def apis() -> Iterator[str]:
     from fencepost.broker.handlers import HANDLERS
     from fencepost.wire.apis import API
 
-    yield "| key | API | versions | what it does here | versions in words | errors |"
+    yield "| API | key | versions | what it does here | versions in words | errors |"
     yield "|---|---|---|---|---|---|"
     for key, module in sorted(HANDLERS.items()):
         api = API[key]
         header = _header(importlib.import_module(f"fencepost.broker.handlers.{module}").__doc__)
         shown = " | ".join(header.get(word, "") for word in ("Behaviour", "Versions", "Errors"))
-        yield f"| {int(key)} | {api.name} | {api.min_version}-{api.max_version} | {shown} |"
+        yield f"| {api.name} | {int(key)} | {api.min_version}-{api.max_version} | {shown} |"
 
 
 def _header(docstring: str | None) -> dict[str, str]:
@@ -122,6 +122,27 @@ def cost() -> Iterator[str]:
     yield from cost_table()
 
 
+def expect_clients() -> Iterator[str]:
+    """What client libraries reach, beside Apache Kafka."""
+    from tools.expectations import CLIENTS, expectations
+
+    yield from expectations(CLIENTS, "Apache Kafka 4.3")
+
+
+def expect_spark() -> Iterator[str]:
+    """What source and sink reach, beside Spark's own connector."""
+    from tools.expectations import SPARK, expectations
+
+    yield from expectations(SPARK, "Spark's own connector")
+
+
+def expect_start() -> Iterator[str]:
+    """What a start takes, beside Apache Kafka."""
+    from tools.expectations import START, expectations
+
+    yield from expectations(START, "Apache Kafka 4.3")
+
+
 def left_out() -> Iterator[str]:
     """Every API of Apache Kafka that is not served, and why."""
     from kio.schema.index import api_key_map
@@ -129,12 +150,12 @@ def left_out() -> Iterator[str]:
     from fencepost.broker.handlers import HANDLERS
 
     served = {int(key) for key in HANDLERS}
-    yield "| key | API | why not |"
+    yield "| API | key | why not |"
     yield "|---|---|---|"
     for key, name in sorted(api_key_map.items()):
         if key not in served:
             title = "".join(word.capitalize() for word in name.split("_"))
-            yield f"| {key} | {title} | {LEFT_OUT[name]} |"
+            yield f"| {title} | {key} | {LEFT_OUT[name]} |"
 
 
 def kips() -> Iterator[str]:
@@ -267,6 +288,9 @@ GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
         "cost": cost,
         "errors": errors,
         "kips": kips,
+        "expect-clients": expect_clients,
+        "expect-spark": expect_spark,
+        "expect-start": expect_start,
         "left-out": left_out,
         "broker-settings": broker_settings,
         "topic-settings": topic_settings,

@@ -1,8 +1,8 @@
 """The loads, in the order in which they run and are reported.
 
-A chapter is a section of docs/performance.md. Loads of Spark are in separate modules, which import
-nothing heavy before they run. Without Spark or its connector they fail with a message, and the
-others run.
+A chapter is a section of docs/performance-details.md. Loads of Spark are in separate modules, which
+import nothing heavy before they run. Without Spark or its connector they fail with a message, and
+the others run.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def run_of(value: float) -> dict[str, object]:
 
 
 def test_the_page_gets_figures_and_plots_and_keeps_handwritten_text(tmp_path: Path) -> None:
-    page = tmp_path / "performance.md"
+    page = tmp_path / "performance-details.md"
     page.write_text(PAGE)
 
     written = write_page([run_of(3.0)], page)
@@ -179,17 +179,8 @@ def test_the_page_gets_figures_and_plots_and_keeps_handwritten_text(tmp_path: Pa
     assert text.endswith("end\n")
 
 
-def test_figures_are_also_written_to_the_details_page(tmp_path: Path) -> None:
-    page, details = tmp_path / "performance.md", tmp_path / "performance-details.md"
-    page.write_text(PAGE)
-    details.write_text(PAGE)
-
-    assert write_page([run_of(3.0)], page)[:2] == [page, details]
-    assert details.read_text() == page.read_text()
-
-
 def test_writing_the_page_twice_changes_nothing(tmp_path: Path) -> None:
-    page = tmp_path / "performance.md"
+    page = tmp_path / "performance-details.md"
     page.write_text(PAGE)
     run = run_of(3.0)
 
@@ -201,7 +192,7 @@ def test_writing_the_page_twice_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_later_of_two_runs_is_used(tmp_path: Path) -> None:
-    page = tmp_path / "performance.md"
+    page = tmp_path / "performance-details.md"
     page.write_text(PAGE)
 
     write_page([run_of(3.0), run_of(7.0)], page)
@@ -209,9 +200,8 @@ def test_the_later_of_two_runs_is_used(tmp_path: Path) -> None:
     assert "| records/s | **7.00** (7.00 .. 7.00) | 7 | 1 |" in page.read_text()
 
 
-def test_the_pages_of_this_repository_have_a_section_for_every_chapter() -> None:
-    docs = Path(__file__).parents[2] / "docs"
-    text = (docs / "performance.md").read_text() + (docs / "performance-details.md").read_text()
+def test_the_page_of_this_repository_has_a_section_for_every_chapter() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "performance-details.md").read_text()
 
     for name in ("machine", "targets", *(chapter.name for chapter in CHAPTERS)):
         assert f"<!-- measured: {name} -->\n" in text

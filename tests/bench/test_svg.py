@@ -102,8 +102,8 @@ PAGE = """
 
 
 def test_plots_are_redrawn_from_the_tables_on_the_page(tmp_path: Path) -> None:
-    page = tmp_path / "performance.md"
-    (tmp_path / "performance-details.md").write_text(PAGE)
+    page = tmp_path / "performance-details.md"
+    page.write_text(PAGE)
     (tmp_path / "performance").mkdir()
     assert redraw(page) == [tmp_path / "performance" / "small-transactions.svg"]
     description = ET.fromstring(redraw(page)[0].read_text()).findtext(f"{SVG}desc")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -58,6 +59,54 @@ def test_a_failed_commit_is_reported_as_documented(
 ) -> None:
     outcome = asyncio.run(_CLIENTS[client](broker, new_name("failing"), case))
     assert outcome == RAISED[client].get(case, COMMITTED)
+
+
+@pytest.mark.parametrize(("then", "copies"), [("commit", 1), ("abort", 2)])
+def test_after_a_commit_that_timed_out_only_the_same_call_again_writes_once(
+    broker: fencepost.Broker, new_name: NewName, then: str, copies: int
+) -> None:
+    """The wrong branch of a well-known flow chart: abort, and a fresh transaction."""
+    topic = transactional_id = new_name("late")
+    servers = {"bootstrap.servers": broker.bootstrap_servers, "log_level": "0"}
+    settings = servers | {"transactional.id": transactional_id}
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"49900")
+    producer.flush()
+    held: queue.Queue[Callable[[], None]] = queue.Queue()
+    broker.call(lambda node: node.faults.delay(ApiKey.END_TXN, held.put))
+    with pytest.raises(confluent_kafka.KafkaException) as timeout:
+        producer.commit_transaction(1)
+    assert timeout.value.args[0].retriable()
+    release = held.get(timeout=30)
+    if then == "commit":
+        broker.call(lambda node: release())
+        producer.commit_transaction(30)
+    else:
+        with pytest.raises(confluent_kafka.KafkaException, match="already in progress"):
+            producer.abort_transaction(30)
+        broker.call(lambda node: release())
+        fresh = confluent_kafka.Producer(settings)
+        fresh.init_transactions(30)
+        fresh.begin_transaction()
+        fresh.produce(topic, b"49900")
+        fresh.commit_transaction(30)
+    assert committed(servers, topic) == [b"49900"] * copies
+
+
+def committed(servers: dict[str, str], topic: str) -> list[bytes]:
+    """The records that a read_committed reader sees, up to the end of the partition."""
+    reader = confluent_kafka.Consumer(
+        servers
+        | {"group.id": topic, "isolation.level": "read_committed", "enable.partition.eof": True}
+    )
+    reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    found = []
+    while not (record := reader.poll(30)).error():
+        found.append(record.value())
+    reader.close()
+    return found
 
 
 def inject(broker: fencepost.Broker, case: str) -> None:

@@ -1,4 +1,4 @@
-"""The pages about Spark and README.md match the code: examples run, tables are complete."""
+"""The pages about Spark match the code: examples run, tables are complete."""
 
 from __future__ import annotations
 
@@ -13,14 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fencepost.base.ids import TopicPartition
-from fencepost.client.admin import NewTopic
-from fencepost.client.blocking import connect
-from fencepost.records.opened import Record
 from fencepost.spark import failures
 from fencepost.spark.sink.settings import ARGUMENTS
 from fencepost.spark.sink.sink import TransactionalSink
-from tests.spark.conftest import BrokerProcess, read_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,35 +95,3 @@ def test_the_quick_start_works_as_described(
     (code,) = [code for code in examples(PAGE) if "fencepost.Broker()" in code]
     run_example(code, "docs/spark.md")
     assert capsys.readouterr().out.splitlines()[-1] == "100 refunds"
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(180)
-@pytest.mark.filterwarnings("default")
-def test_the_readme_examples_work_as_described(
-    spark: SparkSession,
-    own_broker: BrokerProcess,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pytest.importorskip("confluent_kafka", reason="the first example uses it")
-    monkeypatch.chdir(tmp_path)
-    found = examples((ROOT / "README.md").read_text())
-    (on_spark,) = [code for code in found if "TransactionalSink" in code]
-    (broker_alone,) = [code for code in found if "with fencepost.Broker()" in code]
-    run_example(broker_alone, "README.md")
-    topics = [NewTopic("settlements", 2, 1), NewTopic("refunds-emitted", 2, 1)]
-    with connect(own_broker.bootstrap_servers) as cluster:
-        cluster.create_topics(topics)
-        with cluster.writer(cluster.init_producer_id(None)) as writer:
-            rows = [Record(key=b"r-17", value=b"approved"), Record(key=b"r-18", value=b"refused")]
-            writer.write_records(TopicPartition("settlements", 1), rows)
-            writer.flush()
-        code = on_spark.replace("127.0.0.1:9092", own_broker.bootstrap_servers)
-        # The JVM was started in another folder.
-        code = code.replace("checkpoints/refunds", str(tmp_path / "checkpoints"))
-        for _ in ("once", "again, with nothing new"):
-            run_example(code, "README.md")
-            assert read_values(cluster, "refunds-emitted") == ["approved"]
-        offsets = cluster.offset_fetch("fencepost-refunds")
-        assert offsets[TopicPartition("settlements", 1)].offset == len(rows)

@@ -1,6 +1,6 @@
 """One module per API, named after Kafka's request; each has `handle(request, context)`.
 
-The table below lists the APIs that this broker serves. ApiVersions and docs/compatibility.md are
+The table below lists the APIs that this broker serves. ApiVersions and docs/reference/apis.md are
 generated from it; the version ranges come from `wire.apis`. A handler module is imported with its
 first request, which keeps the start short.
 """
