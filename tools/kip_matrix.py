@@ -633,6 +633,7 @@ ADMIN: Final = (
         "DescribeTopicPartitions; with one copy there are none to show. Preview in 4.0",
         served=((A.DESCRIBE_TOPIC_PARTITIONS, 0),),
     ),
+    Kip(974, "a native image of the broker", "3.8", NOT_APPLICABLE, "fencepost comes with pip"),
     Kip(
         1000,
         "list client metrics subscriptions",
