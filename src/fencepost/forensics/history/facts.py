@@ -52,7 +52,7 @@ class IdFacts:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the cluster told nothing about it: the id is unknown, or hidden from this user."""
+        """Whether the cluster told nothing: the id is unknown, or hidden from this user."""
         has_records = self.history is not None and bool(self.history.changes)
         was_seen = any(each.transactions or each.markers for each in self.partitions)
         return self.view is None and not has_records and not was_seen
