@@ -23,7 +23,7 @@ from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import connect
 from fencepost.demo.cluster import SHORT_TIMEOUTS, require_brokers
 from tests.client.silent_servers import SILENT, closed, mute
-from tests.forensics.tap.test_swimlane import a_timeout
+from tests.forensics.tap.traces import a_timeout
 
 DEADLINE = ("--client-config", "default.api.timeout.ms=8000")
 """Less than socket.connection.setup.timeout.ms, so that one server could use it up."""

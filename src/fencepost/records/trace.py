@@ -31,6 +31,9 @@ from fencepost.wire.schema import Field, Form
 FORMAT: Final = "fencepost-tap"
 VERSION: Final = 1
 
+TAP_STOPPED: Final = "the tap was stopped"
+"""Why a connection was closed: not by its client or its broker."""
+
 MAX_ITEMS: Final = 20
 """Items that are written of one array, and batches of one partition; a Metadata reply may have
 thousands."""

@@ -19,7 +19,7 @@ from fencepost.forensics.tap.dialing import reach
 from fencepost.forensics.tap.relay import WOULD_BLOCK, Relay
 from fencepost.forensics.tap.sinks import Sink
 from fencepost.forensics.tap.tally import Tally
-from fencepost.records.trace import Body, opening_line
+from fencepost.records.trace import TAP_STOPPED, Body, opening_line
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.2
 """After a failed accept: the process has too many open files."""
@@ -80,7 +80,7 @@ class Proxy:
         for dial in self._dials:
             dial.cancel()
         for relay in list(self._relays):
-            relay.close("the tap was stopped")
+            relay.close(TAP_STOPPED)
         for sink in self._sinks:
             sink.write(self.tally.as_line(self._now_us()))
 
