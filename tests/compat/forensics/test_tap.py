@@ -98,7 +98,7 @@ def test_a_login_passes_and_is_hidden(
         f"ssl.truststore.location={secured.folder / 'ca.pem'}\nsasl.mechanism={mechanism}\n"
     )
     out = tmp_path / "trace.jsonl"
-    with TapProcess(secured.at("SASL_SSL"), out, "--config", str(config)) as tap:
+    with TapProcess(secured.at("SASL_SSL"), out, "--config", str(config), "--bytes") as tap:
         options = {
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": mechanism,
@@ -114,3 +114,4 @@ def test_a_login_passes_and_is_hidden(
     for secret in (password, user):
         assert secret not in written
         assert json.dumps(secret)[1:-1] not in written
+        assert secret.encode().hex() not in written

@@ -113,7 +113,7 @@ def _rows_of(call: Call, place: dict[str, int], *, is_fence: bool) -> list[Row]:
         f"{call.api}: no reply" if waits else call.api,
         source,
         target,
-        call.words,
+        f"#{call.number} {call.words}" if "bytes" in call.request else call.words,
         is_bad=waits,
     )
     if over_us is None:
