@@ -7,6 +7,8 @@ the transaction was, and which broker had it; while it hangs, and afterwards.
 
 from __future__ import annotations
 
+import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +31,7 @@ from fencepost.forensics.tap.swimlane.waits import Place
 from fencepost.records.opened import Record
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.end_txn import EndTxnRequest
-from tests.broker.raw import RawClient
+from tests.broker.raw import frame_of
 from tests.forensics.conftest import HURRY
 from tests.forensics.situations import await_state
 from tools.tap_process import TapProcess
@@ -163,24 +165,25 @@ def test_a_connection_that_is_lost_in_the_call_is_told(
     held = Held(broker, ApiKey.END_TXN)
     with connect(tap.bootstrap_servers) as cluster:
         identity = begun(cluster)
-    client = RawClient(tap.bootstrap_servers)
     request = EndTxnRequest(
         transactional_id=ID,
         producer_id=identity.producer_id,
         producer_epoch=identity.producer_epoch,
         committed=True,
     )
-    client.send(ApiKey.END_TXN, 3, request)
-    await_state(direct, ID, "CompleteAbort")
-    await_waiting_past_the_timeout(tap)
-    client.close()
-    # The tap keeps the other direction until the broker has ended it too.
-    held.release()
+    host, _, port = tap.bootstrap_servers.rpartition(":")
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(frame_of(ApiKey.END_TXN, 3, request, 1))
+        await_state(direct, ID, "CompleteAbort")
+        await_waiting_past_the_timeout(tap)
+        # Closing resets the connection, as the end of a killed process may.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     tap.wait_for(lambda line: line.get("event") == "closed" and line["unanswered_requests"])
     found = concluded(tap)
     assert found.outcome is Outcome.LOST
     assert_hung_in_end_txn(found)
     assert "whether it took effect is not in the trace." in sentences(ID, [found])[0]
+    held.release()
 
 
 def test_a_producer_that_is_silent_past_the_timeout_is_told(

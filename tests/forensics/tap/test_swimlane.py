@@ -137,6 +137,13 @@ def test_markers_are_inferred_from_a_commit_and_marked() -> None:
     assert "~COMMIT payments-0" in drawn
 
 
+def test_a_broker_whose_id_was_learnt_later_is_the_same_broker() -> None:
+    script = a_timeout()
+    first = next(line for line in script.lines if line["kind"] == "request")
+    del first["broker"]
+    assert {call.broker for call in tell(script.lines, ID).calls} == {"broker 1", "broker 2"}
+
+
 def test_other_ids_are_left_out() -> None:
     script = a_timeout()
     other = {"transactional_id": "other", "producer_id": 8, "producer_epoch": 0}

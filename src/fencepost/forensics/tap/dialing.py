@@ -24,6 +24,8 @@ from fencepost.wire.codec import encode_request
 
 CONNECT_SECONDS: Final = 10.0
 """How long a broker may take to accept a connection, TLS included."""
+CLIENT_ID: Final = "fencepost-tap"
+"""The client id of the tap's own requests."""
 ANSWER_SECONDS: Final = 1.0
 """How long one of several brokers may take to answer."""
 
@@ -62,9 +64,7 @@ async def reach(
 
 async def _greet(connection: socket.socket) -> None:
     """Asks for ApiVersions, and waits for the first byte of the reply."""
-    for chunk in encode_request(
-        API[ApiKey.API_VERSIONS], 0, 0, "fencepost-tap", versions_request()
-    ):
+    for chunk in encode_request(API[ApiKey.API_VERSIONS], 0, 0, CLIENT_ID, versions_request()):
         connection.send(chunk)
     loop = asyncio.get_running_loop()
     while True:

@@ -222,11 +222,15 @@ class _Reader:
         self._calls: list[Call] = []
         self._producer_ids: set[int] = set()
         self._last_us = 0
+        self._brokers: dict[str, int] = {}
+        """The ids of brokers by address: a tap learns them on the way."""
 
     def add(self, line: Body) -> None:
         """Looks at one line."""
         kind = line.get("kind")
         self._last_us = max(self._last_us, line.get("time_us", 0))
+        if "address" in line and "broker" in line:
+            self._brokers[line["address"]] = line["broker"]
         if "format" in line:
             # A process began: what its predecessor has not answered never will be.
             broker = line.get("broker")
@@ -254,6 +258,9 @@ class _Reader:
         """Puts everything together."""
         calls = sorted(self._calls, key=lambda call: call.time_us)
         for call in calls:
+            node_id = self._brokers.get(call.request.get("address", ""))
+            if "broker" not in call.request and node_id is not None:
+                call.broker = f"broker {node_id}"
             words = in_words(call.request, call.reply, self._names)
             call.words = words.removeprefix(self._id).lstrip(" :")
             call.partitions = partitions_of(call.request, self._names)
