@@ -211,7 +211,7 @@ def test_committed_offsets_are_decoded_with_their_fate(servers: str, run: Run) -
         (["records", "written:0", "--max", "0"], 2, "Invalid value for '--max'"),
         (["txn", "why", "x", "--epoch", "3"], 2, "belong together"),
         (["txn", "why", "x", "--partition", "nonsense"], 1, "write TOPIC:P"),
-        (["txn", "timeline", "nobody"], 1, "it was never used here"),
+        (["txn", "timeline", "nobody"], 1, "It was never used on this cluster"),
     ],
     ids=str,
 )

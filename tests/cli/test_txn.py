@@ -170,7 +170,7 @@ def test_a_broker_that_accepts_but_does_not_answer_is_named_while_waiting(
     assert code == 1
     first, last = said.err.splitlines()
     assert first == f"fencepost: waiting for an answer from {address} ..."
-    assert last.startswith("fencepost: ListTransactions did not succeed within 400 ms")
+    assert last.startswith(f"fencepost: No broker answered within 400 ms ({address}: ")
     assert said.out == ""
 
 

@@ -59,12 +59,6 @@ def test_why_without_a_producer_explains_the_last_one_that_lost_the_id(servers: 
     assert (row["producer_id"], row["producer_epoch"]) == (found.identity.producer_id, 0)
 
 
-def test_why_of_an_id_that_nobody_knows_does_not_guess(servers: str) -> None:
-    row = json.loads(run(servers, "txn", "why", "nobody", "--json"))
-    assert row["certainty"] == "cannot tell"
-    assert row["evidence"] == []
-
-
 def test_librdkafka_names_a_newer_instance_after_a_timeout_too(servers: str) -> None:
     """What `client_probably_said` warns of."""
     with connect(servers) as cluster:

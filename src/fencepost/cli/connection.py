@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +19,6 @@ from fencepost.base.properties import read_properties
 
 if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster
-    from fencepost.client.options import Endpoint
 
 HOME: Final = "127.0.0.1:9092"
 """Where `fencepost serve` listens by default."""
@@ -56,10 +53,6 @@ DEFAULTS: Final = {"client.id": "fencepost-cli", "default.api.timeout.ms": str(P
 LOOK_MS: Final = 2_500
 """How long a broker may take to answer a command that only looks."""
 
-_KNOCK_SECONDS: Final = 2.5
-"""How long all addresses together may take to accept a connection: a dead broker is reported within
-three seconds."""
-
 _SILENCE_SECONDS: Final = 1.0
 """After this time without an answer, a line says which brokers the command is waiting for."""
 
@@ -78,15 +71,15 @@ class Connection:
     def open(self, servers: str | None = None, *, long_running: bool = False) -> Iterator[Cluster]:
         """Yields a client, of other brokers if they are named.
 
-        Fails at once if no broker accepts a connection. A command that is `long_running` is not
-        reported as waiting for an answer.
+        Uses the first broker that answers, and fails at once if none accepts a connection. A
+        command that is `long_running` is not reported as waiting for an answer.
         """
         from fencepost.client.blocking import connect
 
         servers = servers or self.servers
         waiting = nullcontext() if long_running else _reporting_a_wait(servers)
         with connect(servers, self.options) as cluster, waiting:
-            _require_listener(cluster.options.bootstrap)
+            _reach(cluster)
             yield cluster
 
     def with_defaults(self, **options: str) -> Connection:
@@ -185,32 +178,17 @@ def _read_file(path: str) -> dict[str, str]:
     return read_properties(text)
 
 
-def _require_listener(endpoints: tuple[Endpoint, ...]) -> None:
-    """Raises FencepostError if no endpoint accepts a connection.
+def _reach(cluster: Cluster) -> None:
+    """Finds a server that answers: the client itself would retry until its deadline."""
+    from fencepost.client.failures import NoBrokerAnswers
 
-    The client itself would retry until its deadline.
-    """
-    reasons = []
-    patience = _KNOCK_SECONDS / len(endpoints)
-    for endpoint in endpoints:
-        try:
-            socket.create_connection(endpoint, timeout=patience).close()
-        except OSError as problem:
-            reasons.append(f"{endpoint}: {_reason(problem, patience)}")
-        else:
-            return
-    raise FencepostError(
-        f"No broker can be reached ({'; '.join(reasons)}). Start one with `fencepost serve`, "
-        "or name one with --bootstrap-servers HOST:PORT."
-    )
-
-
-def _reason(problem: OSError, patience: float) -> str:
-    if isinstance(problem, TimeoutError):
-        return f"no connection within {patience:.2g} s"
-    # An unknown host name has no errno.
-    number = problem.errno or 0
-    return os.strerror(number) if number > 0 else str(problem.strerror)
+    try:
+        cluster.reach()
+    except NoBrokerAnswers as problem:
+        raise FencepostError(
+            f"{problem}. Start one with `fencepost serve`, or name one with --bootstrap-servers "
+            "HOST:PORT."
+        ) from problem
 
 
 @contextmanager

@@ -12,6 +12,7 @@ test with a list of prepared answers.
 
 - `reactions.py` is the table of error codes and how to react to each. `failures.py` has the
   exceptions.
+- `reaching.py` finds a bootstrap server that answers, for those who cannot wait until a deadline.
 - `routes.py` caches brokers, leaders and coordinators. Entries may be stale; error codes from the
   brokers correct them.
 - `conversation.py` is one connection: ApiVersions, then SASL if configured, then requests.

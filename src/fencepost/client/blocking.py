@@ -23,8 +23,9 @@ from fencepost.base.system import SystemRandomness
 from fencepost.client import admin, groups, moves, reading, transactions
 from fencepost.client.calls import AnyBroker, BrokerById, Core, call_one
 from fencepost.client.failures import RetriesExhausted
-from fencepost.client.options import ClientOptions, read_options
+from fencepost.client.options import ClientOptions, Endpoint, read_options
 from fencepost.client.pump import new_writer, pump
+from fencepost.client.reaching import reach
 from fencepost.client.reading import EARLIEST, LATEST, ListedOffset
 from fencepost.client.sockets import MonotonicClock, Network
 from fencepost.client.steps import PendingProcedure, Steps, run
@@ -112,6 +113,14 @@ class Cluster:
         """Returns the reply to one request, whatever its error code. Retries lost requests only."""
         place = AnyBroker() if node_id is None else BrokerById(node_id)
         return self.run(call_one(self._core, place, api, request, lambda _: (0, None))).form
+
+    def reach(self) -> Endpoint:
+        """Returns a bootstrap server that has answered; NoBrokerAnswers says why none did.
+
+        Optional: every call looks for a broker by itself, until its deadline. This one fails at
+        once if no server accepts a connection.
+        """
+        return self.run(reach(self._core))
 
     # Producers and transactions.
 

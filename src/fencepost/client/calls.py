@@ -45,6 +45,11 @@ CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 20
 """Writing the markers of the last transaction takes milliseconds. librdkafka and the Java client
 wait this long too before they retry."""
 
+FIRST_SETUP_MS: Final = 500
+"""How long setting up a connection (TCP, TLS, ApiVersions, login) may take at first, if another
+broker can be asked instead. A login over seven round trips of 70 ms fits; a slower one succeeds in
+a later round, which waits longer."""
+
 MAX_CLOSED: Final = 3
 """How often a broker may close the connection instead of answering an administrative request. A
 broker does that with a request that it cannot read; one that dies or restarts refuses a connection
@@ -124,6 +129,9 @@ class Attempt:
         self._deadline_ms = core.clock.now_ms() + self.timeout_ms
         self._tries = 0
         self._times_closed: dict[Endpoint, int] = {}
+        self._times_lost: dict[Endpoint, int] = {}
+        self._losses: dict[Endpoint, str] = {}
+        """Why each broker that was asked since the last answer did not answer."""
         self._unknown_since_ms: int | None = None
         self._quick = False
 
@@ -133,14 +141,39 @@ class Attempt:
         name = API[self.api].name
         return f"{name} for {self.about}" if self.about else name
 
+    @property
+    def left_ms(self) -> int:
+        """The time until the deadline of the call."""
+        return self._deadline_ms - self._core.clock.now_ms()
+
     def request_timeout_ms(self, extra_ms: int = 0) -> int:
         """The timeout of the next request, limited by the deadline of the call."""
-        left_ms = self._deadline_ms - self._core.clock.now_ms()
-        return max(1, min(self._core.options.request_timeout_ms + extra_ms, left_ms))
+        return max(1, min(self._core.options.request_timeout_ms + extra_ms, self.left_ms))
+
+    def send_to_any(self, api: ApiKey, request: Any, at_most: int | None = None) -> Send:
+        """A request to any broker. It must be one that may be repeated.
+
+        A broker that does not answer leaves time to ask another one: setting up a connection to it
+        may take FIRST_SETUP_MS, twice as long after each failure, and its answer half of the time
+        that is left. The last broker to ask may take as long as any.
+        """
+        routes = self._core.routes
+        endpoint = routes.any_broker()
+        timeout_ms, setup_ms = self.request_timeout_ms(), None
+        if routes.has_other(endpoint):
+            timeout_ms = max(1, min(timeout_ms, self.left_ms // 2))
+            setup_ms = self._setup_ms(endpoint)
+        return Send(endpoint, api, request, timeout_ms, at_most, setup_ms)
+
+    def _setup_ms(self, endpoint: Endpoint) -> int:
+        limit_ms = self._core.options.connection_setup_timeout_ms
+        return min(FIRST_SETUP_MS << min(self._times_lost.get(endpoint, 0), 10), limit_ms)
 
     def lost(self, endpoint: Endpoint, answer: Lost) -> None:
         """Notes a lost request and marks the broker as suspect."""
-        self.last = f"{endpoint}: {answer.reason}"
+        self._losses[endpoint] = answer.reason
+        self._times_lost[endpoint] = self._times_lost.get(endpoint, 0) + 1
+        self.last = "; ".join(f"{each}: {reason}" for each, reason in self._losses.items())
         self._quick = False
         self._core.routes.suspect(endpoint)
         times = self._times_closed.get(endpoint, 0) + 1 if answer.closed_by_broker else 0
@@ -164,6 +197,7 @@ class Attempt:
         about = about or self.about
         if not verdict.is_retriable or self.is_missing_for_long(code):
             raise refusal(API[api].name, code, about=about, message=message, partition=partition)
+        self._losses.clear()
         self.last = (
             f"{API[api].name} for {about}: {error_name(code)}" if about else error_name(code)
         )
@@ -222,16 +256,19 @@ def call_one(
     """
     attempt = attempt or Attempt(core, api, about)
     while True:
-        endpoint = yield from locate(core, place, attempt)
-        send = Send(endpoint, api, request, attempt.request_timeout_ms(), at_most)
+        if isinstance(place, AnyBroker):
+            send = attempt.send_to_any(api, request, at_most)
+        else:
+            endpoint = yield from locate(core, place, attempt)
+            send = Send(endpoint, api, request, attempt.request_timeout_ms(), at_most)
         answer = yield from exchange(send)
         if isinstance(answer, Lost):
-            attempt.lost(endpoint, answer)
+            attempt.lost(send.endpoint, answer)
             if isinstance(place, BrokerById):
                 # It may return at another address.
                 core.routes.forget_broker(place.node_id)
         else:
-            core.routes.trust(endpoint)
+            core.routes.trust(send.endpoint)
             code, message = code_of(answer.form)
             verdict = attempt.judge(api, code, message=message)
             if verdict is Reaction.SUCCEED:
@@ -291,14 +328,12 @@ def _locate_coordinator(core: Core, key: CoordinatorKey, attempt: Attempt) -> St
     known = core.routes.coordinator(key)
     while known is None:
         request = FindCoordinatorRequest(key_type=int(key.kind), coordinator_keys=[key.name])
-        endpoint = core.routes.any_broker()
-        answer = yield from exchange(
-            Send(endpoint, ApiKey.FIND_COORDINATOR, request, attempt.request_timeout_ms())
-        )
+        send = attempt.send_to_any(ApiKey.FIND_COORDINATOR, request)
+        answer = yield from exchange(send)
         if isinstance(answer, Lost):
-            attempt.lost(endpoint, answer)
+            attempt.lost(send.endpoint, answer)
         else:
-            core.routes.trust(endpoint)
+            core.routes.trust(send.endpoint)
             known = _learn_coordinator(core, key, answer.form, attempt)
         if known is None:
             yield from attempt.pause()
@@ -331,15 +366,14 @@ def refresh_metadata(
         allow_auto_topic_creation=False,
     )
     while True:
-        endpoint = core.routes.any_broker()
-        send = Send(endpoint, ApiKey.METADATA, request, attempt.request_timeout_ms())
+        send = attempt.send_to_any(ApiKey.METADATA, request)
         answer = yield from exchange(send)
         if isinstance(answer, Reply):
-            core.routes.trust(endpoint)
+            core.routes.trust(send.endpoint)
             core.routes.learn_metadata(answer.form, core.clock.now_ms())
             form: MetadataResponse = answer.form
             return form
-        attempt.lost(endpoint, answer)
+        attempt.lost(send.endpoint, answer)
         yield from attempt.pause()
 
 

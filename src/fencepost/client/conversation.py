@@ -58,6 +58,13 @@ class Expected(NamedTuple):
     version: int
 
 
+def versions_request() -> ApiVersionsRequest:
+    """Returns the first request of a connection, which any broker answers without a login."""
+    return ApiVersionsRequest(
+        client_software_name=OUR_CLIENT, client_software_version=SOFTWARE_VERSION
+    )
+
+
 class Conversation:
     """The client side of one connection."""
 
@@ -128,10 +135,7 @@ class Conversation:
     # The greeting.
 
     def _ask_versions(self, version: int) -> Chunks:
-        request = ApiVersionsRequest(
-            client_software_name=OUR_CLIENT, client_software_version=SOFTWARE_VERSION
-        )
-        return self._write(ApiKey.API_VERSIONS, version, request)[1]
+        return self._write(ApiKey.API_VERSIONS, version, versions_request())[1]
 
     def _on_versions(self, form: ApiVersionsResponse) -> Chunks:
         ranges = {key.api_key: Range(key.min_version, key.max_version) for key in form.api_keys}

@@ -40,6 +40,10 @@ class RetriesExhausted(ClientError, TimeoutError):
         return type(self), (self.what, self.timeout_ms, self.last)
 
 
+class NoBrokerAnswers(ClientError):
+    """None of the bootstrap servers answered; the message names each and what happened."""
+
+
 class ClosedByBroker(ClientError):
     """A broker closed the connection every time instead of answering this request."""
 

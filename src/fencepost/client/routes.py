@@ -79,8 +79,14 @@ class Routes:
 
     def any_broker(self) -> Endpoint:
         """Returns a broker without a recent failure, else the one whose failure is oldest."""
-        candidates = list(dict.fromkeys([*self.brokers.values(), *self._bootstrap]))
-        return min(candidates, key=lambda endpoint: self._suspects.get(endpoint, -1))
+        return min(self._candidates(), key=lambda endpoint: self._suspects.get(endpoint, -1))
+
+    def has_other(self, endpoint: Endpoint) -> bool:
+        """Whether another broker could be asked instead of this one."""
+        return any(each != endpoint for each in self._candidates())
+
+    def _candidates(self) -> dict[Endpoint, None]:
+        return dict.fromkeys([*self.brokers.values(), *self._bootstrap])
 
     def broker(self, node_id: int) -> Endpoint | None:
         """Returns the endpoint of a broker, if known."""

@@ -85,14 +85,20 @@ class Link:
     def open(self, context: ssl.SSLContext | None, timeout_ms: int, clock: MonotonicClock) -> None:
         """Connects, exchanges versions and logs in; OSError or ClientError if that fails."""
         end_ms = clock.now_ms() + timeout_ms
-        raw = socket.create_connection(self.endpoint, timeout=timeout_ms / 1000)
+        raw = _dial(self.endpoint, end_ms, clock)
         self._socket = raw
         try:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context is not None:
+                raw.settimeout(_seconds_until(end_ms, clock))
                 self._socket = context.wrap_socket(raw, server_hostname=self.endpoint.host)
             self._socket.setblocking(False)
             self._converse(end_ms, clock)
+        except TimeoutError as problem:
+            self.close()
+            raise TimeoutError(
+                f"it accepts connections, but did not answer within {timeout_ms} ms"
+            ) from problem
         except BaseException:
             self.close()
             raise
@@ -189,6 +195,40 @@ class Link:
             self._socket = None
 
 
+class NotConnectedError(OSError):
+    """No address of the endpoint accepted a connection; the message says why."""
+
+
+def _dial(endpoint: Endpoint, end_ms: int, clock: MonotonicClock) -> socket.socket:
+    """Connects to the first address of a host that accepts.
+
+    Each address gets its share of the time: one that never answers leaves some for the next.
+    """
+    limit_ms = end_ms - clock.now_ms()
+    try:
+        found = socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM)
+    except OSError as problem:
+        raise NotConnectedError(_reason(problem)) from problem
+    failure: OSError | None = None
+    for number, (family, kind, protocol, _, address) in enumerate(found):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(_seconds_until(end_ms, clock) / (len(found) - number))
+            connection.connect(address)
+            return connection
+        except OSError as problem:
+            connection.close()
+            failure = problem
+    if isinstance(failure, TimeoutError):
+        raise NotConnectedError(f"no connection within {limit_ms} ms") from failure
+    raise NotConnectedError("no address" if failure is None else _reason(failure)) from failure
+
+
+def _seconds_until(end_ms: int, clock: MonotonicClock) -> float:
+    """Never 0, which would make a socket non-blocking."""
+    return max(1, end_ms - clock.now_ms()) / 1000
+
+
 class Network:
     """All links of one client; the driver of its procedures."""
 
@@ -218,13 +258,14 @@ class Network:
         ticket = self._next_ticket
         end_ms = self._clock.now_ms() + send.timeout_ms
         try:
-            link = self._link(send.endpoint, send.timeout_ms)
+            link = self._link(send.endpoint, _setup_timeout_ms(send, self._options))
         except ssl.SSLCertVerificationError as problem:
             raise AuthenticationFailed(_certificate_advice(send.endpoint, problem)) from problem
         except (OSError, WireError) as problem:
             if isinstance(problem, ssl.SSLError) and not isinstance(problem, _PASSING_TLS_TROUBLE):
                 raise AuthenticationFailed(_tls_advice(send.endpoint, problem)) from problem
-            self._answers[ticket] = Lost(_reason(problem), sent=False)
+            connected = not isinstance(problem, NotConnectedError)
+            self._answers[ticket] = Lost(_reason(problem), sent=False, connected=connected)
             return ticket
         correlation_id, chunks = link.conversation.send(send.api, send.request, send.at_most)
         self._remember(ticket, link, correlation_id, end_ms)
@@ -279,9 +320,7 @@ class Network:
         if link is not None:
             self._retire(link)
         link = Link(endpoint, self._options, self._randomness)
-        link.open(
-            self._context, min(timeout_ms, self._options.connection_setup_timeout_ms), self._clock
-        )
+        link.open(self._context, timeout_ms, self._clock)
         self._links[endpoint] = link
         return link
 
@@ -371,6 +410,13 @@ class Network:
         for link in list(self._links.values()):
             if link.deadlines and min(link.deadlines.values()) <= now_ms:
                 self._drop(link, "no answer within the request timeout")
+
+
+def _setup_timeout_ms(send: Send, options: ClientOptions) -> int:
+    limit_ms = send.setup_timeout_ms
+    if limit_ms is None:
+        limit_ms = options.connection_setup_timeout_ms
+    return min(limit_ms, send.timeout_ms)
 
 
 def _readable(links: list[Link], timeout_ms: int) -> list[Link]:

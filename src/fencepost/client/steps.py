@@ -32,6 +32,9 @@ class Send:
     timeout_ms: int
     at_most: int | None = None
     """The highest version to use, where TV1 and TV2 differ."""
+    setup_timeout_ms: int | None = None
+    """How long a new connection may take to connect, greet and log in. None leaves it to
+    socket.connection.setup.timeout.ms; less where another broker could be asked instead."""
 
 
 class Reply(NamedTuple):
@@ -49,6 +52,8 @@ class Lost(NamedTuple):
     """False when the request cannot have reached the broker."""
     closed_by_broker: bool = False
     """True when the broker closed a working connection instead of answering."""
+    connected: bool = True
+    """False when no connection was established: the port is closed, or the host is away."""
 
 
 Answer = Reply | Lost

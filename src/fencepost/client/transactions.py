@@ -35,6 +35,7 @@ from fencepost.client.calls import (
     group_by_topic,
     locate,
 )
+from fencepost.client.conversation import versions_request
 from fencepost.client.failures import ClientError, UnknownOutcome
 from fencepost.client.groups import CommittedOffset, partition_codes
 from fencepost.client.reactions import Reaction
@@ -49,7 +50,7 @@ from fencepost.wire.forms.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from fencepost.wire.forms.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from fencepost.wire.forms.api_versions import ApiVersionsResponse
 from fencepost.wire.forms.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.wire.forms.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from fencepost.wire.forms.txn_offset_commit import (
@@ -57,7 +58,6 @@ from fencepost.wire.forms.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from fencepost.wire.schema import OUR_CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -94,7 +94,7 @@ class ProducerIdentity:
 def learn_transaction_version(core: Core) -> Steps[int]:
     """Returns the cluster's level of `transaction.version`; requests it once per client."""
     if core.transaction_version is None:
-        request = ApiVersionsRequest(client_software_name=OUR_CLIENT, client_software_version="0")
+        request = versions_request()
         reply = yield from call_one(core, AnyBroker(), ApiKey.API_VERSIONS, request, error_code)
         core.transaction_version = _finalized_level(reply.form)
     return core.transaction_version

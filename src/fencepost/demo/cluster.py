@@ -11,7 +11,7 @@ from typing import Final
 from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster, connect
-from fencepost.client.failures import RetriesExhausted
+from fencepost.client.failures import NoBrokerAnswers
 from fencepost.client.reading import LATEST
 from fencepost.demo.processes import Program, Supervisor, await_line
 from fencepost.examples.refunds.spark.fill import PARTITIONS
@@ -53,8 +53,8 @@ def require_brokers(address: str) -> None:
     """Raises FencepostError if no broker answers."""
     try:
         with connect(address, CONNECT_TIMEOUTS) as cluster:
-            cluster.metadata()
-    except RetriesExhausted as problem:
+            cluster.reach()
+    except NoBrokerAnswers as problem:
         raise FencepostError(
             f"no broker answers at {address} ({problem}): start it, or correct --bootstrap-servers"
         ) from problem

@@ -14,6 +14,10 @@ per process. Every line has a `kind`:
 `body` has the fields of the message under their names in the protocol, in the shape of the newest
 version, without those at their default. It never shows what may be confidential: of records it has
 the sizes and batch headers, of logins nothing. A long array is cut after `MAX_ITEMS`.
+
+`bytes`, which only `tap --bytes` writes, has the first bytes of a request without the same parts:
+
+    "bytes": [{"at": 0, "hex": "00000039001a0003..."}, {"at": 2112, "hex": "..."}]
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ from fencepost.wire.schema import Field, Form
 FORMAT: Final = "fencepost-tap"
 VERSION: Final = 1
 
+TAP_STOPPED: Final = "the tap was stopped"
+"""Why a connection was closed: not by its client or its broker."""
+
 MAX_ITEMS: Final = 20
 """Items that are written of one array, and batches of one partition; a Metadata reply may have
 thousands."""
@@ -39,7 +46,8 @@ MAX_FORMS: Final = 2_000
 """Structs of one message that are looked at, those of cut arrays included: their errors count. A
 Metadata reply with 20,000 partitions would stop the loop for a tenth of a second."""
 
-_SECRET: Final = frozenset({"auth_bytes", "protocols", "assignment", "metadata", "user_data"})
+CONFIDENTIAL: Final = frozenset({"auth_bytes", "protocols", "assignment", "metadata", "user_data"})
+"""Fields that are never shown: what applications and logins put there is nobody else's business."""
 _SECRET_SETTINGS: Final = ("password", "secret", "jaas", "credential", "token", "keystore.key")
 
 Body = dict[str, Any]
@@ -156,7 +164,7 @@ class _Description:
     def _value(self, name: str, value: Any) -> Any:
         if isinstance(value, Form):
             return self.form(value)
-        if name in _SECRET:
+        if name in CONFIDENTIAL:
             return "hidden"
         if isinstance(value, list):
             return self._items(name, value)

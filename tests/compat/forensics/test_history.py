@@ -58,6 +58,15 @@ def test_why_finds_the_cause_of(name: str, protocol: int, servers: str) -> None:
     check(said, found, EXPECTED[name, protocol])
 
 
+@pytest.mark.parametrize("command", ["why", "timeline", "describe"])
+def test_an_id_that_was_never_used_is_an_error(servers: str, command: str) -> None:
+    with connect(servers) as cluster:
+        cluster.init_producer_id("orders-1")
+    with pytest.raises(FencepostError, match=r"no transactional id 'order-1'.*never used") as said:
+        run(servers, "txn", command, "order-1")
+    assert "unused ids are removed after 20.0 s" in str(said.value)
+
+
 def test_why_finds_that_an_id_has_expired(servers: str) -> None:
     found = situations.expired(servers)
     said = run(servers, "txn", "why", found.transactional_id, *arguments_of(found), "--json")

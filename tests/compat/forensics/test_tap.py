@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fencepost.forensics.tap.swimlane import show
-from fencepost.forensics.tap.swimlane.fencing import find_fence
+from fencepost.forensics.tap.swimlane.conclusion import Outcome, conclude
 from tests.compat.test_client_security import PASSWORD, Secured, _write_and_read, secured
 from tools.apache_kafka import ApacheKafka
 from tools.fencepost_process import FencepostProcess
@@ -75,8 +75,8 @@ def test_the_java_client_sees_the_same_through_the_tap(
 def test_a_fenced_java_producer_is_explained(tap: TapProcess) -> None:
     """After the steps above: the second of two producers has fenced the first."""
     trace = show.read(str(tap.out), None, None)
-    fences = [find_fence(show.story(trace, row["transactional_id"])) for row in show.ids(trace)]
-    causes = [str(fence.by.value) for fence in fences if fence is not None]
+    found = [conclude(show.story(trace, row["transactional_id"]))[0] for row in show.ids(trace)]
+    causes = [str(each.by.value) for each in found if each.outcome is Outcome.FENCED]
     assert any(cause.startswith("a newer instance") for cause in causes)
 
 
@@ -98,7 +98,7 @@ def test_a_login_passes_and_is_hidden(
         f"ssl.truststore.location={secured.folder / 'ca.pem'}\nsasl.mechanism={mechanism}\n"
     )
     out = tmp_path / "trace.jsonl"
-    with TapProcess(secured.at("SASL_SSL"), out, "--config", str(config)) as tap:
+    with TapProcess(secured.at("SASL_SSL"), out, "--config", str(config), "--bytes") as tap:
         options = {
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": mechanism,
@@ -114,3 +114,4 @@ def test_a_login_passes_and_is_hidden(
     for secret in (password, user):
         assert secret not in written
         assert json.dumps(secret)[1:-1] not in written
+        assert secret.encode().hex() not in written

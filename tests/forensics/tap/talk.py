@@ -50,8 +50,8 @@ def reply_frame(api: Api, version: int, form: Any, correlation_id: int = 1) -> b
 class Talk:
     """One connection whose bytes arrive in chosen pieces."""
 
-    def __init__(self) -> None:
-        self.conversation = Conversation(translate)
+    def __init__(self, *, keeps_bytes: bool = False) -> None:
+        self.conversation = Conversation(translate, keeps_bytes=keeps_bytes)
         self.lines: list[Body] = []
         self.now_us = 0
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import fencepost
+from fencepost.client.blocking import connect
 from fencepost.forensics.tap.relay import READ_BYTES
 from fencepost.records.builder import build_pairs
 from fencepost.wire.apis import API, ApiKey
@@ -29,6 +30,7 @@ from fencepost.wire.forms.produce import (
     TopicProduceData,
 )
 from tests.cli.test_commands import fencepost_command
+from tests.client.silent_servers import SILENT, closed, mute
 from tests.forensics.tap.running import read_exactly, running_tap, scripted_broker
 from tests.forensics.tap.talk import framed, reply_frame, request_frame
 from tools.processes import ServerProcess, free_port
@@ -299,6 +301,24 @@ def test_a_users_mistake_is_one_sentence(options: tuple[str, ...], said: str) ->
     assert done.returncode == 1
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", SILENT)
+def test_of_several_servers_clients_are_led_to_one_that_answers(tmp_path: Path, kind: str) -> None:
+    with SILENT[kind]() as silent, fencepost.Broker() as broker:
+        servers = f"{silent},{broker.bootstrap_servers}"
+        with (
+            TapProcess(servers, tmp_path / "trace.jsonl") as tap,
+            connect(tap.bootstrap_servers) as cluster,
+        ):
+            assert cluster.describe_cluster().brokers
+
+
+def test_if_none_of_several_servers_answers_each_is_named() -> None:
+    with mute() as one, closed() as two:
+        done = fencepost_command("tap", "--to", f"{one},{two}", "--listen", "127.0.0.1:0")
+    assert done.returncode == 1
+    assert f"{one}: no answer within 1 s; {two}: Connection refused" in done.stderr
 
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -18,125 +17,45 @@ from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import connect
 from fencepost.client.failures import ClientError
 from fencepost.forensics.tap.swimlane import show
-from fencepost.forensics.tap.swimlane.fencing import FENCING_ERRORS, find_fence
+from fencepost.forensics.tap.swimlane.conclusion import (
+    FENCING_ERRORS,
+    Conclusion,
+    Outcome,
+    conclude,
+)
 from fencepost.forensics.tap.swimlane.lanes import MAX_ROWS
 from fencepost.forensics.tap.swimlane.story import Story, tell
 from fencepost.records.opened import Record
 from tests.cli.test_commands import fencepost_command
+from tests.forensics.tap.traces import ID, Script, a_timeout, written
 from tools.tap_process import TapProcess
 
 SCREENS = Path(__file__).parents[2] / "cli" / "screens"
-ID = "refunds-1"
-START_US = 1_800_000_000_000_000
 
 
-class Script:
-    """The lines of a trace, written by hand."""
-
-    def __init__(self) -> None:
-        self.now_us = START_US
-        self.number = 0
-        self.lines: list[dict[str, Any]] = [
-            {"format": "fencepost-tap", "version": 1, "kind": "start", "time_us": START_US}
-        ]
-
-    def wait(self, seconds: float) -> None:
-        self.now_us += int(seconds * 1_000_000)
-
-    def ask(self, api: str, body: dict[str, Any], connection: int = 1, broker: int = 1) -> int:
-        self.number += 1
-        self.now_us += 100
-        self._add("request", api, connection, broker, self.number, body=body)
-        return self.number
-
-    def answer(self, number: int, body: dict[str, Any], *errors: str) -> None:
-        self.now_us += 900
-        sent = next(
-            line
-            for line in self.lines
-            if line["kind"] == "request" and line["correlation_id"] == number
-        )
-        self._add(
-            "reply",
-            sent["api"],
-            sent["connection"],
-            sent["broker"],
-            number,
-            duration_us=self.now_us - sent["time_us"],
-            errors=list(errors),
-            body=body,
-        )
-
-    def call(
-        self, api: str, body: dict[str, Any], reply: dict[str, Any], *errors: str, **where: int
-    ) -> None:
-        self.answer(self.ask(api, body, **where), reply, *errors)
-
-    def init(self, epoch: int, **where: int) -> None:
-        asked = {"transactional_id": ID, "transaction_timeout_ms": 30_000}
-        self.call("InitProducerId", asked, {"producer_id": 7, "producer_epoch": epoch}, **where)
-
-    def end(self, epoch: int, *errors: str, **where: int) -> None:
-        body = {"transactional_id": ID, "producer_id": 7, "producer_epoch": epoch}
-        self.call("EndTxn", {**body, "committed": True}, {}, *errors, **where)
-
-    def _add(
-        self, kind: str, api: str, connection: int, broker: int, number: int, **more: Any
-    ) -> None:
-        self.lines.append(
-            {
-                "time_us": self.now_us,
-                "kind": kind,
-                "connection": connection,
-                "client": f"127.0.0.1:{50_000 + connection}",
-                "address": f"kafka-{broker}:9092",
-                "broker": broker,
-                "client_id": f"worker-{connection % 10}",
-                "api": api,
-                "api_version": 4,
-                "correlation_id": number,
-                "size_bytes": 100,
-                **more,
-            }
-        )
+def fence_of(story: Story) -> Conclusion:
+    """The first conclusion, which must be a fence."""
+    found = conclude(story)[0]
+    assert found.outcome is Outcome.FENCED
+    assert found.call is not None
+    return found
 
 
-def written(partition: int, epoch: int, sequence: int = 0) -> dict[str, Any]:
-    batch = {
-        "record_count": 5,
-        "producer_id": 7,
-        "producer_epoch": epoch,
-        "base_sequence": sequence,
-    }
-    data = {"index": partition, "records": {"size_bytes": 99, "batches": [batch]}}
-    return {
-        "transactional_id": ID,
-        "topic_data": [{"name": "payments", "partition_data": [data]}],
-    }
-
-
-def a_timeout() -> Script:
-    """A producer writes, is silent for 47.2 s, and comes too late."""
-    script = Script()
-    script.init(0)
-    script.call("Produce", written(0, 0), {}, connection=2, broker=2)
-    script.end(0)
-    script.call("Produce", written(0, 0, 5), {}, connection=2, broker=2)
-    script.wait(47.2)
-    script.ask("Produce", written(0, 0, 10), connection=2, broker=2)
-    script.end(0, "PRODUCER_FENCED")
-    return script
+def is_fenced(story: Story) -> bool:
+    return conclude(story)[0].outcome is Outcome.FENCED
 
 
 def test_a_silence_longer_than_the_timeout_is_the_likely_cause() -> None:
     story = tell(a_timeout().lines, ID)
-    fence = find_fence(story)
-    assert fence is not None
+    fence = fence_of(story)
+    assert fence.call is not None
     assert (fence.error, fence.call.api) == ("PRODUCER_FENCED", "EndTxn")
     (lost,) = fence.in_flight
     assert (lost.api, lost.broker) == ("Produce", "broker 2")
-    assert fence.timeout_ms == 30_000
-    assert fence.silence_us == 47_200_000 + 1_000
+    assert fence.transaction is not None
+    assert fence.transaction.timeout_ms == 30_000
+    assert fence.wait is not None
+    assert fence.wait.spent_us == 47_200_000 + 100
     assert (fence.by.value, fence.by.certainty.value) == ("its transaction timeout", "estimated")
     assert story.coordinators == ["broker 1"]
     assert story.leaders == {"payments-0": "broker 2"}
@@ -150,15 +69,20 @@ def test_the_silence_is_measured_to_the_request_that_ended_it() -> None:
     script.init(0)
     script.wait(47.2)
     script.end(0, "INVALID_PRODUCER_EPOCH")
-    fence = find_fence(tell(script.lines, ID))
-    assert fence is not None
-    assert fence.silence_us == 47_200_000 + 1_000
+    fence = fence_of(tell(script.lines, ID))
+    assert fence.wait is not None
+    assert fence.wait.spent_us == 47_200_000 + 100
     assert fence.by.value == "its transaction timeout"
     assert fence.by.certainty.value == "estimated"
     said = "\n".join(show.drawing(tell(script.lines, ID), 120))
     assert (
-        "47.2 s without a request from this producer; its transaction timeout is 30 s; "
-        "~fenced by its transaction timeout (see `fencepost txn why refunds-1`)."
+        "Longest wait: 47.2 s before the call: no request after the reply to InitProducerId at "
+        "08:00:00.001000, before EndTxn to broker 1."
+    ) in said
+    assert (
+        "What opened its transaction is not in the trace; it was at most 47.2 s old; its timeout "
+        "is 30 s; its coordinator is broker 1; ~fenced by its transaction timeout (see `fencepost "
+        "txn why refunds-1`)."
     ) in said
     assert "... 47.2 s ..." in said
 
@@ -170,8 +94,7 @@ def test_a_newer_instance_is_named() -> None:
     script.init(1, connection=11)
     script.call("Produce", written(0, 0, 5), {}, "INVALID_PRODUCER_EPOCH", connection=2, broker=2)
     story = tell(script.lines, ID)
-    fence = find_fence(story)
-    assert fence is not None
+    fence = fence_of(story)
     assert fence.by.value == "a newer instance, client id 'worker-1' at 127.0.0.1:50011"
     assert fence.by.certainty.value == "exact"
     assert [call.instance for call in story.calls] == [1, 1, 2, 1]
@@ -181,9 +104,7 @@ def test_without_evidence_the_cause_is_unknown() -> None:
     script = Script()
     script.init(0)
     script.end(0, "INVALID_PRODUCER_EPOCH")
-    fence = find_fence(tell(script.lines, ID))
-    assert fence is not None
-    assert fence.by.value is None
+    assert fence_of(tell(script.lines, ID)).by.value is None
     assert "what fenced it is not in the trace" in "\n".join(
         show.drawing(tell(script.lines, ID), 80)
     )
@@ -198,7 +119,7 @@ def test_an_epoch_that_a_commit_returned_belongs_to_the_same_producer() -> None:
     script.call("Produce", written(0, 1), {}, connection=12, broker=2)
     story = tell(script.lines, ID)
     assert {call.instance for call in story.calls} == {1}
-    assert find_fence(story) is None
+    assert not is_fenced(story)
 
 
 def test_markers_are_inferred_from_a_commit_and_marked() -> None:
@@ -214,6 +135,13 @@ def test_markers_are_inferred_from_a_commit_and_marked() -> None:
     ]
     drawn = "\n".join(show.drawing(story, 120))
     assert "~COMMIT payments-0" in drawn
+
+
+def test_a_broker_whose_id_was_learnt_later_is_the_same_broker() -> None:
+    script = a_timeout()
+    first = next(line for line in script.lines if line["kind"] == "request")
+    del first["broker"]
+    assert {call.broker for call in tell(script.lines, ID).calls} == {"broker 1", "broker 2"}
 
 
 def test_other_ids_are_left_out() -> None:
@@ -251,7 +179,7 @@ def trace(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_screen_of_a_fenced_producer(trace: Path, width: int) -> None:
     drawn = "\n".join(show.drawing(show.story(show.read(str(trace), None, None), ID), width))
-    assert max(map(len, drawn.splitlines()[:-4])) <= width
+    assert max(map(len, drawn.partition("\n\n")[0].splitlines())) <= width
     screen = SCREENS / f"tap-show-{width}.txt"
     assert drawn + "\n" == screen.read_text(), "write the new screen if it is right"
 
@@ -303,10 +231,10 @@ def test_the_time_can_be_narrowed(trace: Path, text: str) -> None:
         "Produce",
     ]
     assert [call.api for call in after.shown_calls] == ["Produce", "EndTxn"]
-    assert find_fence(before) is None
-    fence = find_fence(after)
-    assert fence is not None
-    assert fence.timeout_ms == 30_000, "what came before is still known"
+    assert not is_fenced(before)
+    transaction = fence_of(after).transaction
+    assert transaction is not None
+    assert transaction.timeout_ms == 30_000, "what came before is still known"
 
 
 def test_a_time_that_is_none_is_refused(trace: Path) -> None:
@@ -320,9 +248,13 @@ def test_json_has_the_whole_story(trace: Path) -> None:
     assert told["transactional_id"] == ID
     assert told["exchanges"][0]["api"] == "InitProducerId"
     assert told["exchanges"][-2]["duration_us"] is None
-    assert told["fence"]["error"] == "PRODUCER_FENCED"
-    assert told["fence"]["in_flight"][0]["api"] == "Produce"
-    assert told["fence"]["by"]["certainty"] in ("estimated", "unknown")
+    (found,) = told["conclusions"]
+    assert (found["outcome"], found["error"]) == ("fenced", "PRODUCER_FENCED")
+    assert found["in_flight"][0]["api"] == "Produce"
+    assert found["by"]["certainty"] == "estimated"
+    assert found["longest_wait"]["place"] == "before the call"
+    assert found["transaction"]["age_us"] == 47_202_000
+    assert found["decided_at_us"] == found["transaction"]["opened_at_us"] + 30_000_000
 
 
 def test_without_an_id_the_ids_of_the_trace_are_listed(trace: Path) -> None:
@@ -387,8 +319,7 @@ def story_of(path: Path) -> Story:
 @pytest.mark.parametrize("which", [0, 1], ids=["tap", "brokers"])
 def test_a_fenced_producer_is_explained(fenced: tuple[Path, Path, str], which: int) -> None:
     story = story_of(Path(fenced[which]))
-    fence = find_fence(story)
-    assert fence is not None
+    fence = fence_of(story)
     assert fence.error in ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
     assert "newer instance, client id 'new'" in fence.by.value
     assert sorted(story.clients.values()) == ["new", "old"]

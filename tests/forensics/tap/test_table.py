@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.forensics.tap.table import Table
 from fencepost.records.trace import Body
-from tests.forensics.tap.test_swimlane import Script, a_timeout, written
+from tests.forensics.tap.traces import Script, a_timeout, written
 
 SCREENS = Path(__file__).parents[2] / "cli" / "screens"
 

@@ -22,6 +22,7 @@ from fencepost.base.ids import (
     TRANSACTION_STATE_TOPIC,
 )
 from fencepost.cli.connection import AsJson, Connection, connected
+from fencepost.cli.naming import require_partition
 from fencepost.cli.output import output
 from fencepost.cli.partitions import LARGEST_ID, parse_partition
 from fencepost.cli.units import for_people
@@ -104,6 +105,7 @@ def move_command(
     """
     name = parse_partition(partition)
     with connection.open(None if data is None else _addresses(data)) as client:
+        require_partition(client, name)
         client.move_leader(name, to, timeout_ms=timeout * 1000)
     typer.echo(f"broker {to} leads {partition}")
 

@@ -9,6 +9,7 @@ import typer
 
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.findings import Check, conclude
+from fencepost.cli.naming import require_topic
 from fencepost.cli.output import COMMAND_INDENT, Output, in_words, output
 from fencepost.cli.units import parse_duration
 
@@ -48,6 +49,8 @@ def pins(
     from fencepost.forensics.pins import find_pins
 
     with connection.look() as cluster:
+        if topic is not None:
+            require_topic(cluster, topic)
         found = find_pins(cluster, topic)
     late = [
         pin

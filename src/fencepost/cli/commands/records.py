@@ -10,10 +10,10 @@ import typer
 from fencepost.base.failures import FencepostError
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.limits import parse_size
-from fencepost.cli.naming import require_topic
+from fencepost.cli.naming import require_partition
 from fencepost.cli.output import Column, output
 from fencepost.cli.partitions import parse_partition
-from fencepost.cli.positions import Position, chosen_partitions, parse_position, resolve
+from fencepost.cli.positions import Position, parse_position, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,8 +115,7 @@ def _rows(
     from fencepost.forensics.logs.partition_records import read_fates
     from fencepost.forensics.logs.record_rows import record_rows
 
-    topic = require_topic(cluster, name.topic)
-    chosen_partitions([each.index for each in topic.partitions], [name.partition], name.topic)
+    require_partition(cluster, name)
     bounds = cluster.run(partition_offsets(cluster.core, [name]))[name]
     first, last = (_offset(cluster, name, bounds, each) for each in (start, end))
     wanted = Range(name, first, last)

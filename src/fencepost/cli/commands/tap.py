@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fencepost.client.options import Endpoint
     from fencepost.forensics.tap.proxy import TapOptions
     from fencepost.forensics.tap.sinks import Sink
+    from fencepost.forensics.tap.swimlane.story import Story
 
 HOME: Final = "127.0.0.1:9193"
 
@@ -51,6 +52,14 @@ def tap(
             help="A Java properties file with the TLS settings of the cluster.",
         ),
     ] = None,
+    keeps_bytes: Annotated[
+        bool,
+        typer.Option(
+            "--bytes",
+            help="Keep the first 2 KB of each request of a transaction, without records; "
+            "`tap show --hex N` shows them.",
+        ),
+    ] = False,
     allow_remote: Annotated[
         bool, typer.Option("--allow-remote", help="Allow --listen beyond this machine.")
     ] = False,
@@ -66,7 +75,7 @@ def tap(
         return
     if to is None:
         raise typer.BadParameter("name a broker of the cluster with --to HOST:PORT", ctx=context)
-    options = _read_options(listen, to, config_file, allow_remote)
+    options = _read_options(listen, to, config_file, allow_remote, keeps_bytes)
     from fencepost.forensics.tap.run import run_tap
 
     sinks = _sinks(out, as_json)
@@ -74,7 +83,9 @@ def tap(
     print(f"fencepost: {_summary(counts)}", file=sys.stderr)
 
 
-def _read_options(listen: str, to: str, config_file: str | None, allow_remote: bool) -> TapOptions:
+def _read_options(
+    listen: str, to: str, config_file: str | None, allow_remote: bool, keeps_bytes: bool
+) -> TapOptions:
     from fencepost.client.options import parse_bootstrap, read_options
     from fencepost.client.tls import tls_context
     from fencepost.forensics.tap.proxy import TapOptions
@@ -92,6 +103,7 @@ def _read_options(listen: str, to: str, config_file: str | None, allow_remote: b
         listen=_parse_listen(listen, allow_remote),
         to=parse_bootstrap(to),
         tls=None if client.tls is None else tls_context(client.tls),
+        keeps_bytes=keeps_bytes,
     )
 
 
@@ -163,6 +175,14 @@ def show(
     svg: Annotated[
         str | None, typer.Option("--svg", metavar="FILE", help="Draw a picture into FILE.")
     ] = None,
+    number: Annotated[
+        int | None,
+        typer.Option(
+            "--hex",
+            metavar="N",
+            help="Show the bytes of request N instead, from a trace of `tap --bytes`.",
+        ),
+    ] = None,
     bootstrap_servers: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT,...", help="Read the markers from this cluster."),
@@ -177,9 +197,10 @@ def show(
 ) -> None:
     """Draw who said what to whom: producer, coordinator and leaders as lanes.
 
-    Below it: what was in flight when the producer was fenced. Markers between brokers pass no
-    proxy; they are inferred (~), or read from the partitions if --bootstrap-servers is given. Works
-    on the traces of `fencepost serve --trace` too.
+    Below it: what was in flight when the producer was fenced or the trace ended, since when, and
+    how old its transaction was. Markers between brokers pass no proxy; they are inferred (~), or
+    read from the partitions if --bootstrap-servers is given. Works on the traces of `fencepost
+    serve --trace` too.
 
     Example: fencepost tap show trace.jsonl --transactional-id refunds-1 --svg refunds.svg
     """
@@ -198,6 +219,9 @@ def show(
             f"{file} has no request of the transactional id {transactional_id!r} in this time. "
             f"`fencepost tap show {file}` lists those that it has."
         )
+    if number is not None:
+        _show_bytes(story, number, as_json)
+        return
     if bootstrap_servers is not None:
         with read_connection(bootstrap_servers, config_file, []).open() as cluster:
             story.markers = showing.markers(cluster, story)
@@ -208,6 +232,17 @@ def show(
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
     for line in showing.drawing(story, width):
+        print(line)
+
+
+def _show_bytes(story: Story, number: int, as_json: bool) -> None:
+    from fencepost.forensics.tap.swimlane.hex_dump import dump, find_request, request_row
+
+    call = find_request(story, number)
+    if as_json:
+        output(True).details(request_row(call))
+        return
+    for line in dump(call):
         print(line)
 
 

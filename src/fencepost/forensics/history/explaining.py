@@ -67,8 +67,6 @@ def explain(facts: IdFacts, identity: tuple[int, int] | None = None) -> Explanat
         torn = find_torn(changes, build_timeline(facts.history, facts.partitions).strays)
     if torn is not None and _is_about(torn[0], verdict, identity):
         return _explain_torn(facts, *torn)
-    if facts.is_unknown and not changes:
-        verdict = _unknown_id(facts)
     if facts.history is None:
         verdict = at_most_likely(verdict, _NEEDS_READ)
     elif not facts.history.is_whole:
@@ -100,17 +98,6 @@ def _explain_torn(facts: IdFacts, opened: StateChange, marker: SeenMarker) -> Ex
     )
     evidence = [_evidence_row(opened, _source(facts)), _marker_evidence(marker)]
     return Explanation(facts.transactional_id, opened.identity, verdict, evidence, _notes(facts))
-
-
-def _unknown_id(facts: IdFacts) -> Verdict:
-    return Verdict(
-        Cause.EXPIRED,
-        Certainty.CANNOT_TELL,
-        f"No coordinator knows {facts.transactional_id!r} and no record of it is left: it was "
-        "never used here, or it has expired (transactional.id.expiration.ms) and was compacted "
-        "away, tombstone and all.",
-        prove="The log of the producer: when it used the id last, and on which cluster.",
-    )
 
 
 def _current(changes: Sequence[StateChange]) -> tuple[int, int] | None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.ids import TopicPartition
 from fencepost.client.failures import Refused
+from fencepost.client.survey.configs import broker_settings
+from fencepost.client.transactions import coordinator_of
 from fencepost.forensics.history.markers import PartitionFacts, Window, find_markers
 from fencepost.forensics.history.state_changes import (
     ONGOING,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster
 
 
+EXPIRATION: Final = "transactional.id.expiration.ms"
 MOST_CHANGES: Final = 20
 """About five transactions: what a question about one producer needs."""
 
@@ -42,11 +45,17 @@ class IdFacts:
     """What the coordinator says now; None if it does not know the id, or may not tell."""
     problems: list[str]
     partitions: list[PartitionFacts] = field(default_factory=list)
+    is_hidden: bool = False
+    """Whether the coordinator refused to tell this user about the id."""
+    expiration_ms: int | None = None
+    """How long the coordinator keeps an unused id, where it tells; read for unknown ids only."""
 
     @property
-    def is_unknown(self) -> bool:
-        """Whether neither the log nor the coordinator knows the id."""
-        return self.view is None and (self.history is None or not self.history.changes)
+    def is_empty(self) -> bool:
+        """Whether the cluster told nothing: the id is unknown, or hidden from this user."""
+        has_records = self.history is not None and bool(self.history.changes)
+        was_seen = any(each.transactions or each.markers for each in self.partitions)
+        return self.view is None and not has_records and not was_seen
 
 
 def look_at_id(
@@ -54,11 +63,12 @@ def look_at_id(
 ) -> IdFacts:
     """Reads the history and asks the coordinator."""
     problems: list[str] = []
-    view, history = None, None
+    view, history, is_hidden = None, None, False
     try:
         view = cluster.describe_transactions([transactional_id]).get(transactional_id)
     except Refused as problem:
         problems.append(str(problem))
+        is_hidden = True
     try:
         history = read_history(cluster, transactional_id, budget, progress)
     except NoTransactionLogError as problem:
@@ -68,7 +78,17 @@ def look_at_id(
             f"{history.partition} was read to offset {history.reached} of {history.log_end} only "
             "(--max-read): newer records are not shown."
         )
-    return IdFacts(transactional_id, history, view, problems)
+    facts = IdFacts(transactional_id, history, view, problems, is_hidden=is_hidden)
+    if view is None and not is_hidden:
+        facts.expiration_ms = _expiration_ms(cluster, transactional_id)
+    return facts
+
+
+def _expiration_ms(cluster: Cluster, transactional_id: str) -> int | None:
+    coordinator = cluster.find_coordinator(coordinator_of(transactional_id))
+    settings = cluster.run(broker_settings(cluster.core, {coordinator}, [EXPIRATION]))
+    value = settings.get(coordinator, {}).get(EXPIRATION)
+    return None if value is None else int(value)
 
 
 def changes_around(

@@ -18,7 +18,8 @@ Rules:
 - A small reply that may hold addresses waits until it is complete. A large Fetch reply streams
   through; its node endpoints (KIP-951), which come last, are renumbered to an unknown tag, because
   its size has been sent before. The client then asks for metadata, as older ones do.
-- Nothing is opened but batch headers, and a record's bytes are never kept.
+- Nothing is opened but batch headers, and a record's bytes are never kept. With --bytes, the first
+  bytes of requests are, without records and logins (`decoding/kept_bytes.py`).
 - Memory is bounded: one receive buffer for all connections, and per direction at most one read that
   its receiver has not accepted yet, and one reply that waits.
 - What cannot be decoded (an unknown API or version, bytes that are not Kafka's) is passed on

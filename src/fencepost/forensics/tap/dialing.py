@@ -1,8 +1,15 @@
-"""Opens connections to brokers, with TLS if the cluster wants it."""
+"""Opens connections to brokers, with TLS if the cluster wants it.
+
+A client behind the tap cannot choose among the servers of --to: the tap chooses for it. Of several
+it takes the first that answers ApiVersions, on a connection of its own that is closed again. A port
+that accepts connections is not enough: a stopped process still does, and a client would be led to
+it for ever. The last one is not asked, because nobody is left to take its place.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
@@ -10,23 +17,42 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from fencepost.base.failures import FencepostError
+from fencepost.client.conversation import versions_request
 from fencepost.client.options import Endpoint
+from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.codec import encode_request
 
 CONNECT_SECONDS: Final = 10.0
 """How long a broker may take to accept a connection, TLS included."""
+CLIENT_ID: Final = "fencepost-tap"
+"""The client id of the tap's own requests."""
+ANSWER_SECONDS: Final = 1.0
+"""How long one of several brokers may take to answer."""
 
 
 async def reach(
     brokers: Sequence[Endpoint], tls: ssl.SSLContext | None, seconds: float = CONNECT_SECONDS
 ) -> tuple[socket.socket, Endpoint]:
-    """Connects to the first broker that accepts; FencepostError says why none did."""
+    """Connects to a broker, of several to the first that answers.
+
+    FencepostError says why none did.
+    """
     reasons = []
-    for endpoint in brokers:
+    if len(brokers) > 1:
+        seconds = min(seconds, ANSWER_SECONDS)
+    for number, endpoint in enumerate(brokers, start=1):
+        waits_for = "connection"
         try:
             async with asyncio.timeout(seconds):
+                connection = await _dial(endpoint, tls)
+                if number == len(brokers):
+                    return connection, endpoint
+                waits_for = "answer"
+                with connection:
+                    await _greet(connection)
                 return await _dial(endpoint, tls), endpoint
         except TimeoutError:
-            reasons.append(f"{endpoint}: no connection within {seconds:.2g} s")
+            reasons.append(f"{endpoint}: no {waits_for} within {seconds:.2g} s")
         except ssl.SSLCertVerificationError as problem:
             reasons.append(f"{endpoint}: its certificate is not trusted, {problem.verify_message}")
         except ssl.SSLError as problem:
@@ -34,6 +60,20 @@ async def reach(
         except OSError as problem:
             reasons.append(f"{endpoint}: {_reason(problem)}")
     raise FencepostError(f"no broker can be reached ({'; '.join(reasons)})")
+
+
+async def _greet(connection: socket.socket) -> None:
+    """Asks for ApiVersions, and waits for the first byte of the reply."""
+    for chunk in encode_request(API[ApiKey.API_VERSIONS], 0, 0, CLIENT_ID, versions_request()):
+        connection.send(chunk)
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            if not connection.recv(1):
+                raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+            return
+        except (BlockingIOError, ssl.SSLWantReadError):
+            await _ready(connection, loop.add_reader, loop.remove_reader)
 
 
 async def _dial(endpoint: Endpoint, tls: ssl.SSLContext | None) -> socket.socket:

@@ -19,11 +19,14 @@ from fencepost.forensics.tap.dialing import reach
 from fencepost.forensics.tap.relay import WOULD_BLOCK, Relay
 from fencepost.forensics.tap.sinks import Sink
 from fencepost.forensics.tap.tally import Tally
-from fencepost.records.trace import Body, opening_line
+from fencepost.records.trace import TAP_STOPPED, Body, opening_line
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.2
 """After a failed accept: the process has too many open files."""
 _ACCEPTS_IN_TURN: Final = 64
+WAITING_SECONDS: Final = 1.0
+"""How often a line says that requests wait. Without it, the trace of a client that hangs would end
+with its last request, and not show for how long it has been hanging."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class TapOptions:
     listen: Endpoint
     to: tuple[Endpoint, ...]
     tls: ssl.SSLContext | None = None
+    keeps_bytes: bool = False
+    """Whether the trace has the first bytes of requests."""
 
 
 class MicrosecondClock:
@@ -71,16 +76,18 @@ class Proxy:
         for sink in sinks:
             sink.write(first)
         self.addresses: Final = Addresses(options.listen, options.to, self._listen)
+        self._report = self._loop.call_later(WAITING_SECONDS, self._report_waiting)
 
     def close(self) -> None:
         """Closes everything, and writes the summary."""
         for listener in self._listeners:
             self._loop.remove_reader(listener)
             listener.close()
+        self._report.cancel()
         for dial in self._dials:
             dial.cancel()
         for relay in list(self._relays):
-            relay.close("the tap was stopped")
+            relay.close(TAP_STOPPED)
         for sink in self._sinks:
             sink.write(self.tally.as_line(self._now_us()))
 
@@ -182,7 +189,7 @@ class Proxy:
             self._loop,
             client,
             broker,
-            Conversation(translate),
+            Conversation(translate, keeps_bytes=self._options.keeps_bytes),
             self._now_us,
             on_lines,
             self._ended,
@@ -206,6 +213,13 @@ class Proxy:
         if reason is not None:
             line["reason"] = reason
         self._write(_placed(line, where, None))
+
+    def _report_waiting(self) -> None:
+        waiting = sum(relay.conversation.unanswered for relay in self._relays)
+        if waiting:
+            line = {"time_us": self._now_us(), "kind": "waiting", "unanswered_requests": waiting}
+            self._write(line)
+        self._report = self._loop.call_later(WAITING_SECONDS, self._report_waiting)
 
     def _write(self, line: Body) -> None:
         self.tally.add(line)

@@ -9,6 +9,7 @@ import typer
 from fencepost.base.failures import FencepostError
 from fencepost.cli.confirmation import Yes, confirm
 from fencepost.cli.connection import AsJson, Connection, connected
+from fencepost.cli.naming import require_partition
 from fencepost.cli.output import output
 from fencepost.cli.partitions import parse_partition
 
@@ -154,6 +155,7 @@ def _abort_on_partition(
 
     partition = parse_partition(place)
     with connection.open() as cluster:
+        require_partition(cluster, partition)
         plan = plan_marker(cluster, partition, producer_id, start_offset, force=force)
     if isinstance(plan, NothingOpen):
         _print_nothing(plan, as_json)

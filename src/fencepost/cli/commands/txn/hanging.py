@@ -9,6 +9,7 @@ import typer
 from fencepost.base.failures import FencepostError
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.findings import Check, conclude
+from fencepost.cli.naming import require_topic
 from fencepost.cli.output import COMMAND_INDENT, output
 from fencepost.cli.units import for_people, parse_duration
 
@@ -63,6 +64,8 @@ def find_hanging_command(
     if topic is not None and broker is not None:
         raise FencepostError("Name a topic or --broker, not both.")
     with connection.look() as cluster:
+        if topic is not None:
+            require_topic(cluster, topic)
         found = find_hanging(cluster, topic, broker, max_timeout)
     shown = output(as_json)
     if as_json:

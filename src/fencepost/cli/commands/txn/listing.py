@@ -9,6 +9,7 @@ import typer
 from fencepost.base.failures import FencepostError
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.findings import conclude
+from fencepost.cli.naming import unknown_id
 from fencepost.cli.output import output
 from fencepost.cli.units import LARGEST_MS, parse_duration
 
@@ -126,17 +127,16 @@ def describe_command(
 
     Example: fencepost txn describe refunds-1
     """
+    from fencepost.forensics.history.facts import look_at_id
     from fencepost.forensics.listing import describe_id
+    from fencepost.forensics.logs.partition_reading import Budget
 
     if not transactional_id:
         raise FencepostError("A transactional id must not be empty.")
     with connection.look() as cluster:
         found = describe_id(cluster, transactional_id)
-    if found.view is None and found.logged is None:
-        raise FencepostError(
-            f"No coordinator knows the transactional id {transactional_id!r}: it was never used "
-            "here, or it has expired (transactional.id.expiration.ms)."
-        )
+        if found.view is None and found.logged is None:
+            raise unknown_id(cluster, look_at_id(cluster, transactional_id, Budget()))
     output(as_json).details(_description(transactional_id, found))
 
 

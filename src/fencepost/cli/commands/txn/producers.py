@@ -8,6 +8,7 @@ import typer
 
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.findings import conclude
+from fencepost.cli.naming import require_partition, require_topic
 from fencepost.cli.output import output
 from fencepost.cli.partitions import parse_partition
 
@@ -43,6 +44,10 @@ def producers_command(
     # A colon is in no topic's name.
     partition = parse_partition(place) if ":" in place else None
     with connection.look() as cluster:
+        if partition is None:
+            require_topic(cluster, place)
+        else:
+            require_partition(cluster, partition)
         found = list_producers(
             cluster,
             place if partition is None else partition.topic,

@@ -10,6 +10,7 @@ import typer
 from fencepost.base.failures import FencepostError
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.limits import DEFAULT_MAX_READ, MaxRead, parse_size
+from fencepost.cli.naming import unknown_id
 from fencepost.cli.output import output
 from fencepost.cli.units import for_people, moment_for_people
 
@@ -50,9 +51,10 @@ def timeline_command(
     budget, progress = Budget(parse_size(max_read)), ProgressLine()
     with connection.open(long_running=True) as cluster:
         facts = look_at_id(cluster, transactional_id, budget, progress)
-        if facts.history is None:
-            raise FencepostError(" ".join(facts.problems))
-        if not facts.history.changes:
+        progress.clear()
+        if facts.is_empty:
+            raise unknown_id(cluster, facts)
+        if facts.history is None or not facts.history.changes:
             raise FencepostError(_nothing(transactional_id, facts.problems))
         history = facts.history
         hidden = max(0, len(history.changes) - last)
@@ -74,10 +76,9 @@ def timeline_command(
 
 
 def _nothing(transactional_id: str, problems: list[str]) -> str:
-    return (
-        f"No record of the transactional id {transactional_id!r} is left: it was never used here, "
-        "or it has expired (transactional.id.expiration.ms)." + "".join(f" {p}" for p in problems)
-    )
+    """The id is known to its coordinator, and its records could not be read."""
+    reasons = "".join(f" {each}" for each in problems)
+    return f"No record of the transactional id {transactional_id!r} was read.{reasons}"
 
 
 def _write(path: Path, timeline: Timeline) -> None:

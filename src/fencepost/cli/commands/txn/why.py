@@ -8,6 +8,7 @@ import typer
 
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.limits import DEFAULT_MAX_READ, MaxRead, parse_size
+from fencepost.cli.naming import unknown_id
 from fencepost.cli.output import Column, output
 from fencepost.cli.partitions import parse_partition
 from fencepost.cli.units import moment_for_people
@@ -67,7 +68,9 @@ def why_command(
             producer_id=producer_id,
             thorough=True,
         )
-    progress.clear()
+        progress.clear()
+        if facts.is_empty:
+            raise unknown_id(cluster, facts)
     explained = explain(facts, identity)
     row = explained.row()
     shown = output(as_json)

@@ -32,8 +32,10 @@ from fencepost.records.trace import Body
 class Conversation:
     """Both directions of one connection."""
 
-    def __init__(self, translate: Translate) -> None:
+    def __init__(self, translate: Translate, *, keeps_bytes: bool = False) -> None:
         self._translate = translate
+        self.keeps_bytes = keeps_bytes
+        """Whether lines of requests have their first bytes."""
         self._waiting: deque[Exchange] = deque()
         self._notes: list[Callable[[], Body]] = []
         self._requests = Requests(self)

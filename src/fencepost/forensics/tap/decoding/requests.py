@@ -14,6 +14,7 @@ from fencepost.forensics.tap.decoding.exchange import (
     request_line,
     undecoded,
 )
+from fencepost.forensics.tap.decoding.kept_bytes import KEPT_APIS, KEPT_BYTES, pieces
 from fencepost.forensics.tap.decoding.walk import Steps, Walk, walk_message
 from fencepost.records.trace import Body, describe_message
 from fencepost.wire.apis import BY_NUMBER, ApiKey
@@ -44,6 +45,8 @@ class Requests:
         self._walk: Walk | None = None
         self._left = 0
         self._exchange: Exchange | None = None
+        self._head = bytearray()
+        """The first bytes of a large frame, if bytes are kept."""
 
     def feed(self, data: memoryview, now_us: int) -> None:
         """Looks at the next bytes."""
@@ -89,6 +92,7 @@ class Requests:
         if size > COPIED_BYTES:
             self._left = size
             self._walk = Walk(self._walk_request)
+            self._head = bytearray(head)
 
     # Small requests.
 
@@ -131,6 +135,10 @@ class Requests:
             return undecoded(line, exchange, str(problem))
         self._look(exchange, form)
         line["body"], _ = describe_message(form)
+        if self._conversation.keeps_bytes and api.key in KEPT_APIS:
+            walk = Walk(walk_message(api.request, exchange.version, has_header_tags=False))
+            walk.feed(view[start:])
+            _keep(line, walk, frame[:KEPT_BYTES], _SIZE.size + start)
         return line
 
     def _look(self, exchange: Exchange, form: Any) -> None:
@@ -156,6 +164,8 @@ class Requests:
     def _follow(self, data: memoryview, count: int) -> None:
         walk = self._walk
         assert walk is not None
+        if self._conversation.keeps_bytes and len(self._head) < KEPT_BYTES:
+            self._head += data[: KEPT_BYTES - len(self._head)]
         walk.feed(data)
         if self._exchange is None and walk.is_complete:
             reason = f"a frame of {self._size} bytes has no header of a request"
@@ -163,14 +173,15 @@ class Requests:
         self._left -= count
         if self._left:
             return
-        exchange, size = self._exchange, self._size
+        exchange, size, head = self._exchange, self._size, bytes(self._head)
         self._walk = self._exchange = None
         self._frame.clear()
         self._size = -1
         if exchange is not None:
-            self._conversation.note(lambda: self._walked_line(exchange, walk, size + _SIZE.size))
+            size_bytes = size + _SIZE.size
+            self._conversation.note(lambda: self._walked_line(exchange, walk, size_bytes, head))
 
-    def _walked_line(self, exchange: Exchange, walk: Walk, size_bytes: int) -> Body:
+    def _walked_line(self, exchange: Exchange, walk: Walk, size_bytes: int, head: bytes) -> Body:
         line = request_line(exchange, size_bytes)
         api = exchange.api
         if api is None:
@@ -181,4 +192,13 @@ class Requests:
             return undecoded(line, exchange, str(problem))
         self._look(exchange, form)
         line["body"], _ = describe_message(form, iter(walk.summaries))
+        if self._conversation.keeps_bytes and api.key in KEPT_APIS:
+            _keep(line, walk, head, _SIZE.size)
         return line
+
+
+def _keep(line: Body, walk: Walk, head: bytes, offset: int) -> None:
+    """Adds the first bytes of a frame to its line; the walk began at `offset`."""
+    if walk.is_complete and walk.problem is None:
+        spans = [*walk.hidden, (walk.position, line["size_bytes"])]
+        line["bytes"] = pieces(head, [(start + offset, end + offset) for start, end in spans])

@@ -6,7 +6,8 @@ how many to skip. So a frame of 100 MB passes in pieces, and what is kept of it 
 the message with every records field emptied, small enough to be decoded as usual. Of records it
 keeps a summary: size and first batch headers.
 
-On its way it notes where addresses are (`Spot`), for `rewriting.py`.
+On its way it notes where addresses are (`Spot`), for `rewriting.py`, and what is confidential, for
+`kept_bytes.py`.
 
 Walking is lenient: a null where none is allowed is the receiver's problem. Lengths cost nothing
 until their bytes arrive, and the skeleton is limited.
@@ -21,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from fencepost.base.failures import WireError
 from fencepost.base.seams import Buffer
 from fencepost.records.batch import HEADER_BYTES, BatchError, read_header
-from fencepost.records.trace import MAX_ITEMS, Body, describe_batch
+from fencepost.records.trace import CONFIDENTIAL, MAX_ITEMS, Body, describe_batch
 from fencepost.wire.plan import Place, Plan, plan_of
 from fencepost.wire.schema import FIXED
 
@@ -72,6 +73,9 @@ class Walk:
         """The tagged field at the present position; no message nests those with addresses."""
         self.endpoint_tag: int | None = None
         """Where the number of a tagged field with addresses is."""
+        self.hidden: list[tuple[int, int]] = []
+        """From where to where the message is confidential: records, fields with such names, and
+        fields that are not known here."""
         self.position = 0
         self.is_complete = False
         self.problem: str | None = None
@@ -117,6 +121,11 @@ class Walk:
         if len(self.skeleton) > MAX_SKELETON_BYTES:
             raise WireError("it is too large to be decoded")
         return piece
+
+    def hide(self, size: int) -> None:
+        """Notes that the next bytes are confidential."""
+        if size > 0:
+            self.hidden.append((self.position, self.position + size))
 
     def _advance(self, piece: bytes | None) -> None:
         """Runs the generator up to its next request for bytes."""
@@ -249,6 +258,8 @@ def _value(walk: Walk, field: _Field) -> Steps:
     else:
         size = yield from _length(walk, place)
         if size > 0:
+            if place.name in CONFIDENTIAL:
+                walk.hide(size)
             walk.take((yield size))
 
 
@@ -301,14 +312,17 @@ def _records(walk: Walk, place: Place) -> Steps:
     batches: list[Body] = []
     left = size
     while left >= HEADER_BYTES and len(batches) < MAX_ITEMS:
+        start = walk.position
         header = yield HEADER_BYTES
         left -= HEADER_BYTES
         try:
             batch = read_header(header)
         except BatchError:
+            walk.hidden.append((start, walk.position))
             break
         batches.append(describe_batch(batch))
         rest = min(batch.size_bytes - HEADER_BYTES, left)
+        walk.hide(rest)
         yield -rest
         left -= rest
     if batches:
@@ -316,6 +330,7 @@ def _records(walk: Walk, place: Place) -> Steps:
     if left and len(batches) == MAX_ITEMS:
         summary["more_batches"] = True
     walk.summaries.append(summary)
+    walk.hide(left)
     yield -left
 
 
@@ -352,6 +367,7 @@ def _tags(walk: Walk, outline: _Outline) -> Steps:
         field = outline.tagged.get(tag)
         if field is None:
             size = yield from _varint(walk)
+            walk.hide(size)
             walk.take((yield size))
             continue
         is_endpoint = field.inner is not None and _holds(field.inner)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
-from fencepost.forensics.tap.swimlane.fencing import Fence
+from fencepost.forensics.tap.swimlane.conclusion import Conclusion, Outcome
+from fencepost.forensics.tap.swimlane.conclusion_words import duration
 from fencepost.forensics.tap.swimlane.story import Call, Story
 
 SILENCE_US: Final = 1_000_000
 """A longer pause between two rows gets a row of its own."""
 MAX_ROWS: Final = 300
+_UNFINISHED: Final = frozenset({Outcome.WAITING, Outcome.LOST, Outcome.OPEN})
 
 
 class Kind(Enum):
@@ -22,6 +24,8 @@ class Kind(Enum):
     REPLY = "reply"
     MARKER = "marker"
     SILENCE = "silence"
+    END = "end"
+    """The end of a trace in which something is left open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +62,14 @@ class Swimlane:
     """Rows that are not shown."""
 
 
-def lay_out(story: Story, fence: Fence | None) -> Swimlane:
+def lay_out(story: Story, conclusions: Sequence[Conclusion]) -> Swimlane:
     """Arranges a story: producers to the left, then coordinators, then the other brokers."""
     lanes = _lanes(story)
     place = {lane.key: number for number, lane in enumerate(lanes)}
     rows: list[Row] = []
+    fences = [each.call for each in conclusions if each.outcome is Outcome.FENCED]
     for call in story.shown_calls:
-        rows += _rows_of(call, place, fence)
+        rows += _rows_of(call, place, is_fence=call in fences)
     coordinators = story.coordinators
     for marker in story.shown_markers:
         source = place.get(coordinators[-1], 0) if coordinators else 0
@@ -74,6 +79,8 @@ def lay_out(story: Story, fence: Fence | None) -> Swimlane:
         label = f"{sign}{name} {marker.partition}"
         rows.append(Row(marker.time_us, Kind.MARKER, label, source, target, marker.source))
     rows.sort(key=lambda row: row.time_us)
+    if conclusions[-1].outcome in _UNFINISHED:
+        rows.append(Row(conclusions[-1].at_us, Kind.END, "the trace ends"))
     shown = _window(rows)
     return Swimlane(lanes, _with_silences(shown), len(rows) - len(shown))
 
@@ -96,28 +103,31 @@ def _lanes(story: Story) -> list[Lane]:
     return lanes
 
 
-def _rows_of(call: Call, place: dict[str, int], fence: Fence | None) -> list[Row]:
+def _rows_of(call: Call, place: dict[str, int], *, is_fence: bool) -> list[Row]:
     source, target = place[f"producer {call.instance}"], place[call.broker]
-    end_us = call.end_us
+    over_us = call.over_us
+    waits = over_us is None and call.gets_reply
     asked = Row(
         call.time_us,
         Kind.REQUEST,
-        call.api if end_us is not None else f"{call.api}: no reply",
+        f"{call.api}: no reply" if waits else call.api,
         source,
         target,
-        call.words,
-        is_bad=end_us is None,
+        f"#{call.number} {call.words}" if "bytes" in call.request else call.words,
+        is_bad=waits,
     )
-    if end_us is None:
+    if over_us is None:
         return [asked]
-    errors = " ".join(call.errors)
-    took = f"{(end_us - call.time_us) / 1000:.3f} ms"
-    is_fence = fence is not None and fence.call is call
-    label = f"{errors} {took}" if errors else took
-    return [
-        asked,
-        Row(end_us, Kind.REPLY, label, target, source, "", bool(errors), is_fence),
-    ]
+    took = _took(over_us - call.time_us)
+    label = f"connection lost {took}" if call.reply is None else " ".join([*call.errors, took])
+    is_bad = not call.is_answered
+    return [asked, Row(over_us, Kind.REPLY, label, target, source, "", is_bad, is_fence)]
+
+
+def _took(time_us: int) -> str:
+    if time_us < 1_000_000:
+        return f"{time_us / 1000:.3f} ms"
+    return f"{time_us / 1_000_000:.3f} s"
 
 
 def _window(rows: list[Row]) -> list[Row]:
@@ -133,49 +143,7 @@ def _with_silences(rows: list[Row]) -> list[Row]:
     out: list[Row] = []
     for row in rows:
         if out and row.time_us - out[-1].time_us >= SILENCE_US:
-            pause = _duration(row.time_us - out[-1].time_us)
+            pause = duration(row.time_us - out[-1].time_us)
             out.append(Row(out[-1].time_us, Kind.SILENCE, pause))
         out.append(row)
     return out
-
-
-def _duration(time_us: int) -> str:
-    return f"{time_us / 1_000_000:.1f} s" if time_us >= 1_000_000 else f"{time_us / 1000:.1f} ms"
-
-
-def moment(time_us: int) -> str:
-    """The time of day of a row, UTC."""
-    return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%H:%M:%S}.{time_us % 1_000_000:06}"
-
-
-def conclusion_lines(story: Story, fence: Fence | None) -> list[str]:
-    """The sentences below a swim-lane: what was in flight when the producer was fenced."""
-    name = story.transactional_id
-    if fence is None:
-        return [f"{name} was not fenced in this trace."]
-    assert fence.call.end_us is not None
-    silence = "No earlier request of this producer is in the trace"
-    if fence.silence_us is not None:
-        silence = f"{_duration(fence.silence_us)} without a request from this producer"
-    timeout = "its transaction timeout is not in the trace"
-    if fence.timeout_ms is not None:
-        timeout = f"its transaction timeout is {fence.timeout_ms / 1000:g} s"
-    by = fence.by.value
-    cause = "what fenced it is not in the trace"
-    if by is not None:
-        sign = "~" if fence.by.certainty.value == "estimated" else ""
-        cause = f"{sign}fenced by {by}"
-    at = moment(fence.call.end_us)
-    said = [
-        f"{fence.call.api} got {fence.error} from {fence.call.broker} at {at} UTC.",
-        f"{silence}; {timeout}; {cause} (see `fencepost txn why {name}`).",
-    ]
-    if not fence.in_flight:
-        return [*said, "In flight at that moment: nothing else."]
-    for call in fence.in_flight:
-        waited = (fence.call.end_us - call.time_us) / 1000
-        said.append(
-            f"In flight at that moment: {call.api} to {call.broker}, for {waited:.1f} ms "
-            f"({call.words})."
-        )
-    return said

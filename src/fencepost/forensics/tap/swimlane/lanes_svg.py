@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from fencepost.base.svg import MARGIN, document, rectangle, rule, text, text_width
-from fencepost.forensics.tap.swimlane.lanes import Kind, Row, Swimlane, moment
+from fencepost.forensics.tap.swimlane.conclusion_words import moment
+from fencepost.forensics.tap.swimlane.lanes import Kind, Row, Swimlane
 
 LANE: Final = 250
 TIMES: Final = 130
@@ -50,6 +51,9 @@ def _row(row: Row, y: float, middle: list[float]) -> Iterator[str]:
         yield text((middle[0] + middle[-1]) / 2, y + 4, f"… {row.label} …", anchor="middle")
         return
     yield text(MARGIN, y + 4, moment(row.time_us))
+    if row.kind is Kind.END:
+        yield text((middle[0] + middle[-1]) / 2, y + 4, row.label, anchor="middle")
+        return
     colour, fill = _colours(row)
     if row.source == row.target:
         x = middle[row.target]

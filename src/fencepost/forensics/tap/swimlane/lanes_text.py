@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.forensics.tap.swimlane.lanes import Kind, Row, Swimlane, moment
+from fencepost.forensics.tap.swimlane.conclusion_words import moment
+from fencepost.forensics.tap.swimlane.lanes import Kind, Row, Swimlane
 
 _TIME: Final = 16
 _LEAST_LANE: Final = 14
@@ -59,6 +60,8 @@ class _Drawing:
         if row.kind is Kind.SILENCE:
             return _over(line, self._places[0] + 2, f"... {row.label} ...")
         line = moment(row.time_us).ljust(_TIME) + line[_TIME:]
+        if row.kind is Kind.END:
+            return _over(line, self._places[0] + 2, row.label)
         if row.source == row.target:
             # A marker that a coordinator writes to a partition of its own.
             return _over(line, self._places[row.target] + 2, f"· {_clean(row.label)}")
@@ -73,6 +76,8 @@ class _Drawing:
         """A row without lanes."""
         if row.kind is Kind.SILENCE:
             return " " * _TIME + f"... {row.label} ..."
+        if row.kind is Kind.END:
+            return moment(row.time_us).ljust(_TIME) + row.label
         source, target = self._lanes[row.source].title, self._lanes[row.target].title
         said = f"{source} -> {target}: {row.label}"
         if row.kind is Kind.REQUEST and row.detail:

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
-from fencepost.forensics.tap.swimlane.fencing import find_fence
-from fencepost.forensics.tap.swimlane.lanes import conclusion_lines, lay_out
+from fencepost.forensics.tap.swimlane.conclusion import conclude
+from fencepost.forensics.tap.swimlane.conclusion_words import sentences
+from fencepost.forensics.tap.swimlane.lanes import lay_out
 from fencepost.forensics.tap.swimlane.lanes_svg import draw_svg
 from fencepost.forensics.tap.swimlane.lanes_text import draw_text
 from fencepost.forensics.tap.swimlane.markers import find_markers
@@ -66,20 +67,20 @@ def markers(cluster: Cluster, told: Story) -> list[MarkerSeen]:
 
 def drawing(told: Story, width: int) -> list[str]:
     """Returns the swim-lane for a terminal."""
-    fence = find_fence(told)
-    return [*draw_text(lay_out(told, fence), width), "", *conclusion_lines(told, fence)]
+    found = conclude(told)
+    lines = draw_text(lay_out(told, found), width)
+    return [*lines, "", *sentences(told.transactional_id, found)]
 
 
 def picture(told: Story) -> str:
     """Returns the swim-lane as SVG."""
-    fence = find_fence(told)
+    found = conclude(told)
     title = f"Requests of {told.transactional_id}"
-    return draw_svg(lay_out(told, fence), title, conclusion_lines(told, fence))
+    return draw_svg(lay_out(told, found), title, sentences(told.transactional_id, found))
 
 
 def as_row(told: Story) -> dict[str, Any]:
     """Returns the story for JSON."""
-    fence = find_fence(told)
     return {
         "transactional_id": told.transactional_id,
         "coordinators": told.coordinators,
@@ -89,12 +90,15 @@ def as_row(told: Story) -> dict[str, Any]:
         ],
         "exchanges": [
             {
+                "number": call.number,
                 "at_us": call.time_us,
                 "duration_us": None if call.end_us is None else call.end_us - call.time_us,
                 "instance": call.instance,
                 "broker": call.broker,
                 "api": call.api,
                 "errors": call.errors,
+                "lost_at_us": call.lost_us,
+                "lost_reason": call.lost_reason or None,
                 "what": call.words,
             }
             for call in told.shown_calls
@@ -109,7 +113,7 @@ def as_row(told: Story) -> dict[str, Any]:
             }
             for marker in told.shown_markers
         ],
-        "fence": None if fence is None else fence.as_row(),
+        "conclusions": [each.as_row() for each in conclude(told)],
     }
 
 

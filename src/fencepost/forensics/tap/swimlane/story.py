@@ -5,6 +5,9 @@ the id. Exchanges are told apart by broker, connection and correlation id. Reque
 (WriteTxnMarkers in a broker's trace) have neither; their reply says how long it took, which leads
 back to the request.
 
+A request without a reply is *lost* when its connection closes, or when the process that would have
+answered starts again; otherwise it still waits when the trace ends.
+
 Several instances may use one id: that is how fencing begins. Clients use several connections each,
 so an *instance* is the set of connections that share identities (producer id and epoch): a reply
 gives an identity to the instance that asked, and a request with an identity comes from the instance
@@ -16,12 +19,12 @@ partitions of a transaction that was ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from fencepost.forensics.tap.wording import TopicNames, in_words, partitions_of
-from fencepost.records.trace import Body
+from fencepost.records.trace import TAP_STOPPED, Body
 
 COORDINATOR_APIS: Final = frozenset(
     {"InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"}
@@ -34,7 +37,7 @@ Identity = tuple[int, int]
 Key = tuple[object, object, object]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Call:
     """A request and, if it was answered, its reply."""
 
@@ -45,6 +48,11 @@ class Call:
     """The producer that sent it, counted from 1; 0 for a broker."""
     reply: Body | None = None
     partitions: list[str] = field(default_factory=list)
+    lost_us: int | None = None
+    """When its connection closed without a reply."""
+    lost_reason: str = ""
+    number: int = 0
+    """Its place among the requests of the id, counted from 1."""
 
     @property
     def api(self) -> str:
@@ -58,6 +66,40 @@ class Call:
     def end_us(self) -> int | None:
         """When its reply came."""
         return None if self.reply is None else int(self.reply["time_us"])
+
+    @property
+    def over_us(self) -> int | None:
+        """When its reply came or its connection closed; None while it waits."""
+        return self.lost_us if self.reply is None else self.end_us
+
+    @property
+    def gets_reply(self) -> bool:
+        """Whether a reply is due: there is none to Produce with acks 0."""
+        return self.api != "Produce" or self.body.get("acks") != 0
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it was answered without an error."""
+        return self.reply is not None and not self.errors
+
+    @property
+    def connection(self) -> object:
+        """The connection that it came on."""
+        return _connection(self.request)
+
+    @property
+    def subjects(self) -> set[str]:
+        """What it is about: requests of one API and with a subject in common may be retries."""
+        return set(self.partitions) if self.api == "Produce" else {""}
+
+    def repeats(self, earlier: Call) -> bool:
+        """Whether the client sent it in place of an earlier one, on another connection."""
+        return (
+            (self.api, self.instance) == (earlier.api, earlier.instance)
+            and self.time_us > earlier.time_us
+            and self.connection != earlier.connection
+            and not self.subjects.isdisjoint(earlier.subjects)
+        )
 
     @property
     def errors(self) -> list[str]:
@@ -114,6 +156,8 @@ class Story:
     leaders: dict[str, str]
     """The broker that each partition was written to."""
     producer_ids: set[int]
+    trace_end_us: int = 0
+    """The time of the last line of the trace."""
     span: Span = field(default_factory=Span)
 
     @property
@@ -125,6 +169,12 @@ class Story:
     def shown_markers(self) -> list[MarkerSeen]:
         """The markers in the span."""
         return [marker for marker in self.markers if self.span.holds(marker.time_us)]
+
+    @property
+    def end_us(self) -> int:
+        """The end of what is shown."""
+        last_us = self.trace_end_us
+        return last_us if self.span.end_us is None else min(last_us, self.span.end_us)
 
     @property
     def coordinators(self) -> list[str]:
@@ -171,14 +221,26 @@ class _Reader:
         self._waiting: dict[Key, Call] = {}
         self._calls: list[Call] = []
         self._producer_ids: set[int] = set()
+        self._last_us = 0
+        self._brokers: dict[str, int] = {}
+        """The ids of brokers by address: a tap learns them on the way."""
 
     def add(self, line: Body) -> None:
         """Looks at one line."""
         kind = line.get("kind")
+        self._last_us = max(self._last_us, line.get("time_us", 0))
+        if "address" in line and "broker" in line:
+            self._brokers[line["address"]] = line["broker"]
         if "format" in line:
             # A process began: what its predecessor has not answered never will be.
             broker = line.get("broker")
-            self._waiting = {k: c for k, c in self._waiting.items() if k[0] != broker}
+            who = "the process" if broker is None else f"broker {broker}"
+            self._lose(line["time_us"], f"{who} was restarted", lambda key: key[0] == broker)
+        elif kind == "connection" and line.get("event") == "closed":
+            # A tap that is stopped closes connections on which requests still wait.
+            if line.get("reason") != TAP_STOPPED:
+                reason, number = str(line.get("reason", "")), line.get("connection")
+                self._lose(line["time_us"], reason, lambda key: key[:2] == (None, number))
         elif kind == "request" and self._concerns(line):
             call = Call(line, broker_of(line))
             self._waiting[_key(line)] = call
@@ -196,6 +258,9 @@ class _Reader:
         """Puts everything together."""
         calls = sorted(self._calls, key=lambda call: call.time_us)
         for call in calls:
+            node_id = self._brokers.get(call.request.get("address", ""))
+            if "broker" not in call.request and node_id is not None:
+                call.broker = f"broker {node_id}"
             words = in_words(call.request, call.reply, self._names)
             call.words = words.removeprefix(self._id).lstrip(" :")
             call.partitions = partitions_of(call.request, self._names)
@@ -209,7 +274,15 @@ class _Reader:
         markers = list(_seen_markers(calls, self._names))
         markers += [each for each in _inferred_markers(calls, leaders) if _is_new(each, markers)]
         calls = [call for call in calls if call.api != "WriteTxnMarkers"]
-        return Story(self._id, calls, markers, clients, leaders, self._producer_ids)
+        for number, call in enumerate(calls, start=1):
+            call.number = number
+        return Story(self._id, calls, markers, clients, leaders, self._producer_ids, self._last_us)
+
+    def _lose(self, time_us: int, reason: str, concerns: Callable[[Key], bool]) -> None:
+        """Notes that requests will not be answered any more."""
+        for key in [each for each in self._waiting if concerns(each)]:
+            call = self._waiting.pop(key)
+            call.lost_us, call.lost_reason = time_us, reason
 
     def _concerns(self, line: Body) -> bool:
         if line.get("api") != "WriteTxnMarkers":
