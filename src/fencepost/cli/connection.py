@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 
 HOME: Final = "127.0.0.1:9092"
 """Where `fencepost serve` listens by default."""
+SERVERS_VARIABLE: Final = "FENCEPOST_BOOTSTRAP_SERVERS"
+"""Names the cluster of all commands, unless an option or a file names another one."""
+SERVERS_NAMES: Final = ("--bootstrap-servers", "-b")
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 _Servers = Annotated[
     str | None,
     typer.Option(
-        "--bootstrap-servers",
-        help=f"The brokers of the cluster.  [default: {HOME}]",
+        *SERVERS_NAMES,
+        help=f"The brokers of the cluster.  [env var: {SERVERS_VARIABLE}; default: {HOME}]",
         metavar="HOST:PORT,...",
     ),
 ]
@@ -156,7 +159,8 @@ def read_connection(
 ) -> Connection:
     """Reads the options of a connection; the command line wins over the file.
 
-    The file may name the brokers too (bootstrap.servers).
+    The file may name the brokers too (bootstrap.servers), and wins over the environment: it was
+    named for this command.
     """
     options = dict(DEFAULTS)
     if config_file is not None:
@@ -170,7 +174,9 @@ def read_connection(
     arguments: tuple[str, ...] = ("--bootstrap-servers", servers) if servers else ()
     if config_file is not None:
         arguments += ("--config", config_file)
-    return Connection(servers or named or HOME, options, arguments)
+    found = servers or named or os.environ.get(SERVERS_VARIABLE) or HOME
+    _require_text({SERVERS_VARIABLE: found})
+    return Connection(found, options, arguments)
 
 
 def _read_file(path: str) -> dict[str, str]:
@@ -197,11 +203,13 @@ def _require_listener(endpoints: tuple[Endpoint, ...]) -> None:
             socket.create_connection(endpoint, timeout=patience).close()
         except OSError as problem:
             reasons.append(f"{endpoint}: {_reason(problem, patience)}")
+        except UnicodeError:  # From the resolver, for instance for an empty part: a..b
+            reasons.append(f"{endpoint}: this is not the name of a host")
         else:
             return
     raise FencepostError(
         f"No broker can be reached ({'; '.join(reasons)}). Start one with `fencepost serve`, "
-        "or name one with --bootstrap-servers HOST:PORT."
+        f"or name one with --bootstrap-servers HOST:PORT or {SERVERS_VARIABLE}."
     )
 
 

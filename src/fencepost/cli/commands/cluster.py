@@ -22,6 +22,7 @@ from fencepost.base.ids import (
     TRANSACTION_STATE_TOPIC,
 )
 from fencepost.cli.connection import AsJson, Connection, connected
+from fencepost.cli.layout import App
 from fencepost.cli.output import output
 from fencepost.cli.partitions import LARGEST_ID, parse_partition
 from fencepost.cli.units import for_people
@@ -29,7 +30,7 @@ from fencepost.cli.units import for_people
 if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster
 
-app = typer.Typer(
+app = App(
     help="Show the brokers of a cluster, move leaders, and restart brokers in turn.",
     no_args_is_help=True,
 )
@@ -114,7 +115,7 @@ def roll_command(
     connection: Connection,
     broker_ids: Annotated[
         list[int] | None,
-        typer.Argument(metavar="[ID]...", help="The brokers; all by default.", show_default=False),
+        typer.Argument(metavar="ID", help="The brokers; all by default.", show_default=False),
     ] = None,
     data: Data = None,
 ) -> None:

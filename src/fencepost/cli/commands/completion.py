@@ -27,7 +27,7 @@ class Shell(Enum):
 
 
 def completion_command(
-    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Your shell.")],
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Your shell: bash, zsh or fish.")],
 ) -> None:
     """Print a script that completes commands and options.
 

@@ -12,13 +12,14 @@ import typer
 from fencepost.base.failures import FencepostError
 from fencepost.cli.confirmation import Yes, confirm
 from fencepost.cli.connection import AsJson, Connection, connected
+from fencepost.cli.layout import App
 from fencepost.cli.output import output
 
 if TYPE_CHECKING:
     from fencepost.spark.sink.ledger.admin import IdDescription, LedgerRecord
     from fencepost.spark.sink.ledger.entry import LedgerEntry
 
-app = typer.Typer(
+app = App(
     help="The ledger of the Spark sink: the last committed batch of each query.",
     no_args_is_help=True,
 )
@@ -28,7 +29,7 @@ DEFAULT_TOPIC = "fencepost-ledger"
 Topic = Annotated[
     str, typer.Option("--topic", metavar="TOPIC", help="The topic that holds the ledger.")
 ]
-Id = Annotated[str, typer.Argument(help="The transactional id of a sink.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The transactional id of a sink.")]
 Force = Annotated[bool, typer.Option("--force", help="Abort an open transaction of the id.")]
 
 
@@ -38,7 +39,10 @@ def create_command(
     connection: Connection,
     topic: Topic = DEFAULT_TOPIC,
     partitions: Annotated[
-        int, typer.Option(metavar="N", help="How many partitions.", min=1, max=1_000)
+        int,
+        typer.Option(
+            "--partitions", "-p", metavar="N", help="How many partitions.", min=1, max=1_000
+        ),
     ] = 16,
     replication_factor: Annotated[
         int,

@@ -93,6 +93,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--durability",
         choices=("os", "fsync"),
+        metavar="MODE",
         help="What an acknowledgement survives: os = kill -9 of the broker, as in Kafka; "
         "fsync = a loss of power, with one sync for all waiting requests. [default: os]",
     )
@@ -107,14 +108,17 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
+        metavar="LEVEL",
         default="info",
-        help="The log level on standard error. [default: info]",
+        help="What is logged to standard error: debug, info, warning or error. [default: info]",
     )
     options.add_argument(
         "--log-format",
         choices=("text", "json"),
+        metavar="FORMAT",
         default="text",
-        help="The log as lines for people, or as one JSON object per line. [default: text]",
+        help="The log as lines for people (text), or as one JSON object per line (json). "
+        "[default: text]",
     )
     options.add_argument(
         "--metrics",

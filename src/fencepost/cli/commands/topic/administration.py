@@ -66,6 +66,8 @@ def create_command(
     partitions: Annotated[
         int,
         typer.Option(
+            "--partitions",
+            "-p",
             metavar="N",
             help="How many partitions; -1: the cluster's default.",
             min=-1,
@@ -187,7 +189,12 @@ def alter_command(
     partitions: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="How many partitions; only more than now.", min=1, max=INT32_MAX
+            "--partitions",
+            "-p",
+            metavar="N",
+            help="How many partitions; only more than now.",
+            min=1,
+            max=INT32_MAX,
         ),
     ] = None,
     settings: Set = [],  # noqa: B006

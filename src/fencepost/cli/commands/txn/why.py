@@ -33,6 +33,8 @@ def why_command(
     partition: Annotated[
         list[str],
         typer.Option(
+            "--partition",
+            "-p",
             metavar="TOPIC:P",
             help="A partition that it wrote to; needed if you may not read __transaction_state.",
         ),
