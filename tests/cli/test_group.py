@@ -220,7 +220,7 @@ def test_a_group_that_does_not_exist_is_created_after_a_warning(
         (("--to-earliest", "--to-latest", "--all-topics"), "Say where to"),
         (("--to-earliest", "--all-topics", "--topic", "x"), "Say which offsets"),
         (("--to-datetime", "noon", "--all-topics"), "give a time such as"),
-        (("--to-earliest", "--topic", "{}:x"), "is not TOPIC or TOPIC:P,P"),
+        (("--to-earliest", "--topic", "{}:x"), "is not a partition: write TOPIC:P"),
         (("--to-earliest", "--topic", "{}:9"), "has no partition 9"),
     ],
 )

@@ -24,7 +24,7 @@ from fencepost.base.ids import (
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.layout import App
 from fencepost.cli.output import output
-from fencepost.cli.partitions import LARGEST_ID, parse_partition
+from fencepost.cli.partitions import LARGEST_ID, parse_partition, refuse_topic
 from fencepost.cli.units import for_people
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ def _process(pid: int | None) -> str | None:
 def move_command(
     connection: Connection,
     partition: Annotated[
-        str, typer.Argument(metavar="TOPIC:P", help="The partition, such as refunds:0.")
+        str,
+        typer.Argument(metavar="TOPIC:P", help="Such as refunds:0 or refunds-0."),
     ],
     to: Annotated[int, typer.Option(metavar="ID", help="The new leader.", min=0, max=LARGEST_ID)],
     data: Data = None,
@@ -105,8 +106,9 @@ def move_command(
     """
     name = parse_partition(partition)
     with connection.open(None if data is None else _addresses(data)) as client:
+        refuse_topic(client, partition)
         client.move_leader(name, to, timeout_ms=timeout * 1000)
-    typer.echo(f"broker {to} leads {partition}")
+    typer.echo(f"broker {to} leads {name.topic}:{name.partition}")
 
 
 @app.command("roll", short_help="Restart brokers one after the other.")

@@ -14,6 +14,7 @@ from fencepost.cli.confirmation import Yes, confirm
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.naming import require_topic
 from fencepost.cli.output import output
+from fencepost.cli.partitions import parse_partition, topic_or_partition
 from fencepost.cli.positions import chosen_partitions, offsets_at, parse_time
 from fencepost.cli.units import counted
 
@@ -138,18 +139,20 @@ def _places(
         return sorted(committed)
     places: set[TopicPartition] = set()
     for text in topics:
-        name, _, indexes = text.partition(":")
+        name, wanted = _parse_place(cluster, text)
         view = require_topic(cluster, name)
-        wanted = [_index(each, text) for each in indexes.split(",")] if indexes else []
         found = chosen_partitions([p.index for p in view.partitions], wanted, name)
         places |= {TopicPartition(name, index) for index in found}
     return sorted(places)
 
 
-def _index(text: str, option: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise FencepostError(f"--topic {option!r} is not TOPIC or TOPIC:P,P such as refunds:0,1.")
-    return int(text)
+def _parse_place(cluster: Cluster, text: str) -> tuple[str, list[int]]:
+    """Reads TOPIC, TOPIC:P,P or TOPIC-P; no partitions means all of them."""
+    name, colon, indexes = text.partition(":")
+    if colon:
+        return name, [parse_partition(f"{name}:{each}").partition for each in indexes.split(",")]
+    name, index = topic_or_partition(cluster, text)
+    return name, [] if index is None else [index]
 
 
 def _plan(

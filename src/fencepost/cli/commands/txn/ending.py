@@ -10,7 +10,7 @@ from fencepost.base.failures import FencepostError
 from fencepost.cli.confirmation import Yes, confirm
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.output import output
-from fencepost.cli.partitions import parse_partition
+from fencepost.cli.partitions import parse_partition, refuse_topic
 
 if TYPE_CHECKING:
     from fencepost.forensics.ending import Action, Ended, NothingOpen
@@ -154,6 +154,7 @@ def _abort_on_partition(
 
     partition = parse_partition(place)
     with connection.open() as cluster:
+        refuse_topic(cluster, place)
         plan = plan_marker(cluster, partition, producer_id, start_offset, force=force)
     if isinstance(plan, NothingOpen):
         _print_nothing(plan, as_json)

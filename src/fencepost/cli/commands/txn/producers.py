@@ -9,7 +9,7 @@ import typer
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.findings import conclude
 from fencepost.cli.output import output
-from fencepost.cli.partitions import parse_partition
+from fencepost.cli.partitions import topic_or_partition
 
 if TYPE_CHECKING:
     from fencepost.forensics.listing import Producer
@@ -40,14 +40,8 @@ def producers_command(
     """
     from fencepost.forensics.listing import list_producers
 
-    # A colon is in no topic's name.
-    partition = parse_partition(place) if ":" in place else None
     with connection.look() as cluster:
-        found = list_producers(
-            cluster,
-            place if partition is None else partition.topic,
-            None if partition is None else partition.partition,
-        )
+        found = list_producers(cluster, *topic_or_partition(cluster, place))
     shown = output(as_json)
     to_row = _row if as_json else _short_row
     rows = [to_row(each, found.taken_at_ms) for each in found.found]
