@@ -243,6 +243,19 @@ def test_keys_go_to_the_partition_that_kafka_chooses(
     assert ours == theirs
 
 
+def test_an_object_is_written_by_produce_and_read_by_consume(
+    commands: Commands, topic: str, lines: Path
+) -> None:
+    lines.write_text(
+        '{"key": "k", "value": {"amount": 12.10, "items": [1, 2]}}\n{"value": {"x":1}}'
+    )
+    assert commands.json("produce", topic, str(lines), "-p", "1")["by_partition"] == {"1": 2}
+    assert commands.run("consume", topic, "-p", "1").splitlines() == [
+        '{"amount": 12.10, "items": [1, 2]}',
+        '{"x":1}',
+    ]
+
+
 def test_json_has_keys_headers_tombstones_and_times(
     commands: Commands, topic: str, lines: Path
 ) -> None:

@@ -96,9 +96,9 @@ def produce_command(
     r"""Write records, one per line, and report how many were acknowledged.
 
     Text lines are values. JSON lines have "key", "value", "headers", "partition" and
-    "timestamp_ms", all optional; "key_base64" and "value_base64" hold other bytes than text. With
-    --transaction nothing is visible to read_committed readers before all of it is: an error or
-    Ctrl-C aborts it.
+    "timestamp_ms", all optional. A value may be an object, which is written as JSON; "key_base64"
+    and "value_base64" hold other bytes than text. With --transaction nothing is visible to
+    read_committed readers before all of it is: an error or Ctrl-C aborts it.
 
     Example: fencepost topic produce refunds records.txt --key-separator =
     """
