@@ -210,22 +210,6 @@ def test_an_interrupted_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) 
     assert main.run(["serve"]) == 130
 
 
-def test_a_closed_pipe_causes_no_traceback() -> None:
-    with fencepost.Broker() as broker:
-        command = (
-            f"{sys.executable} -m fencepost txn list --json --bootstrap-servers "
-            f"{broker.bootstrap_servers}"
-        )
-        ended = subprocess.run(
-            ["bash", "-c", f"{command} | true"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        )
-    assert ended.stderr == ""
-
-
 def test_bench_is_available_only_with_a_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
