@@ -142,8 +142,8 @@ def adopt_command(
     before = _describe_id(connection, transactional_id, topic)
     confirm(
         yes,
-        f"{_current(before)} From now on {transactional_id!r} belongs to query {query_id}, which "
-        f"continues with batch {last_batch + 1}. Any producer that uses the id is fenced.",
+        f"This will let query {query_id} continue {transactional_id!r} with batch "
+        f"{last_batch + 1}, and fence any producer that uses the id; {_current(before)}.",
     )
     with connection.open() as cluster:
         adopt(cluster, transactional_id, query_id, last_batch, topic, force=force)
@@ -176,8 +176,8 @@ def forget_command(
     what = "the recorded durations" if durations else "the record"
     confirm(
         yes,
-        f"{_current(before)} This deletes {what} of {transactional_id!r}. Any producer that uses "
-        "the id is fenced.",
+        f"This will delete {what} of {transactional_id!r} from the ledger, and fence any producer "
+        f"that uses the id; {_current(before)}.",
     )
     with connection.open() as cluster:
         if durations:
@@ -210,10 +210,10 @@ def _require_record(described: IdDescription, transactional_id: str, topic: str)
 def _current(described: IdDescription) -> str:
     entry = described.entry
     if entry is not None:
-        return f"The last committed batch is {entry.batch_id} of query {entry.query_id}."
+        return f"its last committed batch is {entry.batch_id} of query {entry.query_id}"
     if described.records:
-        return "The ledger has a record that this version cannot read."
-    return "The ledger has no record of the id."
+        return "it has a record that this version cannot read"
+    return "it has no record so far"
 
 
 def _summary(record: LedgerRecord) -> dict[str, Any]:

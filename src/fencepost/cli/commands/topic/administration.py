@@ -263,7 +263,7 @@ def delete_command(
         # All names are looked up first: a typing error deletes nothing.
         views = [require_topic(cluster, name) for name in dict.fromkeys(topics)]
         _refuse_internal(views)
-        confirm(yes, "\n".join(map(_deletion, views)))
+        confirm(yes, _deletion(views))
         for deleted, view in enumerate(views):
             _delete(cluster, view.name, deleted, len(views))
     rows = [{"topic": view.name, "deleted": True} for view in views]
@@ -279,9 +279,13 @@ def _refuse_internal(views: Sequence[TopicView]) -> None:
             )
 
 
-def _deletion(view: TopicView) -> str:
-    partitions = counted(len(view.partitions), "partition")
-    return f"Topic {view.name!r} with {partitions} and all its records is deleted."
+def _deletion(views: Sequence[TopicView]) -> str:
+    sizes = {view.name: counted(len(view.partitions), "partition") for view in views}
+    if len(views) == 1:
+        ((name, partitions),) = sizes.items()
+        return f"This will delete topic {name!r}: {partitions} and all records."
+    named = ", ".join(f"{name!r} ({partitions})" for name, partitions in sizes.items())
+    return f"This will delete {len(views)} topics and all their records: {named}."
 
 
 def _delete(cluster: Cluster, name: str, deleted: int, of: int) -> None:
