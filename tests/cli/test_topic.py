@@ -19,6 +19,7 @@ import pytest
 from fencepost.client.blocking import connect
 from fencepost.client.failures import refusal
 from tests.cli.running import Commands
+from tests.cli.screen import on_terminal
 from tools.fencepost_process import ROOT, FencepostProcess
 
 
@@ -148,6 +149,19 @@ def test_delete_asks_and_a_typing_error_deletes_nothing(
         "Nothing was changed.\n",
     ]
     assert topic in commands.run("topic", "list")
+
+
+@pytest.mark.parametrize("columns", [200, 80, 60, 40])
+def test_a_narrow_terminal_shows_whole_words(commands: Commands, topic: str, columns: int) -> None:
+    code, shown = on_terminal("topic", "describe", topic, "-b", commands.servers, columns=columns)
+    assert code == 0
+    assert max(map(len, shown.splitlines())) <= columns
+    table = shown[shown.index("settings") :]
+    known = {"settings", "partition", "leader", "replicas", "isr", "log", "start", "offset", "last"}
+    known |= {"stable", "high", "watermark", "size", "-", "0", "1", "2", "B"}
+    shown_words = set(table.partition("(Too narrow")[0].split())
+    assert {"partition", "leader", "high", "watermark"} <= shown_words <= known
+    assert ("(Too narrow for:" in table) == (columns < 80)
 
 
 def test_alter_adds_partitions_and_changes_settings(commands: Commands, topic: str) -> None:

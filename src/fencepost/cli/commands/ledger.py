@@ -95,7 +95,9 @@ def list_command(
 
     with connection.open() as cluster:
         rows = [_summary(record) for record in list_records(cluster, topic)]
-    output(as_json).table(rows, list(rows[0]) if rows else [], f"Topic {topic} holds no record.")
+    columns = list(rows[0]) if rows else []
+    empty = f"Topic {topic} holds no record."
+    output(as_json).table(rows, columns, empty, ["place", "is_settled", "written_ms"])
 
 
 @app.command("show", short_help="Show one id and how to continue it.")

@@ -29,7 +29,7 @@ COLUMNS = {
     "at_ms": Column(27, "time"),
     "fate": Column(17),
     "transaction": Column(11),
-    "producer_id": Column(8, "producer"),
+    "producer_id": Column(8, "producer", is_optional=True),
     "producer_epoch": Column(5, "epoch", is_optional=True),
     "sequence": Column(8, is_optional=True),
     "value_bytes": Column(7, "value", is_optional=True),

@@ -75,7 +75,8 @@ def describe_command(
         return
     shown.details(head | {"members": len(rows)})
     if rows:
-        shown.table(rows, ["client_id", "host", "assigned", "member_id", "instance_id"], "")
+        columns = ["client_id", "host", "assigned", "member_id", "instance_id"]
+        shown.table(rows, columns, "", ["instance_id", "member_id", "host"])
 
 
 def _member(member: MemberView) -> dict[str, Any]:
