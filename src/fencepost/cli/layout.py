@@ -6,6 +6,7 @@ have this layout; the page of `fencepost serve`, which parses its options itself
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,7 +22,9 @@ class Command(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Returns what follows the name: options, then arguments as TOPIC, [FILE] or FILE..."""
         pieces = [self.options_metavar or ""]
-        for each in _arguments(self, ctx):
+        for each in self.get_params(ctx):
+            if each.param_type_name != "argument":
+                continue
             piece = word_of(each)
             piece = piece if each.required else f"[{piece}]"
             pieces.append(f"{piece}..." if each.nargs != 1 else piece)
@@ -29,21 +32,31 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the sections with arguments and options."""
-        arguments = _arguments(self, ctx)
-        records = {each: each.get_help_record(ctx) for each in self.get_params(ctx)}
-        shown = {each: record for each, record in records.items() if record is not None}
-        sections = {
-            "Arguments": [(word_of(each), shown[each][1]) for each in arguments if each in shown],
-            "Options": [record for each, record in shown.items() if each not in arguments],
-        }
-        for title, rows in sections.items():
+        for title, rows in help_rows(self, ctx).items():
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
 
-def _arguments(command: TyperCommand, ctx: Any) -> list[Any]:
-    return [each for each in command.get_params(ctx) if each.param_type_name == "argument"]
+def help_rows(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """The arguments and options of a command, each with its help."""
+    rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    for each in command.get_params(ctx):
+        record = each.get_help_record(ctx)
+        if record is None:
+            continue
+        names, words = record
+        if each.param_type_name == "argument":
+            rows["Arguments"].append((word_of(each), _range_in_words(words)))
+        else:
+            rows["Options"].append((names, _range_in_words(words)))
+    return rows
+
+
+def _range_in_words(help_text: str) -> str:
+    """Typer writes x>=1 and 1<=x<=9."""
+    within = re.sub(r"(-?\d+)<=x<=(-?\d+)", r"\1 to \2", help_text)
+    return re.sub(r"\bx>=(-?\d+)", r"at least \1", within)
 
 
 def word_of(parameter: Any) -> str:
