@@ -124,8 +124,8 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     # Typer builds the options from the signature.
     hints = get_type_hints(command, include_extras=True)
     _, *own = inspect.signature(command).parameters.values()
-    shared = list(inspect.signature(_connection_options).parameters.values())
-    hints |= get_type_hints(_connection_options, include_extras=True)
+    shared = list(inspect.signature(connection_options).parameters.values())
+    hints |= get_type_hints(connection_options, include_extras=True)
     parameters = [
         each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY)
         for each in (*own, *shared)
@@ -146,7 +146,7 @@ def _require_text(options: Mapping[str, Any]) -> None:
                     raise FencepostError(f"The argument {text!r} is not UTF-8 text.") from None
 
 
-def _connection_options(
+def connection_options(
     bootstrap_servers: _Servers = None,
     config_file: _ConfigFile = None,
     client_config: _ClientConfig = [],  # noqa: B006 - typer copies it
