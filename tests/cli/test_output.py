@@ -40,7 +40,7 @@ def on_a_terminal(
     width: int | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
     monkeypatch.setattr("fencepost.cli.output._room", lambda: width)
-    Text().table(ROWS, list(ROWS[0]), "", ["producer"])
+    Text().table(ROWS, list(ROWS[0]), "", ["producer", "place", "verdict", "state"])
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
@@ -67,8 +67,10 @@ def test_a_narrow_terminal_leaves_out_columns_and_breaks_no_word(
         (100, None),
         (64, None),
         (63, "producer"),
-        (45, "producer, verdict"),
-        (37, "producer, place, verdict"),
+        (54, "producer"),
+        (53, "producer, place"),
+        (42, "producer, place"),
+        (41, "producer, place, verdict"),
         (28, "state, producer, place, verdict"),
     ],
 )
@@ -80,6 +82,32 @@ def test_the_columns_that_matter_least_go_first(
 ) -> None:
     said = " ".join(on_a_terminal(width, capsys, monkeypatch)).partition("(Too narrow for: ")[2]
     assert (said.partition(".")[0] or None) == missing
+
+
+def test_a_number_stays_with_its_unit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"id": "a-longer-name", "kind": "x", "age_ms": 250_000, "size_bytes": 1_500}
+    for width in range(20, 45):
+        monkeypatch.setattr("fencepost.cli.output._room", lambda width=width: width)
+        Text().table([row], list(row), "")
+        table = capsys.readouterr().out.partition("(Too")[0]
+        assert ("4 min 10 s" in table) == (" age" in table) == (width >= 31)
+        assert ("1.5 KB" in table) == (" size" in table) == (width >= 39)
+
+
+def test_columns_that_must_stay_are_shown_on_any_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"name": "log.retention.check.interval.ms", "old": "300000", "new": "/a/long/path" * 9}
+    for width in (120, 60, 40):
+        monkeypatch.setattr("fencepost.cli.output._room", lambda width=width: width)
+        Text().table([row], list(row), "", can_go=())
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= width
+        assert "Too narrow" not in "".join(lines)
+        joined = "".join("".join(lines[1:]).split())
+        assert all(letter in joined for letter in set("".join(row.values())))
 
 
 def test_a_long_id_is_broken_before_it_pushes_everything_out(

@@ -63,12 +63,12 @@ class Output(Protocol):
         rows: Sequence[Row],
         columns: Sequence[str],
         empty: str,
-        drop_first: Sequence[str] = (),
+        can_go: Sequence[str] | None = None,
     ) -> None:
         """Prints rows, or `empty` if there are none.
 
-        A narrow terminal goes without the columns of `drop_first`, in that order, then without
-        others from the right; the first column always stays.
+        A narrow terminal goes without the columns of `can_go`, in that order; by default without
+        those on the right, down to two. If that is not enough, long words are broken.
         """
         ...
 
@@ -101,7 +101,7 @@ class Text:
         rows: Sequence[Row],
         columns: Sequence[str],
         empty: str,
-        drop_first: Sequence[str] = (),
+        can_go: Sequence[str] | None = None,
     ) -> None:
         if not rows:
             self.note(empty)
@@ -114,12 +114,13 @@ class Text:
         if room is None:
             _print_plainly(cells)
             return
-        others = [name for name in reversed(columns[1:]) if name not in drop_first]
-        kept = _fitting_cells(cells, room, [*drop_first, *others], wraps=len(rows) <= _MANY_ROWS)
-        if len(rows) > _MANY_ROWS:
-            _print_plainly(kept)
+        is_plain = len(rows) > _MANY_ROWS
+        least = {name: _least(name, column, room, is_plain) for name, column in cells.items()}
+        kept = choose(least, room, columns[:1:-1] if can_go is None else can_go)
+        if is_plain:
+            _print_plainly({name: cells[name] for name in kept})
         else:
-            _print_wrapped(kept, room)
+            _print_wrapped({name: cells[name] for name in kept}, least, room)
         if missing := [_title(name) for name in columns if name not in kept]:
             self.note(f"(Too narrow for: {', '.join(missing)}. --json has everything.)")
 
@@ -166,7 +167,7 @@ class Json:
         rows: Sequence[Row],
         columns: Sequence[str],
         empty: str,
-        drop_first: Sequence[str] = (),
+        can_go: Sequence[str] | None = None,
     ) -> None:
         print(json.dumps([dict(row) for row in rows], indent=2, default=_as_json))
 
@@ -254,13 +255,11 @@ def _as_json(value: Any) -> Any:
     raise TypeError(f"{value!r} has no form in JSON")
 
 
-def _fitting_cells(cells: Cells, room: int, dispensable: Sequence[str], *, wraps: bool) -> Cells:
-    """The columns that a terminal has room for; a table that `wraps` breaks between words."""
-    widths = {
-        name: longest_word(column, room) if wraps else min(max(map(len, column)), most_of(room))
-        for name, column in cells.items()
-    }
-    return {name: cells[name] for name in choose(widths, room, dispensable)}
+def _least(name: str, cells: Sequence[str], room: int, is_plain: bool) -> int:
+    """Returns the least width of a column that breaks neither words nor numbers with units."""
+    if is_plain or name.endswith(("_ms", "_bytes")):
+        return min(max(map(len, cells)), most_of(room))
+    return longest_word(cells, room)
 
 
 def _print_plainly(cells: Cells) -> None:
@@ -271,16 +270,19 @@ def _print_plainly(cells: Cells) -> None:
         print((" " * GAP).join(padded).rstrip())
 
 
-def _print_wrapped(cells: Cells, room: int) -> None:
+def _print_wrapped(cells: Cells, least: Mapping[str, int], room: int) -> None:
     """Prints a table on a terminal, where long values are broken over lines, between words."""
     from rich.cells import cell_len
     from rich.markup import escape
     from rich.table import Table
 
     widest = [max(map(cell_len, column)) for column in cells.values()]
-    least = [longest_word(column, room) for column in cells.values()]
     shown = Table(box=None, header_style="bold", pad_edge=False)
-    for (title, *_), width in zip(cells.values(), shrink(widest, least, room), strict=True):
+    widths = shrink(widest, [least[name] for name in cells], room)
+    # What is left if even that is too wide: words are broken, the names in the first column last.
+    widths = shrink(widths, [widths[0], *[1] * (len(widths) - 1)], room)
+    widths = shrink(widths, [1] * len(widths), room)
+    for (title, *_), width in zip(cells.values(), widths, strict=True):
         shown.add_column(title, width=width, overflow="fold")
     for row in zip(*(column[1:] for column in cells.values()), strict=True):
         shown.add_row(*map(escape, row))

@@ -67,7 +67,8 @@ def status_command(
     if as_json:
         shown.details(found)
         return
-    shown.table(found["brokers"], COLUMNS, "The cluster has no live broker.")
+    can_go = ["restarts", "coordinates", "pid", "leads"]
+    shown.table(found["brokers"], COLUMNS, "The cluster has no live broker.", can_go)
     shown.details(
         {
             "cluster": found["cluster"],

@@ -102,7 +102,7 @@ def set_command(
     with connection.open() as cluster:
         resource, name = _resource(cluster, topic, broker, group)
         rows = change_settings(cluster, resource, name, changes, dry_run=dry_run)
-    output(as_json).table(rows, ["name", "old", "new"], "")
+    output(as_json).table(rows, ["name", "old", "new"], "", can_go=())
     if dry_run:
         output(as_json).note("The broker accepts these values. Nothing was changed (--dry-run).")
 

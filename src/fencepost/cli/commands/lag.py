@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fencepost.forensics.lag import GroupLag
 
 COLUMNS: Final = ("partition", "committed", "end", "behind", "hidden", "uncommitted", "owner")
-DROP_FIRST: Final = ("owner", "uncommitted", "committed", "end")
+CAN_GO: Final = ("owner", "uncommitted", "committed", "end", "hidden")
 
 
 @connected
@@ -61,7 +61,7 @@ def lag_command(
     if rows:
         rows.append(_narrow(found.total()) | {"partition": "total"})
     empty = "The group has committed no offsets and owns no partitions."
-    shown.table(rows, COLUMNS, empty, DROP_FIRST)
+    shown.table(rows, COLUMNS, empty, CAN_GO)
     for sentence in _notes(found):
         shown.note(sentence)
 

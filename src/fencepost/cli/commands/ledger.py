@@ -97,7 +97,7 @@ def list_command(
         rows = [_summary(record) for record in list_records(cluster, topic)]
     columns = list(rows[0]) if rows else []
     empty = f"Topic {topic} holds no record."
-    output(as_json).table(rows, columns, empty, ["place", "is_settled", "written_ms"])
+    output(as_json).table(rows, columns, empty, ["place", "is_settled", "written_ms", "query_id"])
 
 
 @app.command("show", short_help="Show one id and how to continue it.")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COLUMNS = {
     "offset": Column(8),
-    "at_ms": Column(27, "time"),
+    "at_ms": Column(27, "time", is_optional=True),
     "fate": Column(17),
     "transaction": Column(11),
     "producer_id": Column(8, "producer", is_optional=True),

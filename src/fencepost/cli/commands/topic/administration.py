@@ -44,7 +44,7 @@ def list_command(
         _summary(topic) for _, topic in sorted(topics.items()) if internal or not topic.is_internal
     ]
     columns = ["topic", "partitions", "replicas", "leaderless", "under_replicated"]
-    output(as_json).table(rows, columns, "There are no topics.", ["replicas"])
+    output(as_json).table(rows, columns, "There are no topics.", ["replicas", "under_replicated"])
 
 
 def _summary(topic: TopicView) -> dict[str, Any]:
@@ -127,8 +127,8 @@ def describe_command(connection: Connection, topic: Topic, as_json: AsJson = Fal
         return
     words = None if settings is None else [f"{name}={value}" for name, value in settings.items()]
     output(as_json).details(head | {"settings": words})
-    drop_first = ["isr", "replicas", "size_bytes", "log_start_offset"]
-    output(as_json).table(rows, list(rows[0]), "The topic has no partitions.", drop_first)
+    can_go = ["isr", "replicas", "size_bytes", "log_start_offset"]
+    output(as_json).table(rows, list(rows[0]), "The topic has no partitions.", can_go)
 
 
 def _partition_rows(cluster: Cluster, view: TopicView) -> list[dict[str, Any]]:
@@ -225,7 +225,7 @@ def alter_command(
             rows += change_settings(cluster, ResourceType.TOPIC, topic, changes)
         if partitions is not None:
             _grow(cluster, create_partitions(cluster.core, topic, partitions), bool(changes))
-    output(as_json).table(rows, ["name", "old", "new"], "Nothing was changed.")
+    output(as_json).table(rows, ["name", "old", "new"], "Nothing was changed.", can_go=())
 
 
 def _growth(view: TopicView, partitions: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ COLUMNS: Final = (
     "last_write_ms",
     "verdict",
 )
-DROP_FIRST: Final = ("epoch", "last_write_ms", "producer_id", "start_offset")
+CAN_GO: Final = ("epoch", "last_write_ms", "producer_id", "start_offset")
 
 
 @connected
@@ -70,7 +70,7 @@ def find_hanging_command(
         shown.table([_row(each, connection.arguments) for each in found.found], [], "")
     else:
         rows = [_short_row(each) for each in found.found]
-        shown.table(rows, COLUMNS, _nothing(found), DROP_FIRST)
+        shown.table(rows, COLUMNS, _nothing(found), CAN_GO)
         for each in found.found:
             shown.note(f"\n{each.holder.partition}: {each.why}.")
             if each.command is not None:

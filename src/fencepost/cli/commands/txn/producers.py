@@ -24,7 +24,7 @@ COLUMNS: Final = (
     "pins",
     "id",
 )
-DROP_FIRST: Final = ("sequence", "epoch", "last_write_ms", "open_from", "pins")
+CAN_GO: Final = ("sequence", "epoch", "last_write_ms", "open_from", "pins")
 
 
 @connected
@@ -46,7 +46,7 @@ def producers_command(
     shown = output(as_json)
     to_row = _row if as_json else _short_row
     rows = [to_row(each, found.taken_at_ms) for each in found.found]
-    shown.table(rows, COLUMNS, "No producer is known there.", DROP_FIRST)
+    shown.table(rows, COLUMNS, "No producer is known there.", CAN_GO)
     for unread, reason in sorted(found.unread.items()):
         shown.note(f"{unread} could not be read: {reason}.")
     conclude(found.missing)
