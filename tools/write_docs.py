@@ -278,6 +278,13 @@ def unused_options() -> Iterator[str]:
     yield ", ".join(f"`{name}`" for name in names) + "."
 
 
+def connection_options() -> Iterator[str]:
+    """The options of every command that talks to a cluster."""
+    from tools.command_reference import connection_part
+
+    yield from connection_part()
+
+
 def _shown(default: str | None) -> str:
     return f"`{default}`" if default else ""
 
@@ -301,13 +308,22 @@ GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
         "format-options": format_options,
         "client-options": client_options,
         "unused-options": unused_options,
+        "connection-options": connection_options,
     }
 )
 
 
 def rewritten(text: str) -> str:
     """The text with every generated part written again."""
-    return PART.sub(lambda part: part[1] + "\n".join(GENERATORS[part[2]]()) + "\n" + part[3], text)
+    return PART.sub(lambda part: part[1] + "\n".join(_lines(part[2])) + "\n" + part[3], text)
+
+
+def _lines(name: str) -> Iterator[str]:
+    if name.startswith("command-"):
+        from tools.command_reference import command_part
+
+        return command_part(name.removeprefix("command-"))
+    return GENERATORS[name]()
 
 
 def main() -> int:

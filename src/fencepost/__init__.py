@@ -33,3 +33,8 @@ def __getattr__(name: str) -> object:
 
         return Cluster
     raise AttributeError(f"module 'fencepost' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    # Completion in an editor or a notebook shows what is imported on first use, too.
+    return sorted({*globals(), *__all__})

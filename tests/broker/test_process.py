@@ -98,6 +98,14 @@ def test_port_zero_is_announced_as_the_actual_port(tmp_path: Path) -> None:
             assert (node.host, node.port) == (host, int(port))
 
 
+def test_the_first_line_says_that_it_is_ready_and_limits_follow(tmp_path: Path) -> None:
+    options = ["--config", "max.connections=2147483647"]  # More than any process may open.
+    with FencepostProcess(tmp_path, options=options) as broker:
+        broker.process.wait_for_line(lambda line: line if "accepting at most" in line else None, 60)
+        first = broker.process.output.splitlines()[0]
+        assert first == f"fencepost is ready at {broker.bootstrap_servers}"
+
+
 def test_a_stop_during_requests_is_clean(tmp_path: Path) -> None:
     broker = FencepostProcess(tmp_path, options=["--durability", "fsync"])
     with client_of(broker) as client:

@@ -22,7 +22,7 @@ from typing import Final
 from tools.fencepost_process import ROOT
 
 SCREENS: Final = Path(__file__).parent / "screens"
-_DURATION: Final = re.compile(r"\d+(\.\d+)? (ms|s|min|h|d)\b( \d+ (s|min|h))?")
+_DURATION: Final = re.compile(r"<?\d+(\.\d+)? (ms|s|min|h|d)\b( \d+ (s|min|h))?")
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC")
 
 

@@ -17,7 +17,7 @@ from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import connect
 from fencepost.records.opened import Record
 from tests.cli.running import Commands
-from tests.cli.test_screens import SCREENS, narrow_console
+from tests.cli.test_screens import SCREENS
 from tests.spark.auditing.topics import NOW_MS
 from tests.spark.conftest import environment, on_spark, require_spark
 
@@ -102,7 +102,7 @@ def test_the_report_is_as_it_was_looked_at(
     from fencepost.cli.output import Text
     from fencepost.spark.auditing.result import AuditFinding, AuditResult, Example, SideCounts
 
-    monkeypatch.setattr("fencepost.cli.output._console", narrow_console)
+    monkeypatch.setattr("fencepost.cli.output._room", lambda: 80)
     inputs = SideCounts(("orders",), 4, 1_000_000, 0, 0, 0)
     outputs = SideCounts(("refunds", "ledger"), 8, 1_999_990, 4_000, 20, 500)
     findings = (

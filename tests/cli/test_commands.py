@@ -210,22 +210,6 @@ def test_an_interrupted_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) 
     assert main.run(["serve"]) == 130
 
 
-def test_a_closed_pipe_causes_no_traceback() -> None:
-    with fencepost.Broker() as broker:
-        command = (
-            f"{sys.executable} -m fencepost txn list --json --bootstrap-servers "
-            f"{broker.bootstrap_servers}"
-        )
-        ended = subprocess.run(
-            ["bash", "-c", f"{command} | true"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        )
-    assert ended.stderr == ""
-
-
 def test_bench_is_available_only_with_a_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,3 +252,48 @@ def test_a_bad_config_file_is_reported_in_one_line(
     assert main.run(["txn", "list", "--config", str(file)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+def test_the_cluster_comes_from_the_option_then_the_file_then_the_environment(
+    tmp_path: Path,
+    fencepost_broker: fencepost.Broker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, nowhere = fencepost_broker.bootstrap_servers, "127.0.0.1:1"
+    names_here, names_nowhere = tmp_path / "here", tmp_path / "nowhere"
+    names_here.write_text(f"bootstrap.servers={here}")
+    names_nowhere.write_text(f"bootstrap.servers={nowhere}")
+    for variable, arguments in (
+        (here, []),
+        (nowhere, ["-b", here]),
+        (nowhere, ["--config", str(names_here)]),
+        (nowhere, ["--config", str(names_nowhere), "--bootstrap-servers", here]),
+    ):
+        monkeypatch.setenv("FENCEPOST_BOOTSTRAP_SERVERS", variable)
+        assert main.run(["txn", "list", *arguments]) == 0, capsys.readouterr().err
+    monkeypatch.setenv("FENCEPOST_BOOTSTRAP_SERVERS", here)
+    assert main.run(["txn", "list", "-b", nowhere]) == 1
+    assert main.run(["txn", "list", "--config", str(names_nowhere)]) == 1
+
+
+@pytest.mark.parametrize("variable", ["nonsense", "a..b:1", "\udcff:9092", ",", "h:99999"])
+def test_a_bad_address_in_the_environment_is_reported_in_one_line(
+    variable: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FENCEPOST_BOOTSTRAP_SERVERS", variable)
+    assert main.run(["topic", "list"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("fencepost: ")
+    line.encode()
+
+
+def test_an_empty_variable_is_no_address(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FENCEPOST_BOOTSTRAP_SERVERS", "")
+    monkeypatch.setattr("fencepost.cli.connection.HOME", "127.0.0.1:1")
+    assert main.run(["topic", "list"]) == 1
+    assert "127.0.0.1:1: Connection refused" in capsys.readouterr().err
+    assert main.run(["tap"]) == 2
+    assert "name a broker of the cluster with --to HOST:PORT" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -146,9 +147,9 @@ def test_delete_asks(
     commands: Commands, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit_offset(cluster, topic, 0, 1)
-    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     said = commands.run("group", "delete", topic, code=1)
-    assert f"Group '{topic}' with the committed offsets of 1 partition is deleted." in said
+    assert f"This will delete group '{topic}': 1 committed offset. Continue? [y/N]:" in said
     assert "Nothing was changed." in said
     assert topic in commands.run("group", "list")
 
@@ -194,8 +195,9 @@ def test_reset_shows_old_and_new_offsets_and_asks(
     commands: Commands, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit_offset(cluster, topic, 0, 4)
-    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     said = commands.run("group", "reset", topic, "--topic", topic, "--to-earliest", code=1)
+    assert f"This will move 2 committed offsets of group '{topic}'. Continue? [y/N]:" in said
     assert f"{topic}:0  4 -> 0" in said
     assert f"{topic}:1  no offset -> 0" in said
     assert cluster.offset_fetch(topic)[TopicPartition(topic, 0)].offset == 4
@@ -206,9 +208,12 @@ def test_a_group_that_does_not_exist_is_created_after_a_warning(
 ) -> None:
     commit_offset(cluster, topic, 0, 4)
     other = topic + "x"
-    monkeypatch.setattr("typer.confirm", lambda *_, **__: True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     commands.run("group", "reset", other, "--topic", topic, "--to-latest")
-    assert f"no group '{other}' yet; did you mean {topic}? It is created." in commands.noted
+    assert (
+        f"This will create group '{other}' with 2 committed offsets; there is none of this name; "
+        f"did you mean {topic}? Continue?" in commands.noted
+    )
     assert len(cluster.offset_fetch(other)) == 2
 
 
@@ -220,7 +225,7 @@ def test_a_group_that_does_not_exist_is_created_after_a_warning(
         (("--to-earliest", "--to-latest", "--all-topics"), "Say where to"),
         (("--to-earliest", "--all-topics", "--topic", "x"), "Say which offsets"),
         (("--to-datetime", "noon", "--all-topics"), "give a time such as"),
-        (("--to-earliest", "--topic", "{}:x"), "is not TOPIC or TOPIC:P,P"),
+        (("--to-earliest", "--topic", "{}:x"), "is not a partition: write TOPIC:P"),
         (("--to-earliest", "--topic", "{}:9"), "has no partition 9"),
     ],
 )

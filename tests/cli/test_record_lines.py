@@ -88,7 +88,13 @@ def test_lines_are_values_or_keys_and_values() -> None:
         (b"[" * 100_000, "not JSON"),
         (b"[1]", "not a JSON object"),
         (b'{"vlaue": "x"}', "did you mean value"),
-        (b'{"value": 5}', "must be a text or null"),
+        (b'{"value": 5}', "must be a text, an object, a list or null"),
+        (b'{"value": true}', "its value is true"),
+        (b'{"key": {"id": 1}}', "must be a text or null"),
+        (b'{"headers": {"a": {"b": 1}}}', "its value is .* must be a text or null"),
+        (b'{"value": {"a": NaN}}', "not JSON: NaN"),
+        (b'{"value": [-Infinity]}', "not JSON: -Infinity"),
+        (b'{"value": {"a": 1}, "value_base64": "YQ=="}', "both value and value_base64"),
         (b'{"value": "a", "value_base64": "YQ=="}', "both value and value_base64"),
         (b'{"value_base64": "?"}', "not base64"),
         (b'{"value_base64": 5}', "not base64"),
@@ -105,6 +111,48 @@ def test_lines_are_values_or_keys_and_values() -> None:
 def test_a_line_that_is_not_a_record_says_why(line: bytes, said: str) -> None:
     with pytest.raises(LineError, match=said):
         read_json(line)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '{"order": 17, "amount": 12.10}',
+        "{}",
+        "[]",
+        '{"a":0.12345678901234567890123,"b":1E400,"c":-0}',
+        '{"a": 1, "a": 2}',
+        '{"name": "Zoë 👋", "escaped": "\\u00e9 \\" } ] : ,"}',
+        '{"nested": {"value": {"deep": [1, {"x": null}]}}}',
+    ],
+)
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{{"key": "k", "value": {}}}',
+        '{{"value":{}}}',
+        ' \t{{ "headers" : {{"value": "h"}} , "value" :\t{} , "partition" : 3 }} \r',
+        '{{"value": "first", "value": {}}}',
+        '\ufeff{{"value": {}}}',
+    ],
+)
+def test_a_value_may_be_an_object_or_a_list_and_is_written_as_it_stands(
+    line: str, source: str
+) -> None:
+    assert read_json(line.format(source).encode()).record.value == source.encode()
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    ).filter(lambda value: isinstance(value, (dict, list))),
+    st.sampled_from([(",", ":"), (", ", ": "), (" ,", " :")]),
+)
+def test_any_object_arrives_as_it_was_sent(value: object, separators: tuple[str, str]) -> None:
+    sent = json.dumps({"headers": {"a": "b"}, "value": value, "key": "k"}, separators=separators)
+    found = read_json(sent.encode()).record
+    assert found.value == json.dumps(value, separators=separators).encode()
+    assert found.key == b"k"
 
 
 def test_headers_may_be_an_object() -> None:

@@ -23,7 +23,7 @@ import pytest
 
 import fencepost
 from fencepost.base.ids import TopicPartition
-from fencepost.cli.top_screen import fit
+from fencepost.cli.top_screen import _lines
 from fencepost.client.blocking import Cluster, connect
 from tests.cli.screen import assert_screen, on_terminal
 from tests.forensics.situations.open_transactions import (
@@ -257,10 +257,22 @@ def test_a_dead_cluster_and_a_silly_interval_are_one_line(broker: fencepost.Brok
         assert done.stdout == ""
 
 
-def test_names_are_shortened_and_figures_are_not() -> None:
-    cells = [["name", "age"], ["x" * 50, "12.3 s"]]
-    assert fit(cells, [True, False], 80) == [50, 6]
-    assert fit(cells, [True, False], 30) == [22, 6]
-    assert fit(cells, [True, False], 5) == [8, 6]
-    two = [["x" * 50, "1", "y" * 20]]
-    assert fit(two, [True, False, True], 45) == [20, 1, 20]
+@pytest.mark.parametrize(
+    ("width", "last"),
+    [
+        (120, "x" * 50 + "  12.3 s  open"),
+        (30, "x" * 15 + "…  12.3 s  open"),
+        (22, "x" * 7 + "…  12.3 s  open"),
+        (18, "x" * 9 + "…  12.3 s"),
+        (9, "x" * 8 + "…"),
+    ],
+)
+def test_names_are_shortened_and_figures_are_left_out_rather_than_cut(
+    width: int, last: str
+) -> None:
+    cells = {
+        "client": ["client", "x" * 50],
+        "age_ms": ["age", "12.3 s"],
+        "kind": ["kind", "open"],
+    }
+    assert _lines(cells, width)[-1] == last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import pytest
 from fencepost.client.blocking import connect
 from fencepost.client.failures import refusal
 from tests.cli.running import Commands
+from tests.cli.screen import on_terminal
 from tools.fencepost_process import ROOT, FencepostProcess
 
 
@@ -141,9 +143,25 @@ def test_delete_asks_and_a_typing_error_deletes_nothing(
     commands: Commands, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "There is no topic" in commands.refusal("topic", "delete", topic, "nonsense", "--yes")
-    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
-    assert "Nothing was changed" in commands.run("topic", "delete", topic, code=1)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert commands.run("topic", "delete", topic, code=1).split("fencepost: ") == [
+        f"This will delete topic '{topic}': 3 partitions and all records. Continue? [y/N]:",
+        "Nothing was changed.\n",
+    ]
     assert topic in commands.run("topic", "list")
+
+
+@pytest.mark.parametrize("columns", [200, 80, 60, 40])
+def test_a_narrow_terminal_shows_whole_words(commands: Commands, topic: str, columns: int) -> None:
+    code, shown = on_terminal("topic", "describe", topic, "-b", commands.servers, columns=columns)
+    assert code == 0
+    assert max(map(len, shown.splitlines())) <= columns
+    table = shown[shown.index("settings") :]
+    known = {"settings", "partition", "leader", "replicas", "isr", "log", "start", "offset", "last"}
+    known |= {"stable", "high", "watermark", "size", "-", "0", "1", "2", "B"}
+    shown_words = set(table.partition("(Too narrow")[0].split())
+    assert {"partition", "leader", "high", "watermark"} <= shown_words <= known
+    assert ("(Too narrow for:" in table) == (columns < 80)
 
 
 def test_alter_adds_partitions_and_changes_settings(commands: Commands, topic: str) -> None:
@@ -241,6 +259,19 @@ def test_keys_go_to_the_partition_that_kafka_chooses(
         )
     assert producer.flush(30) == 0
     assert ours == theirs
+
+
+def test_an_object_is_written_by_produce_and_read_by_consume(
+    commands: Commands, topic: str, lines: Path
+) -> None:
+    lines.write_text(
+        '{"key": "k", "value": {"amount": 12.10, "items": [1, 2]}}\n{"value": {"x":1}}'
+    )
+    assert commands.json("produce", topic, str(lines), "-p", "1")["by_partition"] == {"1": 2}
+    assert commands.run("consume", topic, "-p", "1").splitlines() == [
+        '{"amount": 12.10, "items": [1, 2]}',
+        '{"x":1}',
+    ]
 
 
 def test_json_has_keys_headers_tombstones_and_times(

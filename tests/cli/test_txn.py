@@ -177,6 +177,8 @@ def test_a_broker_that_accepts_but_does_not_answer_is_named_while_waiting(
 @pytest.mark.parametrize(
     ("duration_ms", "words"),
     [
+        (0, "<1 ms"),
+        (1, "1 ms"),
         (850, "850 ms"),
         (12_345, "12.3 s"),
         (250_000, "4 min 10 s"),

@@ -22,6 +22,24 @@ from fencepost.client.blocking import connect
 from tools.fencepost_process import ROOT
 
 
+@pytest.mark.parametrize(
+    ("package", "heavy"), [("fencepost", "asyncio"), ("fencepost.spark", "pyspark")]
+)
+def test_a_package_lists_what_it_imports_on_first_use(package: str, heavy: str) -> None:
+    code = (
+        f"import sys, {package} as package\n"
+        "print(*set(package.__all__) - set(dir(package)))\n"
+        "print('__doc__' in dir(package))\n"
+        f"print({heavy!r} in sys.modules)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment
+    )
+    missing, has_docstring, is_loaded = done.stdout.splitlines()
+    assert (missing, has_docstring, is_loaded) == ("", "True", "False")
+
+
 def test_settings_may_be_python_values() -> None:
     config = {
         "auto.create.topics.enable": False,

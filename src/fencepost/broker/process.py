@@ -80,9 +80,7 @@ def run(
     for warning in (*config.warnings, *([narrowed] if narrowed else [])):
         log.warning("%s", warning)
     refuse_taken_address(config)
-    before, limit = raise_open_file_limit()
-    if limit != before:
-        log.info("raised the limit of open files from %d to %d", before, limit)
+    raised = raise_open_file_limit()
     lock = DirectoryLock(config.data)
     leave = lock.release_unused
 
@@ -90,6 +88,8 @@ def run(
         nonlocal leave
         leave = lock.release
         announce(address)
+        # After the line that a user waits for.
+        _log_limits(config, *raised)
 
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -199,6 +199,20 @@ def stop_on_failed_callback(
     return handle
 
 
+def _log_limits(config: BrokerConfig, before: int, limit: int) -> None:
+    if limit != before:
+        log.info("raised the limit of open files from %d to %d", before, limit)
+    connections = share_out(open_file_limit(), config.max_connections).connections
+    if connections < config.max_connections:
+        log.info(
+            "accepting at most %d connections (max.connections is %d), as this process may open "
+            "only %d files; raise `ulimit -n` for more",
+            connections,
+            config.max_connections,
+            limit,
+        )
+
+
 def make_node(
     config: BrokerConfig,
     *,
@@ -220,14 +234,6 @@ def make_node(
                 f"Cannot write the trace to {trace_file}: {problem.strerror}."
             ) from problem
     descriptors = share_out(open_file_limit(), config.max_connections)
-    if descriptors.connections < config.max_connections:
-        log.info(
-            "accepting at most %d connections (max.connections is %d), as this process may open "
-            "only %d files; raise `ulimit -n` for more",
-            descriptors.connections,
-            config.max_connections,
-            open_file_limit(),
-        )
     Mapping.limit = descriptors.mappings
     return Node(
         config,

@@ -23,8 +23,11 @@ from fencepost.cli.commands.pins import pins
 from fencepost.cli.commands.records import records
 from fencepost.cli.commands.repair import repair
 from fencepost.cli.commands.top import top
+from fencepost.cli.commands.topic.consuming import consume_command
+from fencepost.cli.commands.topic.producing import produce_command
+from fencepost.cli.layout import App
 
-app = typer.Typer(
+app = App(
     name="fencepost",
     help="Exactly-once for Python data teams: a transactional Kafka broker, and its tools.",
     no_args_is_help=True,
@@ -53,6 +56,8 @@ app.command(short_help="Show partitions that open transactions hold back.")(pins
 app.add_typer(txn.app, name="txn", short_help="List, describe and end transactions.")
 app.add_typer(topic.app, name="topic", short_help="Manage topics; write and read records.")
 app.add_typer(group.app, name="group", short_help="Manage consumer groups and their offsets.")
+app.command("produce", short_help="Write records: `topic produce`.")(produce_command)
+app.command("consume", short_help="Print records: `topic consume`.")(consume_command)
 app.command(short_help="Watch transactions, their rates and pinned partitions live.")(top)
 app.command("lag", short_help="Show a group's lag in records, hidden ones apart.")(lag_command)
 app.add_typer(config.app, name="config", short_help="Show and change settings.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -14,12 +15,30 @@ from fencepost.base.failures import FencepostError
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
-def confirm(yes: bool, sentence: str) -> None:
-    """Shows what will happen and asks; FencepostError if the answer is no."""
+def confirm(yes: bool, sentence: str, details: Iterable[str] = ()) -> None:
+    """Says in one sentence what will happen, and asks; FencepostError unless the answer is yes.
+
+    Details are lines that are shown before.
+    """
     if yes:
         return
+    for line in details:
+        typer.echo(line, err=True)
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else 1_000
-    for line in sentence.splitlines():
-        typer.echo(textwrap.fill(line, width, break_on_hyphens=False), err=True)
-    if not typer.confirm("Continue?", err=True):
+    question = textwrap.fill(f"{sentence} Continue?", width, break_on_hyphens=False)
+    if not _answer(question):
         raise FencepostError("Nothing was changed.")
+
+
+def _answer(question: str) -> bool:
+    try:
+        if sys.stdin is not None:
+            return typer.confirm(question, err=True)
+        typer.echo(question, err=True)
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise  # Ctrl-C.
+        typer.echo(err=True)
+    raise FencepostError(
+        "Nothing was changed, as there was no answer; --yes goes on without a question."
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
 
 HOME: Final = "127.0.0.1:9092"
 """Where `fencepost serve` listens by default."""
+SERVERS_VARIABLE: Final = "FENCEPOST_BOOTSTRAP_SERVERS"
+"""Names the cluster of all commands, unless an option or a file names another one."""
+SERVERS_NAMES: Final = ("--bootstrap-servers", "-b")
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 _Servers = Annotated[
     str | None,
     typer.Option(
-        "--bootstrap-servers",
-        help=f"The brokers of the cluster.  [default: {HOME}]",
+        *SERVERS_NAMES,
+        help=f"The brokers of the cluster.  [env var: {SERVERS_VARIABLE}; default: {HOME}]",
         metavar="HOST:PORT,...",
     ),
 ]
@@ -114,8 +118,8 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     # Typer builds the options from the signature.
     hints = get_type_hints(command, include_extras=True)
     _, *own = inspect.signature(command).parameters.values()
-    shared = list(inspect.signature(_connection_options).parameters.values())
-    hints |= get_type_hints(_connection_options, include_extras=True)
+    shared = list(inspect.signature(connection_options).parameters.values())
+    hints |= get_type_hints(connection_options, include_extras=True)
     parameters = [
         each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY)
         for each in (*own, *shared)
@@ -136,7 +140,7 @@ def _require_text(options: Mapping[str, Any]) -> None:
                     raise FencepostError(f"The argument {text!r} is not UTF-8 text.") from None
 
 
-def _connection_options(
+def connection_options(
     bootstrap_servers: _Servers = None,
     config_file: _ConfigFile = None,
     client_config: _ClientConfig = [],  # noqa: B006 - typer copies it
@@ -149,7 +153,8 @@ def read_connection(
 ) -> Connection:
     """Reads the options of a connection; the command line wins over the file.
 
-    The file may name the brokers too (bootstrap.servers).
+    The file may name the brokers too (bootstrap.servers), and wins over the environment: it was
+    named for this command.
     """
     options = dict(DEFAULTS)
     if config_file is not None:
@@ -163,7 +168,9 @@ def read_connection(
     arguments: tuple[str, ...] = ("--bootstrap-servers", servers) if servers else ()
     if config_file is not None:
         arguments += ("--config", config_file)
-    return Connection(servers or named or HOME, options, arguments)
+    found = servers or named or os.environ.get(SERVERS_VARIABLE) or HOME
+    _require_text({SERVERS_VARIABLE: found})
+    return Connection(found, options, arguments)
 
 
 def _read_file(path: str) -> dict[str, str]:
@@ -187,7 +194,7 @@ def _reach(cluster: Cluster) -> None:
     except NoBrokerAnswers as problem:
         raise FencepostError(
             f"{problem}. Start one with `fencepost serve`, or name one with --bootstrap-servers "
-            "HOST:PORT."
+            f"HOST:PORT or {SERVERS_VARIABLE}."
         ) from problem
 
 

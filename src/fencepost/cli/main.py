@@ -6,6 +6,7 @@
     3     with --check only: the command looked for trouble and found some
     70    `serve` only: the broker stopped itself, because it could not go on without risking data
     130   interrupted by Ctrl-C (143 by SIGTERM)
+    141   the reader of the output has gone (`| head`), as if SIGPIPE had ended the command
 
 Results go to standard output, as a table or with --json as one document; everything else goes to
 standard error.
@@ -13,6 +14,7 @@ standard error.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -22,6 +24,9 @@ FAILED: Final = 1
 CALLED_WRONGLY: Final = 2
 TROUBLE_FOUND: Final = 3
 INTERRUPTED: Final = 128 + signal.SIGINT
+READER_GONE: Final = 128 + signal.SIGPIPE
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def main() -> None:
@@ -31,16 +36,31 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Runs a command and returns its exit code."""
+    if sys.stderr is None:
+        # Otherwise `print` would write errors to standard output.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
         code = _dispatch(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`). The rest must not be flushed into the pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        _drop_output()
+        return READER_GONE
+    except OSError as problem:
+        # Other failures of files have messages of their own.
+        if problem.errno not in _NO_ROOM:
+            raise
+        complain(f"standard output could not be written: {problem.strerror}")
+        _drop_output()
+        return FAILED
+
+
+def _drop_output() -> None:
+    """What is still in the buffer must not be flushed at the end, which would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -63,10 +83,18 @@ def _run_app(arguments: list[str]) -> int:
     from fencepost.cli.app import app
     from fencepost.cli.commands import completion
 
+    if sys.stdout is None:
+        complain("standard output is closed; for no output, use > /dev/null. Nothing was done")
+        return FAILED
     if completion.VARIABLE in os.environ:
         completion.prepare()
     try:
         code = app(arguments, prog_name="fencepost", standalone_mode=False)
+    except SystemExit as end:
+        # Typer and rich exit with 1 if the reader of a pipe has gone.
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None
+        raise
     except typer.Abort:
         complain("stopped, and nothing was changed")
         return FAILED

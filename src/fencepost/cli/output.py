@@ -18,6 +18,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from fencepost.cli.columns import GAP, choose, longest_word, most_of, shrink
 from fencepost.cli.units import for_people, moment_for_people, size_for_people
 from fencepost.forensics.figures import Certainty, Figure
 
@@ -44,6 +45,12 @@ _MOMENTS: Final = frozenset({"start_ms", "last_update_ms", "written_ms"})
 """Names of moments from before the rule that the name of a moment ends with `_at_ms`."""
 
 
+Cells = Mapping[str, Sequence[str]]
+"""Columns of a table, each with its title and then its values."""
+
+_WIDE: Final = 1_000
+"""Columns of a file or pipe."""
+
 _MANY_ROWS: Final = 1_000
 """Rich takes half a millisecond per row; a longer table is written without it."""
 
@@ -51,8 +58,18 @@ _MANY_ROWS: Final = 1_000
 class Output(Protocol):
     """Prints the results of a command."""
 
-    def table(self, rows: Sequence[Row], columns: Sequence[str], empty: str) -> None:
-        """Prints rows, or `empty` if there are none."""
+    def table(
+        self,
+        rows: Sequence[Row],
+        columns: Sequence[str],
+        empty: str,
+        can_go: Sequence[str] | None = None,
+    ) -> None:
+        """Prints rows, or `empty` if there are none.
+
+        A narrow terminal goes without the columns of `can_go`, in that order; by default without
+        those on the right, down to two. If that is not enough, long words are broken.
+        """
         ...
 
     def details(self, row: Row) -> None:
@@ -79,33 +96,44 @@ class Output(Protocol):
 class Text:
     """Output for people."""
 
-    def table(self, rows: Sequence[Row], columns: Sequence[str], empty: str) -> None:
-        from rich.table import Table
-
-        console = _console()
+    def table(
+        self,
+        rows: Sequence[Row],
+        columns: Sequence[str],
+        empty: str,
+        can_go: Sequence[str] | None = None,
+    ) -> None:
         if not rows:
-            console.print(empty)
+            self.note(empty)
             return
-        if len(rows) > _MANY_ROWS:
-            _print_plainly(rows, columns)
+        cells = {
+            name: [_title(name), *(in_words(name, row.get(name)) for row in rows)]
+            for name in columns
+        }
+        room = _room()
+        if room is None:
+            _print_plainly(cells)
             return
-        shown = Table(box=None, header_style="bold", pad_edge=False)
-        for column in columns:
-            # A narrow terminal breaks long values over lines rather than cutting them off.
-            shown.add_column(_title(column), overflow="fold")
-        for row in rows:
-            shown.add_row(*[_cell(column, row.get(column)) for column in columns])
-        console.print(shown)
+        is_plain = len(rows) > _MANY_ROWS
+        least = {name: _least(name, column, room, is_plain) for name, column in cells.items()}
+        kept = choose(least, room, columns[:1:-1] if can_go is None else can_go)
+        if is_plain:
+            _print_plainly({name: cells[name] for name in kept})
+        else:
+            _print_wrapped({name: cells[name] for name in kept}, least, room)
+        if missing := [_title(name) for name in columns if name not in kept]:
+            self.note(f"(Too narrow for: {', '.join(missing)}. --json has everything.)")
 
     def details(self, row: Row) -> None:
+        from rich.markup import escape
         from rich.table import Table
 
         shown = Table(box=None, show_header=False, pad_edge=False)
         shown.add_column(style="bold", no_wrap=True)
         shown.add_column(overflow="fold")
         for name, value in row.items():
-            shown.add_row(_title(name), _cell(name, value))
-        _console().print(shown)
+            shown.add_row(_title(name), escape(in_words(name, value)))
+        _console(_room()).print(shown)
 
     def stream(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
         for row in rows:
@@ -126,7 +154,7 @@ class Text:
             print("  ".join(map(str.ljust, cells, widths)).rstrip())
 
     def note(self, sentence: str) -> None:
-        width = _console().width
+        width = _room() or _WIDE
         for line in sentence.splitlines() or [""]:
             print(line if line.startswith(COMMAND_INDENT) else _wrapped(line, width))
 
@@ -134,7 +162,13 @@ class Text:
 class Json:
     """Output for programs: one JSON document, or one per line for `stream`."""
 
-    def table(self, rows: Sequence[Row], columns: Sequence[str], empty: str) -> None:
+    def table(
+        self,
+        rows: Sequence[Row],
+        columns: Sequence[str],
+        empty: str,
+        can_go: Sequence[str] | None = None,
+    ) -> None:
         print(json.dumps([dict(row) for row in rows], indent=2, default=_as_json))
 
     def details(self, row: Row) -> None:
@@ -186,22 +220,21 @@ def _with_unit(name: str, value: Any) -> str:
 
 def _fitting(columns: Mapping[str, Column]) -> Mapping[str, Column]:
     """The columns that a terminal has room for; all of them in a file or pipe."""
-    needed = sum(column.width + 2 for column in columns.values())
-    if not sys.stdout.isatty() or needed <= shutil.get_terminal_size().columns:
+    room = _room()
+    if room is None:
         return columns
-    return {name: column for name, column in columns.items() if not column.is_optional}
+    needed = {
+        name: max(column.width, len(column.title or _title(name)))
+        for name, column in columns.items()
+    }
+    optional = [name for name, column in columns.items() if column.is_optional]
+    return {name: columns[name] for name in choose(needed, room, optional[::-1])}
 
 
 def _title(name: str) -> str:
     for unit in ("_at_ms", "_ms", "_bytes"):
         name = name.removesuffix(unit)
     return name.replace("_", " ")
-
-
-def _cell(name: str, value: Any) -> str:
-    from rich.markup import escape
-
-    return escape(in_words(name, value))
 
 
 def _wrapped(line: str, width: int) -> str:
@@ -222,18 +255,46 @@ def _as_json(value: Any) -> Any:
     raise TypeError(f"{value!r} has no form in JSON")
 
 
-def _print_plainly(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    """Prints a long table: aligned, as wide as it is, without colour."""
-    lines = [[_title(column) for column in columns]]
-    lines += [[in_words(column, row.get(column)) for column in columns] for row in rows]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    for line in lines:
+def _least(name: str, cells: Sequence[str], room: int, is_plain: bool) -> int:
+    """Returns the least width of a column that breaks neither words nor numbers with units."""
+    if is_plain or name.endswith(("_ms", "_bytes")):
+        return min(max(map(len, cells)), most_of(room))
+    return longest_word(cells, room)
+
+
+def _print_plainly(cells: Cells) -> None:
+    """Prints a table for a file, or a long one: aligned, as wide as it is, without colour."""
+    widths = [max(map(len, column)) for column in cells.values()]
+    for line in zip(*cells.values(), strict=True):
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        print("  ".join(padded).rstrip())
+        print((" " * GAP).join(padded).rstrip())
 
 
-def _console() -> Console:
-    """Returns a console as wide as the terminal, or as the text in a file or pipe."""
+def _print_wrapped(cells: Cells, least: Mapping[str, int], room: int) -> None:
+    """Prints a table on a terminal, where long values are broken over lines, between words."""
+    from rich.cells import cell_len
+    from rich.markup import escape
+    from rich.table import Table
+
+    widest = [max(map(cell_len, column)) for column in cells.values()]
+    shown = Table(box=None, header_style="bold", pad_edge=False)
+    widths = shrink(widest, [least[name] for name in cells], room)
+    # What is left if even that is too wide: words are broken, the names in the first column last.
+    widths = shrink(widths, [widths[0], *[1] * (len(widths) - 1)], room)
+    widths = shrink(widths, [1] * len(widths), room)
+    for (title, *_), width in zip(cells.values(), widths, strict=True):
+        shown.add_column(title, width=width, overflow="fold")
+    for row in zip(*(column[1:] for column in cells.values()), strict=True):
+        shown.add_row(*map(escape, row))
+    _console(room).print(shown)
+
+
+def _room() -> int | None:
+    """Returns the width of the terminal; None for a file or pipe, which has room for everything."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _console(room: int | None) -> Console:
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 1_000, highlight=False)
+    return Console(width=room or _WIDE, highlight=False)

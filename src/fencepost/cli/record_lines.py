@@ -6,9 +6,10 @@ A line of JSON is an object. All names may be left out when it is read:
      "headers": [{"key": "trace", "value": "1"}]}
 
 Text is UTF-8. Bytes that are not stand as base64 under "key_base64" and "value_base64" (in headers
-"value_base64") instead; null is null, and the value null is a tombstone. Headers are a list,
-because a name may occur twice; an object of names and values is read, too. What `consume --json`
-prints, `produce --json` reads: `topic` and `offset` are ignored.
+"value_base64") instead; null is null, and the value null is a tombstone. A value that is an object
+or a list is written as it stands in the line, character by character: numbers keep their digits.
+Headers are a list, because a name may occur twice; an object of names and values is read, too. What
+`consume --json` prints, `produce --json` reads: `topic` and `offset` are ignored.
 
 A line of text has one field or several, separated by tabs. Bytes that would break a line or drive a
 terminal are escaped as in Python (\n, \t, \\, \xff), and null is \N, so that no two records
@@ -78,7 +79,8 @@ _NAMES: Final = frozenset(
 def read_json(line: bytes) -> InputRecord:
     """Reads a line of JSON."""
     try:
-        given = json.loads(line)
+        text = line.decode("utf-8-sig")
+        given = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as problem:
         reason = "it is not UTF-8" if isinstance(problem, UnicodeDecodeError) else str(problem)
         raise LineError(f"it is not JSON: {reason}") from problem
@@ -87,14 +89,45 @@ def read_json(line: bytes) -> InputRecord:
     for name in given:
         if name not in _NAMES:
             raise LineError(f"it has the unknown field {name!r}{suggest(name, _NAMES)}")
+    if isinstance(given.get("value"), (dict, list)):
+        given["value"] = _source(text, "value")
     time = _whole(given, "timestamp_ms", INT64_MAX)
     record = Record(
         timestamp_ms=-1 if time is None else time,
         key=_bytes(given, "key"),
-        value=_bytes(given, "value"),
+        value=_bytes(given, "value", "a text, an object, a list or null"),
         headers=_headers(given.get("headers")),
     )
     return InputRecord(record, _whole(given, "partition", INT32_MAX))
+
+
+def _refuse_constant(name: str) -> None:
+    """Python reads NaN and Infinity, which other readers of JSON refuse."""
+    raise ValueError(f"{name} is not a value of JSON")
+
+
+_DECODER: Final = json.JSONDecoder()
+
+
+def _source(line: str, wanted: str) -> str:
+    """Returns the value of a member of the object in a line, as it is written there."""
+    at, found = line.index("{") + 1, ""
+    while True:
+        name, at = _DECODER.raw_decode(line, _skip_space(line, at))
+        start = _skip_space(line, line.index(":", at) + 1)
+        _, end = _DECODER.raw_decode(line, start)
+        if name == wanted:
+            found = line[start:end]  # As json does, the last one counts.
+        at = _skip_space(line, end)
+        if line[at] == "}":
+            return found
+        at += 1
+
+
+def _skip_space(line: str, at: int) -> int:
+    while line[at] in " \t\r\n":
+        at += 1
+    return at
 
 
 def _whole(given: Mapping[str, Any], name: str, most: int) -> int | None:
@@ -106,7 +139,7 @@ def _whole(given: Mapping[str, Any], name: str, most: int) -> int | None:
     return value
 
 
-def _bytes(given: Mapping[str, Any], name: str) -> bytes | None:
+def _bytes(given: Mapping[str, Any], name: str, kinds: str = "a text or null") -> bytes | None:
     text, encoded = given.get(name), given.get(f"{name}_base64")
     if text is not None and encoded is not None:
         raise LineError(f"it has both {name} and {name}_base64")
@@ -115,7 +148,7 @@ def _bytes(given: Mapping[str, Any], name: str) -> bytes | None:
     if text is None:
         return None
     if not isinstance(text, str):
-        raise LineError(f"its {name} is {json.dumps(text)}, and must be a text or null")
+        raise LineError(f"its {name} is {json.dumps(text)}, and must be {kinds}")
     return _encode(text, name)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Group
 from rich.text import Text
 
+from fencepost.cli.columns import GAP, choose, shrink
 from fencepost.cli.output import in_words
 from fencepost.cli.units import moment_for_people
 
@@ -119,42 +120,40 @@ def _section(
     heading = Text(title + more, style="bold")
     if not rows:
         return [heading]
-    cells = [[in_words(column, row[column]) for column in columns] for row in rows]
-    names = [column.removesuffix("_ms").replace("_", " ") for column in columns]
-    widths = fit([names, *cells], [column in _NAMES for column in columns], width)
+    cells = {name: [_title(name), *(in_words(name, row[name]) for row in rows)] for name in columns}
+    titles, *lines = _lines(cells, width)
     return [
         heading,
-        *(
-            Text(_joined(each, widths), style="dim" if each is names else "", no_wrap=True)
-            for each in (names, *cells)
-        ),
+        Text(titles, style="dim", no_wrap=True),
+        *(Text(line, no_wrap=True) for line in lines),
     ]
 
 
+def _title(name: str) -> str:
+    return name.removesuffix("_ms").replace("_", " ")
+
+
+def _lines(cells: Mapping[str, Sequence[str]], width: int) -> list[str]:
+    """The titles and the rows. Names are shortened; if that is not enough, columns are left out."""
+    widest = {name: max(map(len, column)) for name, column in cells.items()}
+    least = {
+        name: min(most, SHORTEST_NAME) if name in _NAMES else most for name, most in widest.items()
+    }
+    kept = choose(least, width, list(cells)[:0:-1])
+    widths = shrink([widest[each] for each in kept], [least[each] for each in kept], width)
+    rows = zip(*(cells[each] for each in kept), strict=True)
+    return [_joined(row, widths) for row in rows]
+
+
 def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(
-        cell.ljust(room) if len(cell) <= room else f"{cell[: room - 1]}…"
-        for cell, room in zip(cells, widths, strict=True)
-    ).rstrip()
-
-
-def fit(cells: Sequence[Sequence[str]], may_shrink: Sequence[bool], width: int) -> list[int]:
-    """Widths of columns that fit side by side; names are shortened, the longest first.
-
-    A terminal that is narrower than figures and the shortest names cuts off the last columns.
-    """
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    over = sum(widths) + 2 * (len(widths) - 1) - width
-    while over > 0:
-        longest = max(
-            (number for number, room in enumerate(widths) if may_shrink[number]),
-            key=lambda number: widths[number],
+    return (
+        (" " * GAP)
+        .join(
+            cell.ljust(room) if len(cell) <= room else f"{cell[: room - 1]}…"
+            for cell, room in zip(cells, widths, strict=True)
         )
-        if widths[longest] <= SHORTEST_NAME:
-            break
-        widths[longest] -= 1
-        over -= 1
-    return widths
+        .rstrip()
+    )
 
 
 # -- rows, also for JSON --------------------------------------------------------------------------

@@ -30,7 +30,9 @@ def parse_duration(text: str) -> int:
 
 
 def for_people(duration_ms: int) -> str:
-    """Formats a duration: 850 ms, 12.3 s, 4 min 10 s, 3 h 5 min, 2 d 4 h."""
+    """Formats a duration: <1 ms, 850 ms, 12.3 s, 4 min 10 s, 3 h 5 min, 2 d 4 h."""
+    if duration_ms < 1:
+        return "<1 ms"  # A measured duration is never nothing.
     if duration_ms < 1_000:
         return f"{duration_ms} ms"
     if duration_ms < 60_000:

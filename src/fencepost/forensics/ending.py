@@ -202,26 +202,26 @@ def _end(cluster: Cluster, plan: IdPlan) -> ProducerIdentity:
 
 
 def _promise(action: Action, view: TransactionView, version: int) -> str:
-    who = (
-        f"{view.transactional_id!r} is {view.state}: producer {view.producer_id}, epoch "
-        f"{view.producer_epoch}, on {_named(view.partitions)}."
+    """One sentence: what will happen to the transaction, and to its producer."""
+    who = f"producer {view.producer_id}, epoch {view.producer_epoch}"
+    its = f"the transaction of {view.transactional_id!r} on {_named(view.partitions)}"
+    is_fenced = action is Action.FENCE or version >= TV2
+    producer = (
+        f"and fence its producer ({who})" if is_fenced else f"but not fence its producer ({who})"
     )
     match action:
         case Action.FENCE if view.state != ONGOING:
-            what = "InitProducerId will raise its epoch, and so lock out its producer."
-        case Action.FENCE:
-            what = (
-                "InitProducerId will abort the transaction on all its partitions and lock out its "
-                "producer."
+            return (
+                f"This will fence the producer of {view.transactional_id!r} ({who}), which has no "
+                "open transaction."
             )
-        case Action.ABORT:
-            what = "EndTxn will abort the transaction on all its partitions."
+        case Action.FENCE | Action.ABORT:
+            return f"This will abort {its}, {producer}."
         case Action.COMMIT:
-            what = (
-                "EndTxn will commit what its producer has written so far, be it complete or not. "
-                "That cannot be undone."
+            return (
+                f"This will commit {its} as far as it was written, be it complete or not, "
+                f"{producer}."
             )
-    return f"{who}\n{what}\nAfterwards: {_leaves(action, version)}"
 
 
 def _leaves(action: Action, version: int) -> str:
@@ -359,8 +359,7 @@ def _refuse_marker(holder: Holder, *, force: bool) -> None:
 def _promise_marker(holder: Holder) -> str:
     producer = holder.producer
     return (
-        f"Producer {producer.producer_id}, epoch {producer.producer_epoch}, has a transaction open "
-        f"on {holder.partition} from offset {holder.start_offset}: {holder.why}.\n"
-        "WriteTxnMarkers will abort it on this partition.\n"
-        f"Afterwards: {_MARKER_LEAVES}"
+        f"This will abort the transaction of producer {producer.producer_id}, epoch "
+        f"{producer.producer_epoch}, from offset {holder.start_offset} of {holder.partition}, on "
+        f"this partition alone: {holder.why}."
     )

@@ -45,7 +45,7 @@ def check(
     empty = (
         f"{directory} is sound: {checked.partitions} partitions, {checked.bytes_read:,} bytes read."
     )
-    output(as_json).table([_row(each) for each in found], COLUMNS, empty)
+    output(as_json).table([_row(each) for each in found], COLUMNS, empty, ["kind"])
     if any(each.is_damage for each in found):
         raise typer.Exit(1)
 

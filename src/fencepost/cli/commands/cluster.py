@@ -22,15 +22,16 @@ from fencepost.base.ids import (
     TRANSACTION_STATE_TOPIC,
 )
 from fencepost.cli.connection import AsJson, Connection, connected
+from fencepost.cli.layout import App
 from fencepost.cli.naming import require_partition
 from fencepost.cli.output import output
-from fencepost.cli.partitions import LARGEST_ID, parse_partition
+from fencepost.cli.partitions import LARGEST_ID, parse_partition, refuse_topic
 from fencepost.cli.units import for_people
 
 if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster
 
-app = typer.Typer(
+app = App(
     help="Show the brokers of a cluster, move leaders, and restart brokers in turn.",
     no_args_is_help=True,
 )
@@ -67,7 +68,8 @@ def status_command(
     if as_json:
         shown.details(found)
         return
-    shown.table(found["brokers"], COLUMNS, "The cluster has no live broker.")
+    can_go = ["restarts", "coordinates", "pid", "leads"]
+    shown.table(found["brokers"], COLUMNS, "The cluster has no live broker.", can_go)
     shown.details(
         {
             "cluster": found["cluster"],
@@ -88,7 +90,8 @@ def _process(pid: int | None) -> str | None:
 def move_command(
     connection: Connection,
     partition: Annotated[
-        str, typer.Argument(metavar="TOPIC:P", help="The partition, such as refunds:0.")
+        str,
+        typer.Argument(metavar="TOPIC:P", help="Such as refunds:0 or refunds-0."),
     ],
     to: Annotated[int, typer.Option(metavar="ID", help="The new leader.", min=0, max=LARGEST_ID)],
     data: Data = None,
@@ -105,9 +108,10 @@ def move_command(
     """
     name = parse_partition(partition)
     with connection.open(None if data is None else _addresses(data)) as client:
+        refuse_topic(client, partition)
         require_partition(client, name)
         client.move_leader(name, to, timeout_ms=timeout * 1000)
-    typer.echo(f"broker {to} leads {partition}")
+    typer.echo(f"broker {to} leads {name.topic}:{name.partition}")
 
 
 @app.command("roll", short_help="Restart brokers one after the other.")
@@ -116,7 +120,7 @@ def roll_command(
     connection: Connection,
     broker_ids: Annotated[
         list[int] | None,
-        typer.Argument(metavar="[ID]...", help="The brokers; all by default.", show_default=False),
+        typer.Argument(metavar="ID", help="The brokers; all by default.", show_default=False),
     ] = None,
     data: Data = None,
 ) -> None:

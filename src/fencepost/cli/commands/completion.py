@@ -7,7 +7,6 @@ itself, so its command asks that parser.
 
 from __future__ import annotations
 
-import argparse
 from enum import Enum
 from typing import Annotated, Any, Final
 
@@ -27,7 +26,7 @@ class Shell(Enum):
 
 
 def completion_command(
-    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Your shell.")],
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="Your shell: bash, zsh or fish.")],
 ) -> None:
     """Print a script that completes commands and options.
 
@@ -60,10 +59,9 @@ class ServeCommand(TyperCommand):
 
         from fencepost.cli.commands.serve import parser
 
-        actions = [each for each in parser()._actions if each.help is not argparse.SUPPRESS]  # noqa: SLF001
         last = ctx.args[-1] if ctx.args else ""
         words: list[tuple[str, str | None]] = []
-        for action in actions:
+        for action in parser().listed:
             if last in action.option_strings and action.nargs != 0:
                 words = [(str(choice), None) for choice in action.choices or ()]
                 break

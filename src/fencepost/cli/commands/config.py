@@ -9,6 +9,7 @@ import typer
 from fencepost.base.failures import FencepostError
 from fencepost.base.options import suggest
 from fencepost.cli.connection import AsJson, Connection, connected
+from fencepost.cli.layout import App
 from fencepost.cli.naming import Unset, parse_settings, require_topic
 from fencepost.cli.output import output
 
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster
     from fencepost.client.configs import Setting
 
-app = typer.Typer(
-    help="Show and change settings of topics, brokers and groups.", no_args_is_help=True
-)
+app = App(help="Show and change settings of topics, brokers and groups.", no_args_is_help=True)
 
 HIDDEN = "(hidden)"
 """Shown for the value of a sensitive setting, which the broker does not send."""
@@ -103,7 +102,7 @@ def set_command(
     with connection.open() as cluster:
         resource, name = _resource(cluster, topic, broker, group)
         rows = change_settings(cluster, resource, name, changes, dry_run=dry_run)
-    output(as_json).table(rows, ["name", "old", "new"], "")
+    output(as_json).table(rows, ["name", "old", "new"], "", can_go=())
     if dry_run:
         output(as_json).note("The broker accepts these values. Nothing was changed (--dry-run).")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from fencepost.cli.connection import SERVERS_NAMES
 from fencepost.cli.main import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def demo(
     bootstrap_servers: Annotated[
         str | None,
         typer.Option(
+            *SERVERS_NAMES,
             metavar="HOST:PORT",
             help="Use this Kafka, and do not kill it. The demo creates and deletes its own topics.",
             show_default="starts a broker",

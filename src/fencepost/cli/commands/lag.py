@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fencepost.forensics.lag import GroupLag
 
 COLUMNS: Final = ("partition", "committed", "end", "behind", "hidden", "uncommitted", "owner")
+CAN_GO: Final = ("owner", "uncommitted", "committed", "end", "hidden")
 
 
 @connected
@@ -59,7 +60,8 @@ def lag_command(
     rows = [_narrow(each.row()) for each in found.partitions]
     if rows:
         rows.append(_narrow(found.total()) | {"partition": "total"})
-    shown.table(rows, COLUMNS, "The group has committed no offsets and owns no partitions.")
+    empty = "The group has committed no offsets and owns no partitions."
+    shown.table(rows, COLUMNS, empty, CAN_GO)
     for sentence in _notes(found):
         shown.note(sentence)
 

@@ -12,13 +12,14 @@ import typer
 from fencepost.base.failures import FencepostError
 from fencepost.cli.confirmation import Yes, confirm
 from fencepost.cli.connection import AsJson, Connection, connected
+from fencepost.cli.layout import App
 from fencepost.cli.output import output
 
 if TYPE_CHECKING:
     from fencepost.spark.sink.ledger.admin import IdDescription, LedgerRecord
     from fencepost.spark.sink.ledger.entry import LedgerEntry
 
-app = typer.Typer(
+app = App(
     help="The ledger of the Spark sink: the last committed batch of each query.",
     no_args_is_help=True,
 )
@@ -28,7 +29,7 @@ DEFAULT_TOPIC = "fencepost-ledger"
 Topic = Annotated[
     str, typer.Option("--topic", metavar="TOPIC", help="The topic that holds the ledger.")
 ]
-Id = Annotated[str, typer.Argument(help="The transactional id of a sink.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The transactional id of a sink.")]
 Force = Annotated[bool, typer.Option("--force", help="Abort an open transaction of the id.")]
 
 
@@ -38,7 +39,10 @@ def create_command(
     connection: Connection,
     topic: Topic = DEFAULT_TOPIC,
     partitions: Annotated[
-        int, typer.Option(metavar="N", help="How many partitions.", min=1, max=1_000)
+        int,
+        typer.Option(
+            "--partitions", "-p", metavar="N", help="How many partitions.", min=1, max=1_000
+        ),
     ] = 16,
     replication_factor: Annotated[
         int,
@@ -91,7 +95,9 @@ def list_command(
 
     with connection.open() as cluster:
         rows = [_summary(record) for record in list_records(cluster, topic)]
-    output(as_json).table(rows, list(rows[0]) if rows else [], f"Topic {topic} holds no record.")
+    columns = list(rows[0]) if rows else []
+    empty = f"Topic {topic} holds no record."
+    output(as_json).table(rows, columns, empty, ["place", "is_settled", "written_ms", "query_id"])
 
 
 @app.command("show", short_help="Show one id and how to continue it.")
@@ -138,8 +144,8 @@ def adopt_command(
     before = _describe_id(connection, transactional_id, topic)
     confirm(
         yes,
-        f"{_current(before)} From now on {transactional_id!r} belongs to query {query_id}, which "
-        f"continues with batch {last_batch + 1}. Any producer that uses the id is fenced.",
+        f"This will let query {query_id} continue {transactional_id!r} with batch "
+        f"{last_batch + 1}, and fence any producer that uses the id; {_current(before)}.",
     )
     with connection.open() as cluster:
         adopt(cluster, transactional_id, query_id, last_batch, topic, force=force)
@@ -172,8 +178,8 @@ def forget_command(
     what = "the recorded durations" if durations else "the record"
     confirm(
         yes,
-        f"{_current(before)} This deletes {what} of {transactional_id!r}. Any producer that uses "
-        "the id is fenced.",
+        f"This will delete {what} of {transactional_id!r} from the ledger, and fence any producer "
+        f"that uses the id; {_current(before)}.",
     )
     with connection.open() as cluster:
         if durations:
@@ -206,10 +212,10 @@ def _require_record(described: IdDescription, transactional_id: str, topic: str)
 def _current(described: IdDescription) -> str:
     entry = described.entry
     if entry is not None:
-        return f"The last committed batch is {entry.batch_id} of query {entry.query_id}."
+        return f"its last committed batch is {entry.batch_id} of query {entry.query_id}"
     if described.records:
-        return "The ledger has a record that this version cannot read."
-    return "The ledger has no record of the id."
+        return "it has a record that this version cannot read"
+    return "it has no record so far"
 
 
 def _summary(record: LedgerRecord) -> dict[str, Any]:

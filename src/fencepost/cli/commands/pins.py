@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fencepost.forensics.pins import Pin, Pins, Unread
 
 COLUMNS: Final = ("partition", "hidden", "for_ms", "kind", "held_by", "ends_within_ms")
+CAN_GO: Final = ("ends_within_ms", "hidden", "for_ms")
 _MAX_NOTES: Final = 10
 
 
@@ -71,7 +72,7 @@ def pins(
 def _print(shown: Output, late: list[Pin], found: Pins, arguments: tuple[str, ...]) -> None:
     read = found.partitions - len(found.unread)
     empty = f"No partition is pinned ({read} looked at)."
-    shown.table([_short_row(pin) for pin in late], COLUMNS, empty)
+    shown.table([_short_row(pin) for pin in late], COLUMNS, empty, CAN_GO)
     holders: dict[Any, list[Pin]] = defaultdict(list)
     for pin in late:
         holders[_holder_key(pin)].append(pin)

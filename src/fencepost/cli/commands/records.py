@@ -12,7 +12,7 @@ from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.limits import parse_size
 from fencepost.cli.naming import require_partition
 from fencepost.cli.output import Column, output
-from fencepost.cli.partitions import parse_partition
+from fencepost.cli.partitions import parse_partition, refuse_topic
 from fencepost.cli.positions import Position, parse_position, resolve
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 COLUMNS = {
     "offset": Column(8),
-    "at_ms": Column(27, "time"),
+    "at_ms": Column(27, "time", is_optional=True),
     "fate": Column(17),
     "transaction": Column(11),
-    "producer_id": Column(8, "producer"),
+    "producer_id": Column(8, "producer", is_optional=True),
     "producer_epoch": Column(5, "epoch", is_optional=True),
     "sequence": Column(8, is_optional=True),
     "value_bytes": Column(7, "value", is_optional=True),
@@ -42,7 +42,8 @@ EVERYTHING = 1 << 62
 def records(
     connection: Connection,
     partition: Annotated[
-        str, typer.Argument(metavar="TOPIC:P", help="The partition, such as refunds:0.")
+        str,
+        typer.Argument(metavar="TOPIC:P", help="Such as refunds:0 or refunds-0."),
     ],
     start: Annotated[
         str,
@@ -81,6 +82,7 @@ def records(
     progress = ProgressLine()
     shown = output(as_json)
     with connection.open(long_running=True) as cluster:
+        refuse_topic(cluster, partition)
         wanted, rows = _rows(cluster, name, from_position, to_position, values, budget, progress)
         try:
             chosen = islice(rows, most)

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from fencepost.base.failures import ConfigError
-from fencepost.base.ids import TopicPartition
 from fencepost.cli.connection import AsJson
 from fencepost.cli.output import output
+from fencepost.cli.partitions import parse_partition
 
 COLUMNS = ("outcome", "first_offset", "last_offset", "file")
 
@@ -20,7 +20,7 @@ def repair(
     ],
     partitions: Annotated[
         list[str],
-        typer.Argument(metavar="PARTITION...", help="Names such as refunds-0."),
+        typer.Argument(metavar="PARTITION", help="Such as refunds-0 or refunds:0."),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +42,7 @@ def repair(
     lock = DirectoryLock(folder, advice="A repair needs to write to it.")
     try:
         # Check all of them before changing the first.
-        repairs = [Repair(SystemDisk(), folder, partition_named(name)) for name in partitions]
+        repairs = [Repair(SystemDisk(), folder, parse_partition(name)) for name in partitions]
         done = [each for repair in repairs for each in repair.run()]
     except OSError as problem:
         raise ConfigError(
@@ -61,11 +61,3 @@ def repair(
         for each in done
     ]
     output(as_json).table(rows, COLUMNS, f"Nothing is damaged in {', '.join(partitions)}.")
-
-
-def partition_named(name: str) -> TopicPartition:
-    """Parses the name of a partition; ConfigError if it is not one."""
-    topic, _, index = name.rpartition("-")
-    if not topic or "/" in name or not index.isdecimal():
-        raise ConfigError(f"{name} is not a partition. Write topic-number, such as refunds-0.")
-    return TopicPartition(topic, int(index))

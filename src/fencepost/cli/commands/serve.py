@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from fencepost.cli.main import CALLED_WRONGLY, complain_of_usage
 
@@ -46,12 +46,25 @@ class Layout(argparse.HelpFormatter):
 class Parser(argparse.ArgumentParser):
     """Reports usage errors as the other commands do."""
 
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.listed: list[argparse.Action] = []
+        """The options that help, completion and documentation show."""
+        self._option_group = self.add_argument_group("Options")
+
+    def add_option(self, *names: str, **more: Any) -> None:
+        """Adds an option; one without a help text is not listed."""
+        if "help" in more:
+            self.listed.append(self._option_group.add_argument(*names, **more))
+        else:
+            self._option_group.add_argument(*names, help=argparse.SUPPRESS, **more)
+
     def error(self, message: str) -> NoReturn:
         complain_of_usage(message, self.prog)
         sys.exit(CALLED_WRONGLY)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Returns the parser of `serve`."""
     made = Parser(
         prog="fencepost serve",
@@ -60,69 +73,70 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         add_help=False,
     )
-    options = made.add_argument_group("Options")
-    options.add_argument(
+    made.add_option(
         "--listen",
         metavar="HOST:PORT",
         help="Where to listen; port 0 chooses a free one. [default: 127.0.0.1:9092]",
     )
-    options.add_argument(
+    made.add_option(
         "--brokers",
         type=int,
         metavar="N",
         help="Run N broker processes on consecutive ports over one data directory.",
     )
     # For `fencepost.Cluster`: the cluster ends with its program, and keeps its ports.
-    options.add_argument("--lifeline", type=int, help=argparse.SUPPRESS)
-    options.add_argument("--last-ports", type=_ports, default=[], help=argparse.SUPPRESS)
-    options.add_argument(
-        "--data", metavar="DIR", help="The data directory. [default: ./fencepost-data]"
-    )
-    options.add_argument(
+    made.add_option("--lifeline", type=int)
+    made.add_option("--last-ports", type=_ports, default=[])
+    made.add_option("--data", metavar="DIR", help="The data directory. [default: ./fencepost-data]")
+    made.add_option(
         "--config",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         help="A broker setting by Kafka's name; may be repeated.",
     )
-    options.add_argument(
+    made.add_option(
         "--config-file",
         metavar="FILE",
         help="A Java properties file with broker settings, such as Kafka's server.properties.",
     )
-    options.add_argument(
+    made.add_option(
         "--durability",
         choices=("os", "fsync"),
+        metavar="MODE",
         help="What an acknowledgement survives: os = kill -9 of the broker, as in Kafka; "
         "fsync = a loss of power, with one sync for all waiting requests. [default: os]",
     )
-    options.add_argument(
+    made.add_option(
         "--allow-remote",
         action="store_true",
         help="Allow an address that other machines can reach. There is no authentication.",
     )
-    options.add_argument(
+    made.add_option(
         "--trace", metavar="FILE", help="Write every request and reply to FILE as JSON lines."
     )
-    options.add_argument(
+    made.add_option(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
+        metavar="LEVEL",
         default="info",
-        help="The log level on standard error. [default: info]",
+        help="What is logged to standard error: debug, info, warning or error. [default: info]",
     )
-    options.add_argument(
+    made.add_option(
         "--log-format",
         choices=("text", "json"),
+        metavar="FORMAT",
         default="text",
-        help="The log as lines for people, or as one JSON object per line. [default: text]",
+        help="The log as lines for people (text), or as one JSON object per line (json). "
+        "[default: text]",
     )
-    options.add_argument(
+    made.add_option(
         "--metrics",
         metavar="HOST:PORT",
         help="Serve Prometheus metrics, /healthz and /readyz; port 0 chooses a free one. With "
         "--brokers, broker K is at PORT + K. [default: off]",
     )
-    options.add_argument("-h", "--help", action="help", help="Show this message and exit.")
+    made.add_option("-h", "--help", action="help", help="Show this message and exit.")
     return made
 
 

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from fencepost.base.failures import ConfigError, FencepostError
-from fencepost.cli.connection import AsJson, read_connection
+from fencepost.cli.connection import (
+    SERVERS_NAMES,
+    SERVERS_VARIABLE,
+    AsJson,
+    read_connection,
+)
+from fencepost.cli.layout import App
 from fencepost.cli.output import output
 from fencepost.cli.units import size_for_people
 
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 
 HOME: Final = "127.0.0.1:9193"
 
-app = typer.Typer(invoke_without_command=True)
+app = App(invoke_without_command=True)
 
 
 @app.callback()
@@ -35,7 +41,12 @@ def tap(
     ] = HOME,
     to: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT,...", help="The brokers of the cluster."),
+        typer.Option(
+            "--to",
+            *SERVERS_NAMES,
+            metavar="HOST:PORT,...",
+            help=f"The brokers of the cluster.  [env var: {SERVERS_VARIABLE}]",
+        ),
     ] = None,
     out: Annotated[
         str | None,
@@ -73,7 +84,8 @@ def tap(
     """
     if context.invoked_subcommand is not None:
         return
-    if to is None:
+    to = to or os.environ.get(SERVERS_VARIABLE)
+    if not to:
         raise typer.BadParameter("name a broker of the cluster with --to HOST:PORT", ctx=context)
     options = _read_options(listen, to, config_file, allow_remote, keeps_bytes)
     from fencepost.forensics.tap.run import run_tap
@@ -185,7 +197,9 @@ def show(
     ] = None,
     bootstrap_servers: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT,...", help="Read the markers from this cluster."),
+        typer.Option(
+            *SERVERS_NAMES, metavar="HOST:PORT,...", help="Read the markers from this cluster."
+        ),
     ] = None,
     config_file: Annotated[
         str | None,

@@ -14,6 +14,8 @@ from fencepost.cli.output import output
 from fencepost.cli.units import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fencepost.client.blocking import Cluster
     from fencepost.client.group_admin import GroupView, MemberView
 
@@ -73,7 +75,8 @@ def describe_command(
         return
     shown.details(head | {"members": len(rows)})
     if rows:
-        shown.table(rows, ["client_id", "host", "assigned", "member_id", "instance_id"], "")
+        columns = ["client_id", "host", "assigned", "member_id", "instance_id"]
+        shown.table(rows, columns, "", ["instance_id", "member_id", "host"])
 
 
 def _member(member: MemberView) -> dict[str, Any]:
@@ -130,7 +133,7 @@ def delete_command(
         views = [require_group(cluster, name) for name in dict.fromkeys(groups)]
         for view in views:
             require_no_members(view, "only a group without members can be deleted")
-        confirm(yes, "\n".join(_deletion(cluster, view.group) for view in views))
+        confirm(yes, _deletion(cluster, [view.group for view in views]))
         for deleted, view in enumerate(views):
             try:
                 cluster.run(delete_group(cluster.core, view.group))
@@ -143,7 +146,10 @@ def delete_command(
     output(as_json).table(rows, ["group", "deleted"], "")
 
 
-def _deletion(cluster: Cluster, group: str) -> str:
-    count = len(cluster.offset_fetch(group, require_stable=False))
-    partitions = counted(count, "partition")
-    return f"Group {group!r} with the committed offsets of {partitions} is deleted."
+def _deletion(cluster: Cluster, groups: Sequence[str]) -> str:
+    committed = {name: len(cluster.offset_fetch(name, require_stable=False)) for name in groups}
+    offsets = {name: counted(count, "committed offset") for name, count in committed.items()}
+    if len(groups) == 1:
+        return f"This will delete group {groups[0]!r}: {offsets[groups[0]]}."
+    named = ", ".join(f"{name!r} ({count})" for name, count in offsets.items())
+    return f"This will delete {len(groups)} groups: {named}."

@@ -14,6 +14,7 @@ from fencepost.cli.confirmation import Yes, confirm
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.naming import require_topic
 from fencepost.cli.output import output
+from fencepost.cli.partitions import parse_partition, topic_or_partition
 from fencepost.cli.positions import chosen_partitions, offsets_at, parse_time
 from fencepost.cli.units import counted
 
@@ -83,20 +84,18 @@ def reset_command(
     if bool(topic) == all_topics:
         raise FencepostError("Say which offsets: --topic TOPIC[:P,...], or --all-topics.")
     with connection.open(long_running=True) as cluster:
-        new_group = _check_group(cluster, group)
+        near = _check_group(cluster, group)
         committed = cluster.offset_fetch(group, require_stable=True)
         places = _places(cluster, topic, committed)
         rows = _plan(cluster, places, committed, target)
-        if not dry_run:
-            confirm(
-                yes, "\n".join([*map(_in_words, rows), f"{new_group}Group {group!r} moves so."])
-            )
+        moved = sum(row["old_offset"] != row["new_offset"] for row in rows)
+        if moved and not dry_run:
+            confirm(yes, _sentence(group, moved, near), map(_in_words, rows))
             _commit(cluster, group, rows)
     shown = output(as_json)
     if yes or dry_run or as_json:
         columns = ["topic", "partition", "old_offset", "new_offset", "moved_by"]
         shown.table(rows, columns, "The group has committed no offsets: name topics with --topic.")
-    moved = sum(row["old_offset"] != row["new_offset"] for row in rows)
     done = "Nothing was changed (--dry-run)." if dry_run else f"Moved {counted(moved, 'offset')}."
     shown.note(done)
 
@@ -118,17 +117,23 @@ def _target(
     return Target(to_earliest, to_latest, to_offset, time_ms, shift_by)
 
 
-def _check_group(cluster: Cluster, group: str) -> str:
-    """Refuses a group with members. Returns a warning if the group does not exist yet."""
+def _check_group(cluster: Cluster, group: str) -> str | None:
+    """Refuses a group with members. Returns similar names if the group does not exist yet."""
     from fencepost.client.group_admin import describe_group, list_groups
 
     view = cluster.run(describe_group(cluster.core, group))
     if view is not None:
         require_no_members(view, "they would overwrite the offsets")
-        return ""
+        return None
     known = [each.group for each in cluster.run(list_groups(cluster.core))]
-    hint = suggest(group, known) or "."
-    return f"There is no group {group!r} yet{hint} It is created.\n"
+    return suggest(group, known) or "."
+
+
+def _sentence(group: str, moved: int, near: str | None) -> str:
+    offsets = counted(moved, "committed offset")
+    if near is None:
+        return f"This will move {offsets} of group {group!r}."
+    return f"This will create group {group!r} with {offsets}; there is none of this name{near}"
 
 
 def _places(
@@ -138,18 +143,20 @@ def _places(
         return sorted(committed)
     places: set[TopicPartition] = set()
     for text in topics:
-        name, _, indexes = text.partition(":")
+        name, wanted = _parse_place(cluster, text)
         view = require_topic(cluster, name)
-        wanted = [_index(each, text) for each in indexes.split(",")] if indexes else []
         found = chosen_partitions([p.index for p in view.partitions], wanted, name)
         places |= {TopicPartition(name, index) for index in found}
     return sorted(places)
 
 
-def _index(text: str, option: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise FencepostError(f"--topic {option!r} is not TOPIC or TOPIC:P,P such as refunds:0,1.")
-    return int(text)
+def _parse_place(cluster: Cluster, text: str) -> tuple[str, list[int]]:
+    """Reads TOPIC, TOPIC:P,P or TOPIC-P; no partitions means all of them."""
+    name, colon, indexes = text.partition(":")
+    if colon:
+        return name, [parse_partition(f"{name}:{each}").partition for each in indexes.split(",")]
+    name, index = topic_or_partition(cluster, text)
+    return name, [] if index is None else [index]
 
 
 def _plan(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import typer
-
 from fencepost.cli.commands.topic import administration, consuming, producing
+from fencepost.cli.layout import App
 
-app = typer.Typer(
-    help="Create, describe and change topics; write and read records.", no_args_is_help=True
-)
+app = App(help="Create, describe and change topics; write and read records.", no_args_is_help=True)
 app.command("list", short_help="List topics with partitions and replicas.")(
     administration.list_command
 )

@@ -44,7 +44,7 @@ def list_command(
         _summary(topic) for _, topic in sorted(topics.items()) if internal or not topic.is_internal
     ]
     columns = ["topic", "partitions", "replicas", "leaderless", "under_replicated"]
-    output(as_json).table(rows, columns, "There are no topics.")
+    output(as_json).table(rows, columns, "There are no topics.", ["replicas", "under_replicated"])
 
 
 def _summary(topic: TopicView) -> dict[str, Any]:
@@ -66,6 +66,8 @@ def create_command(
     partitions: Annotated[
         int,
         typer.Option(
+            "--partitions",
+            "-p",
             metavar="N",
             help="How many partitions; -1: the cluster's default.",
             min=-1,
@@ -125,7 +127,8 @@ def describe_command(connection: Connection, topic: Topic, as_json: AsJson = Fal
         return
     words = None if settings is None else [f"{name}={value}" for name, value in settings.items()]
     output(as_json).details(head | {"settings": words})
-    output(as_json).table(rows, list(rows[0]), "The topic has no partitions.")
+    can_go = ["isr", "replicas", "size_bytes", "log_start_offset"]
+    output(as_json).table(rows, list(rows[0]), "The topic has no partitions.", can_go)
 
 
 def _partition_rows(cluster: Cluster, view: TopicView) -> list[dict[str, Any]]:
@@ -187,7 +190,12 @@ def alter_command(
     partitions: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="How many partitions; only more than now.", min=1, max=INT32_MAX
+            "--partitions",
+            "-p",
+            metavar="N",
+            help="How many partitions; only more than now.",
+            min=1,
+            max=INT32_MAX,
         ),
     ] = None,
     settings: Set = [],  # noqa: B006
@@ -217,7 +225,7 @@ def alter_command(
             rows += change_settings(cluster, ResourceType.TOPIC, topic, changes)
         if partitions is not None:
             _grow(cluster, create_partitions(cluster.core, topic, partitions), bool(changes))
-    output(as_json).table(rows, ["name", "old", "new"], "Nothing was changed.")
+    output(as_json).table(rows, ["name", "old", "new"], "Nothing was changed.", can_go=())
 
 
 def _growth(view: TopicView, partitions: int) -> dict[str, Any]:
@@ -256,7 +264,7 @@ def delete_command(
         # All names are looked up first: a typing error deletes nothing.
         views = [require_topic(cluster, name) for name in dict.fromkeys(topics)]
         _refuse_internal(views)
-        confirm(yes, "\n".join(map(_deletion, views)))
+        confirm(yes, _deletion(views))
         for deleted, view in enumerate(views):
             _delete(cluster, view.name, deleted, len(views))
     rows = [{"topic": view.name, "deleted": True} for view in views]
@@ -272,9 +280,13 @@ def _refuse_internal(views: Sequence[TopicView]) -> None:
             )
 
 
-def _deletion(view: TopicView) -> str:
-    partitions = counted(len(view.partitions), "partition")
-    return f"Topic {view.name!r} with {partitions} and all its records is deleted."
+def _deletion(views: Sequence[TopicView]) -> str:
+    sizes = {view.name: counted(len(view.partitions), "partition") for view in views}
+    if len(views) == 1:
+        ((name, partitions),) = sizes.items()
+        return f"This will delete topic {name!r}: {partitions} and all records."
+    named = ", ".join(f"{name!r} ({partitions})" for name, partitions in sizes.items())
+    return f"This will delete {len(views)} topics and all their records: {named}."
 
 
 def _delete(cluster: Cluster, name: str, deleted: int, of: int) -> None:

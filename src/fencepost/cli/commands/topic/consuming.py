@@ -61,7 +61,9 @@ def consume_command(
     ] = None,
     partition: Annotated[
         list[int],
-        typer.Option(metavar="P", help="Only this partition; repeatable.", min=0),
+        typer.Option(
+            "--partition", "-p", metavar="P", help="Only this partition; repeatable.", min=0
+        ),
     ] = [],  # noqa: B006 - typer copies it
     most: Annotated[
         int | None, typer.Option("--max", metavar="N", help="Stop after N records.", min=0)
@@ -70,7 +72,12 @@ def consume_command(
         bool, typer.Option("--follow", "-f", help="Wait for new records until Ctrl-C.")
     ] = False,
     isolation: Annotated[
-        Isolation, typer.Option(help="Whether to show records of open and aborted transactions.")
+        Isolation,
+        typer.Option(
+            metavar="LEVEL",
+            help="read_committed, or read_uncommitted: records of open and aborted transactions, "
+            "too.",
+        ),
     ] = Isolation.READ_COMMITTED,
     group: Annotated[
         str | None,

@@ -73,7 +73,9 @@ def produce_command(
     ] = False,
     partition: Annotated[
         int | None,
-        typer.Option(metavar="P", help="Write everything to this partition.", min=0),
+        typer.Option(
+            "--partition", "-p", metavar="P", help="Write everything to this partition.", min=0
+        ),
     ] = None,
     transaction: Annotated[
         str | None,
@@ -84,15 +86,19 @@ def produce_command(
         typer.Option(metavar="SECONDS", help="The transaction's timeout.", min=1, max=86_400),
     ] = 60,
     acks: Annotated[
-        Acks, typer.Option(help="Who must have a record: all in-sync replicas, or the leader.")
+        Acks,
+        typer.Option(
+            metavar="WHO",
+            help="Who must have a record: all, the in-sync replicas; or 1, the leader alone.",
+        ),
     ] = Acks.ALL,
 ) -> None:
     r"""Write records, one per line, and report how many were acknowledged.
 
     Text lines are values. JSON lines have "key", "value", "headers", "partition" and
-    "timestamp_ms", all optional; "key_base64" and "value_base64" hold other bytes than text. With
-    --transaction nothing is visible to read_committed readers before all of it is: an error or
-    Ctrl-C aborts it.
+    "timestamp_ms", all optional. A value may be an object, which is written as JSON; "key_base64"
+    and "value_base64" hold other bytes than text. With --transaction nothing is visible to
+    read_committed readers before all of it is: an error or Ctrl-C aborts it.
 
     Example: fencepost topic produce refunds records.txt --key-separator =
     """

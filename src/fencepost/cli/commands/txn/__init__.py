@@ -5,11 +5,10 @@ It uses the Kafka protocol only. One module per question; the facts come from `f
 
 from __future__ import annotations
 
-import typer
-
 from fencepost.cli.commands.txn import ending, hanging, listing, producers, timeline, why
+from fencepost.cli.layout import App
 
-app = typer.Typer(
+app = App(
     help="List, describe and end transactions, on fencepost or Apache Kafka.",
     no_args_is_help=True,
 )

@@ -11,7 +11,7 @@ from fencepost.cli.confirmation import Yes, confirm
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.naming import require_partition
 from fencepost.cli.output import output
-from fencepost.cli.partitions import parse_partition
+from fencepost.cli.partitions import parse_partition, refuse_topic
 
 if TYPE_CHECKING:
     from fencepost.forensics.ending import Action, Ended, NothingOpen
@@ -155,6 +155,7 @@ def _abort_on_partition(
 
     partition = parse_partition(place)
     with connection.open() as cluster:
+        refuse_topic(cluster, place)
         require_partition(cluster, partition)
         plan = plan_marker(cluster, partition, producer_id, start_offset, force=force)
     if isinstance(plan, NothingOpen):

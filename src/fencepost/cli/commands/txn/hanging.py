@@ -24,6 +24,7 @@ COLUMNS: Final = (
     "last_write_ms",
     "verdict",
 )
+CAN_GO: Final = ("epoch", "last_write_ms", "producer_id", "start_offset")
 
 
 @connected
@@ -71,7 +72,8 @@ def find_hanging_command(
     if as_json:
         shown.table([_row(each, connection.arguments) for each in found.found], [], "")
     else:
-        shown.table([_short_row(each) for each in found.found], COLUMNS, _nothing(found))
+        rows = [_short_row(each) for each in found.found]
+        shown.table(rows, COLUMNS, _nothing(found), CAN_GO)
         for each in found.found:
             shown.note(f"\n{each.holder.partition}: {each.why}.")
             if each.command is not None:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from fencepost.base.ids import TopicPartition
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.findings import conclude
 from fencepost.cli.naming import require_partition, require_topic
 from fencepost.cli.output import output
-from fencepost.cli.partitions import parse_partition
+from fencepost.cli.partitions import topic_or_partition
 
 if TYPE_CHECKING:
     from fencepost.forensics.listing import Producer
@@ -25,6 +26,7 @@ COLUMNS: Final = (
     "pins",
     "id",
 )
+CAN_GO: Final = ("sequence", "epoch", "last_write_ms", "open_from", "pins")
 
 
 @connected
@@ -41,22 +43,17 @@ def producers_command(
     """
     from fencepost.forensics.listing import list_producers
 
-    # A colon is in no topic's name.
-    partition = parse_partition(place) if ":" in place else None
     with connection.look() as cluster:
-        if partition is None:
-            require_topic(cluster, place)
+        topic, index = topic_or_partition(cluster, place)
+        if index is None:
+            require_topic(cluster, topic)
         else:
-            require_partition(cluster, partition)
-        found = list_producers(
-            cluster,
-            place if partition is None else partition.topic,
-            None if partition is None else partition.partition,
-        )
+            require_partition(cluster, TopicPartition(topic, index))
+        found = list_producers(cluster, topic, index)
     shown = output(as_json)
     to_row = _row if as_json else _short_row
     rows = [to_row(each, found.taken_at_ms) for each in found.found]
-    shown.table(rows, COLUMNS, "No producer is known there.")
+    shown.table(rows, COLUMNS, "No producer is known there.", CAN_GO)
     for unread, reason in sorted(found.unread.items()):
         shown.note(f"{unread} could not be read: {reason}.")
     conclude(found.missing)

@@ -10,7 +10,7 @@ from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.limits import DEFAULT_MAX_READ, MaxRead, parse_size
 from fencepost.cli.naming import unknown_id
 from fencepost.cli.output import Column, output
-from fencepost.cli.partitions import parse_partition
+from fencepost.cli.partitions import parse_partition, refuse_topic
 from fencepost.cli.units import moment_for_people
 
 COLUMNS = {
@@ -34,6 +34,8 @@ def why_command(
     partition: Annotated[
         list[str],
         typer.Option(
+            "--partition",
+            "-p",
             metavar="TOPIC:P",
             help="A partition that it wrote to; needed if you may not read __transaction_state.",
         ),
@@ -59,6 +61,8 @@ def why_command(
     named = [parse_partition(each) for each in partition]
     budget, progress = Budget(parse_size(max_read)), ProgressLine()
     with connection.open(long_running=True) as cluster:
+        for each in partition:
+            refuse_topic(cluster, each)
         facts = look_at_id(cluster, transactional_id, budget, progress)
         known = facts.history.changes if facts.history is not None else ()
         changes = changes_around(known, identity)
