@@ -52,6 +52,8 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "topic delete nowhere --yes": (1, "There is no topic"),
     "topic produce payments /dev/null": (0, ""),
     "topic consume payments": (0, ""),
+    "produce payments /dev/null": (0, ""),
+    "consume payments": (0, ""),
     "group list": (0, "There are no groups."),
     "group describe nobody": (1, "There is no group"),
     "group reset nobody --topic nowhere --to-earliest --yes": (1, "There is no topic"),
@@ -160,4 +162,4 @@ def test_if_no_server_answers_the_error_names_each(
     assert said.startswith("fencepost: No broker answered within 600 ms (")
     assert f"{one}: it accepts connections, but did not answer within" in said
     assert f"{two}: Connection refused" in said
-    assert said.endswith("or name one with --bootstrap-servers HOST:PORT.")
+    assert "or name one with --bootstrap-servers HOST:PORT" in said

@@ -209,6 +209,8 @@ def _dial(endpoint: Endpoint, end_ms: int, clock: MonotonicClock) -> socket.sock
         found = socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM)
     except OSError as problem:
         raise NotConnectedError(_reason(problem)) from problem
+    except UnicodeError as problem:  # For instance for an empty part: a..b
+        raise NotConnectedError("this is not the name of a host") from problem
     failure: OSError | None = None
     for number, (family, kind, protocol, _, address) in enumerate(found):
         connection = socket.socket(family, kind, protocol)
