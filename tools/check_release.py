@@ -94,14 +94,12 @@ def _wrong_files(files: set[str], folder: str) -> Iterator[str]:
         for path in (SOURCE / package).rglob("*")
         if path.is_file() and path.suffix != ".pyc"
     }
-    for name in sorted(sources - files):
+    typed = {f"{package}/py.typed" for package in PACKAGES}
+    for name in sorted((sources | typed) - files):
         yield f"it lacks {name}"
     own = {name for name in files if name.startswith(f"{folder}/")}
     for name in sorted(files - sources - own):
         yield f"it has {name}, which is not in src"
-    for name in (f"{package}/py.typed" for package in PACKAGES):
-        if name not in files:
-            yield f"it lacks {name}"
     if f"{folder}/licenses/LICENSE" not in own:
         yield "it lacks the licence"
 
@@ -136,7 +134,8 @@ def problems_of_metadata(metadata: Message) -> Iterator[str]:
     }.items():
         if metadata[field] != value:
             yield f"{field} is {metadata[field]!r} instead of {value!r}"
-    if wanted["version"] not in (SOURCE / "fencepost" / "__init__.py").read_text():
+    version = f'__version__ = "{wanted["version"]}"'
+    if version not in (SOURCE / "fencepost" / "__init__.py").read_text(encoding="utf-8"):
         yield f"fencepost.__version__ is not {wanted['version']}"
     extras = set(metadata.get_all("Provides-Extra", []))
     if extras != EXTRAS:
