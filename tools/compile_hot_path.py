@@ -175,7 +175,9 @@ def _say(sentence: str) -> None:
 
 
 def _fingerprint() -> str:
-    digest = hashlib.sha256(f"{sys.version}{HOT_PATH}".encode())
+    # Where a folder is shared, another machine or C library needs other modules.
+    built_for = f"{sys.version}{sysconfig.get_platform()}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    digest = hashlib.sha256(f"{built_for}{HOT_PATH}".encode())
     for path in sorted(SOURCE.rglob("*.py")):
         digest.update(path.relative_to(SOURCE).as_posix().encode())
         digest.update(path.read_bytes())

@@ -20,9 +20,10 @@ class CompiledModules(BuildHookInterface[Any]):
         folder = os.environ.get("FENCEPOST_SRC")
         if version != "standard" or not folder:
             return  # An editable install runs the sources: compiled ones would hide what is edited.
-        modules = [*Path(folder).rglob("*.so"), *Path(folder).rglob("*.pyd")]
+        source = Path(self.root, folder)
+        modules = [*source.rglob("*.so"), *source.rglob("*.pyd")]
         if modules:
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
         for module in modules:
-            build_data["force_include"][str(module)] = module.relative_to(folder).as_posix()
+            build_data["force_include"][str(module)] = module.relative_to(source).as_posix()

@@ -182,6 +182,7 @@ def test_a_batch_with_acks_0_gets_no_reply_unless_it_is_refused(stage: Stage) ->
     request = produce_request("compacted", many(), acks=0)
     line.send(ApiKey.PRODUCE, PRODUCE_VERSION, request)
     assert line.call(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers
+    stage.settle()  # The reply to the second request does not wait for the disk.
     assert len(read_topic(stage, "compacted")) == MANY
     keyless = produce_request("compacted", many(key=None), acks=0)
     line.send(ApiKey.PRODUCE, PRODUCE_VERSION, keyless)

@@ -116,6 +116,7 @@ def test_a_large_request_with_acks_0_is_written(stage: Stage) -> None:
     line = stage.connect()
     line.send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request(acks=0))
     assert line.call(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers
+    stage.settle()  # The reply to the second request does not wait for the disk.
     assert read_topic(stage, "wide", WIDTH - 1) == [b"v"]
 
 

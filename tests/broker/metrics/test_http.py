@@ -129,8 +129,9 @@ def test_too_many_connections_are_refused_and_the_rest_is_served(
 ) -> None:
     monkeypatch.setattr(http, "MAX_CONNECTIONS", 2)
     with connected(broker) as first, connected(broker) as second:
-        with pytest.raises(urllib.error.HTTPError, match="503"):
+        with pytest.raises(urllib.error.HTTPError, match="503") as refused:
             get(f"{broker.metrics_url}/healthz")
+        refused.value.close()
         for line in (first, second):
             line.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
             assert read_all(line).endswith(b"ok\n")
