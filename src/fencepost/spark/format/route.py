@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.errors import PySparkException
@@ -38,6 +38,7 @@ from pyspark.sql.types import StructType
 from fencepost.base.failures import ConfigError
 from fencepost.spark.connection import partition_count
 from fencepost.spark.failures import SinkRefused
+from fencepost.spark.format.loops import loop_metadata
 from fencepost.spark.format.narrow_plans import has_slots
 from fencepost.spark.format.save_modes import explain_modes
 from fencepost.spark.format.steps import WRITER_SECONDS, StepPlan, direct_step, shuffled_step
@@ -90,6 +91,8 @@ class RoutePlan:
     tasks: int
     is_struct: bool = False
     """Whether all columns of the rows are in one, because they are known only in the tasks."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What the writer must know of the sources (`loops.py`)."""
 
     def packing(self, batch_id: int) -> PackingPlan:
         """The plan of one task for one batch. Asks for the size limit of the topic."""
@@ -140,7 +143,9 @@ def route(
         check_slots(session)
     rows = select_rows(df, topic)
     counts = {} if topic is None else {topic: partition_count(settings.client, topic)}
-    plan = RoutePlan(settings, topic, tasks or choose_slots(session, counts))
+    tasks = tasks or choose_slots(session, counts)
+    metadata = loop_metadata(rows, settings.client, topic)
+    plan = RoutePlan(settings, topic, tasks, metadata=metadata)
     hosts = _direct_hosts(rows, settings, shuffle)
     with workers_python(session):
         if hosts is None:
@@ -193,7 +198,7 @@ def _directly(rows: DataFrame, plan: RoutePlan, hosts: tuple[str, ...]) -> DataF
     token = make_token()
     stages = rendezvous_of(session.sparkContext.applicationId, lambda: meeting_place(session))
     step = direct_step(StepPlan(plan, token, WRITER_SECONDS), stages.address, hosts)
-    written = rows.mapInArrow(step, routed_columns(token), barrier=True)
+    written = rows.mapInArrow(step, routed_columns(token, plan.metadata), barrier=True)
     return written if rows.isStreaming else explain_modes(written)
 
 
@@ -208,7 +213,7 @@ def _through_shuffle(rows: DataFrame, plan: RoutePlan, *, is_streaming: bool) ->
         routed = routed.sortWithinPartitions("map_id", "ordinal")
     token = make_token()
     step = shuffled_step(StepPlan(plan, token, WRITER_SECONDS))
-    written = routed.mapInArrow(step, routed_columns(token), barrier=True)
+    written = routed.mapInArrow(step, routed_columns(token, plan.metadata), barrier=True)
     return written if is_streaming else explain_modes(written)
 
 

@@ -86,6 +86,8 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "preserve_partitioning": "write each row to the partition it was read from, without a "
         "shuffle: source and target have as many partitions, and the DataFrame keeps the column "
         "`partition`",
+        "may_write_to_sources": "write to a topic that the query reads, although its output "
+        "is then its input",
         "create_topics": "for trying out: create missing topics, for instance "
         '`{"partitions": 4}`; also `replication_factor` and `configs`. None: never',
         "max_attempts": "how often the sink tries the job of a batch",

@@ -49,7 +49,8 @@ from fencepost.spark.sink.at_least_once import (
     is_at_least_once,
 )
 from fencepost.spark.sink.batch.checkpoint import checked_path
-from fencepost.spark.sink.batch.parts import frames_of, read_parts
+from fencepost.spark.sink.batch.parts import frames_of, read_parts, without_loops
+from fencepost.spark.sink.batch.read_topics import read_in_batch, topics_by_id
 from fencepost.spark.sink.batch_writer import BatchWriter
 from fencepost.spark.sink.calls import BatchPosition, Call, RunCalls, calls_of
 from fencepost.spark.sink.ledger.decision import Decision, Overrides, Verdict
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.spark.sink.batch.micro_batch import MicroBatch
+    from fencepost.spark.sink.batch.origins import SourceUse
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +102,8 @@ class TransactionalSink:
 
     `preserve_partitioning` writes each row to the partition it was read from, without a shuffle
     (`jobs/preserving.py`).
+
+    `may_write_to_sources` allows to write to a topic that the query reads (`read_topics.py`).
     """
 
     def __init__(
@@ -119,6 +123,7 @@ class TransactionalSink:
         commit_source_offsets: bool | None = None,
         exchange: Literal["auto", "plain"] = "auto",
         preserve_partitioning: bool = False,
+        may_write_to_sources: bool = False,
         create_topics: Mapping[str, Any] | None = None,
         max_attempts: int = MAX_ATTEMPTS,
         on_step: Callable[[str, int], None] | None = None,
@@ -152,6 +157,7 @@ class TransactionalSink:
             )
         self._overrides = Overrides(adopt, take_over, allow_empty_state, may_skip)
         self._commit_source_offsets = commit_source_offsets
+        self._may_write_to_sources = may_write_to_sources
         self._max_attempts = max(1, max_attempts)
         self._creation = TopicCreation(create_topics)
         self._on_step = on_step
@@ -176,7 +182,12 @@ class TransactionalSink:
         self._receipts = ReceiptHistory()
         self._run: RunState | None = None
         self._unfenced = UnfencedWriter(
-            self.settings, self.topic, self._max_attempts, self._creation, self._step
+            self.settings,
+            self.topic,
+            self._max_attempts,
+            self._creation,
+            self._step,
+            may_write_to_sources=self._may_write_to_sources,
         )
 
     @property
@@ -288,6 +299,7 @@ class TransactionalSink:
         if run is None or run.micro_batch.run != micro_batch.run:
             run, position = self._start_run(session, request), BatchPosition.UNKNOWN
         run.micro_batch = micro_batch
+        request = self._without_loops(request, run.sources)
         decision = _NEXT if position is BatchPosition.NEXT else self._decide(run, request)
         self._creation.ensure(self.settings.client, (part.topic for part in request.parts))
         receipt = BatchWriter(
@@ -348,6 +360,7 @@ class TransactionalSink:
         with while_reaching(client):
             self._ledger.prepare()
             sources = use_sources(self._commit_source_offsets, micro_batch, client)
+            self._without_loops(request, sources)
             batch = request.as_batch()
             check_ledger(self._ledger, self.transactional_id, batch, sources, self._overrides)
             self._step("fencing", request.batch_id)
@@ -366,6 +379,17 @@ class TransactionalSink:
             micro_batch.is_stateful,
             by_permit=not allows_barrier(session),
         )
+
+    def _without_loops(self, request: WriteRequest, sources: SourceUse) -> WriteRequest:
+        """The request, whose rows cannot go to a topic that the query reads."""
+        if self._may_write_to_sources:
+            return request
+        micro_batch = request.micro_batch
+        if micro_batch.has_engine:
+            read = read_in_batch(sources.read, micro_batch)
+        else:
+            read = topics_by_id(micro_batch.end_offsets, self._ledger)
+        return replace(request, parts=without_loops(request.parts, read, self._ledger.topic))
 
     def _fenced_producer(self) -> DriverProducer:
         producer = DriverProducer(self.transactional_id, self.settings)

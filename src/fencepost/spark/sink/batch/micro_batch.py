@@ -31,6 +31,7 @@ from py4j.protocol import Py4JError
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.offsets import parse_all, parse_sources, parse_starts
 from fencepost.spark.session import is_connect
+from fencepost.spark.sink.batch.read_topics import leaf_options
 from fencepost.spark.sink.ledger.decision import Batch
 from fencepost.spark.sink.ledger.entry import fingerprint_of
 
@@ -220,22 +221,18 @@ class MicroBatch:
                 # None removes it, which the stubs do not say.
                 context.setLocalProperty(name, old)  # type: ignore[arg-type]
 
-    def source_options(self) -> list[dict[str, str]] | None:
-        """The options of every source of the query; None if some are unknown."""
+    def source_options(self) -> list[dict[str, str] | None]:
+        """The options of every source of the query, None for one that shows none.
+
+        Empty if nothing is known.
+        """
         try:
             if self._execution is None:
-                return None
-            leaves = self._execution.logicalPlan().collectLeaves().iterator()
-            found: list[dict[str, str]] = []
-            while leaves.hasNext():
-                leaf = leaves.next()
-                if leaf.isStreaming():
-                    found.append(_entries(leaf.relation().options().asCaseSensitiveMap()))
-            return found
-        except Py4JError as problem:
-            # A source of the V1 API (files, rate) has no such relation.
+                return []
+            return list(leaf_options(self._execution.logicalPlan(), streaming_only=True))
+        except _UNKNOWN as problem:
             log.debug("the options of the sources are not known: %s", problem)
-            return None
+            return []
 
     @cached_property
     def is_stateful(self) -> bool | None:
@@ -291,19 +288,6 @@ def _rows_in(metrics: str) -> int | None:
     if found is None:
         raise ValueError(f"no row count in {metrics}")
     return int(found[1])
-
-
-def _entries(options: Any) -> dict[str, str]:
-    """A JVM map as a dict.
-
-    Checks `hasNext`: py4j's own iteration runs until Java throws, which takes 20 ms.
-    """
-    found = {}
-    entries = options.entrySet().iterator()
-    while entries.hasNext():
-        entry = entries.next()
-        found[entry.getKey()] = entry.getValue()
-    return found
 
 
 def read_micro_batch(
