@@ -171,7 +171,7 @@ def test_the_topic_of_that_name_in_another_cluster_is_another_topic(
 
 
 def test_a_sink_without_transactions_refuses_too(loops: Loops, cluster: Cluster) -> None:
-    given = {"transactional_id": None, "guarantee": "at-least-once"}
+    given: dict[str, Any] = {"transactional_id": None, "guarantee": "at-least-once"}
     refusal(loops.run(loops.stream(), loops.sink(**given)), loops.topic)
     refusal(loops.run(loops.stream(), loops.sink(**given, topic=loops.topic)), loops.topic)
     assert read_values(cluster, loops.topic) == VALUES

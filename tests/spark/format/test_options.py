@@ -71,7 +71,7 @@ def test_a_stream_needs_a_transactional_id_and_a_batch_write_does_not() -> None:
 
 def test_every_option_of_the_table_is_accepted_by_one_of_the_writers() -> None:
     values = {"txnVersion": "1", "adopt": "true", "allowEmptyState": "true"}
-    values |= {"commitSourceOffsets": "true", "txnAppId": "a"}
+    values |= {"commitSourceOffsets": "true", "txnAppId": "a", "mayWriteToSources": "true"}
     for streaming, other in ((True, Writes.BATCH), (False, Writes.STREAM)):
         names = [option.name for option in WRITE_OPTIONS if option.scope is not other]
         read_write_options(

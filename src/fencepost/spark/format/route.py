@@ -199,7 +199,7 @@ def _directly(rows: DataFrame, plan: RoutePlan, hosts: tuple[str, ...]) -> DataF
     stages = rendezvous_of(session.sparkContext.applicationId, lambda: meeting_place(session))
     step = direct_step(StepPlan(plan, token, WRITER_SECONDS), stages.address, hosts)
     written = rows.mapInArrow(step, routed_columns(token, plan.metadata), barrier=True)
-    return written if rows.isStreaming else explain_modes(written)
+    return explain_modes(written)
 
 
 def _through_shuffle(rows: DataFrame, plan: RoutePlan, *, is_streaming: bool) -> DataFrame:
@@ -214,7 +214,8 @@ def _through_shuffle(rows: DataFrame, plan: RoutePlan, *, is_streaming: bool) ->
     token = make_token()
     step = shuffled_step(StepPlan(plan, token, WRITER_SECONDS))
     written = routed.mapInArrow(step, routed_columns(token, plan.metadata), barrier=True)
-    return written if is_streaming else explain_modes(written)
+    # The function of a flow is given back what Spark expects of it.
+    return written if is_streaming and is_connect(rows.sparkSession) else explain_modes(written)
 
 
 # Spark Connect.
