@@ -23,7 +23,7 @@ from fencepost.spark.installation import PACKAGES, ExtraMissing
 from fencepost.spark.java_home import JavaMissing
 from fencepost.spark.sink import one_sentence
 from fencepost.spark.sink.batch.micro_batch import MicroBatch
-from fencepost.spark.sink.jobs.job_failures import failure_of_job
+from fencepost.spark.sink.jobs.job_failures import failure_of_job, is_final
 from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import Pipeline, finish, numbered
 from tools.processes import free_port
@@ -160,6 +160,45 @@ def test_the_reason_is_found_in_the_text_of_any_exception() -> None:
     assert reason_in(f"{ours}KeyError: 'x'\n SQLSTATE: 39000\n\tat x") == "KeyError: 'x'"
     assert reason_in("[STREAM_FAILED] no such thing\n\tat a.b\n") == "[STREAM_FAILED] no such thing"
     assert reason_in("") == "no reason given"
+
+
+IN_SPARKS_WORDS = {
+    "a table's options": (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance: {ours}\n "
+        "SQLSTATE: 38000"
+    ),
+    "a stream's start": (
+        "[STREAM_FAILED] Query [id = bf50, runId = 78d7] terminated with exception: "
+        "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source "
+        "perform initialOffset: {ours}\n SQLSTATE: 38000 SQLSTATE: XXKST\n"
+        "=== Streaming Query ===\n+- ~StreamingDataSourceV2ScanRelation[key#36] fencepost\n"
+    ),
+    "a task": "An exception was thrown from the Python worker:\n{ours}\n",
+    "a stream's options": (
+        "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: Failed to plan: "
+        'Traceback (most recent call last):\n  File "x.py", line 258, in main\n{ours}\n\n'
+        "During handling of the above exception, another exception occurred:\n\n"
+        'Traceback (most recent call last):\n  File "x.py", line 295, in main\n'
+        "UnboundLocalError: no 'reader'\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("where", IN_SPARKS_WORDS)
+def test_the_reason_of_an_error_of_source_or_format_is_found_in_sparks_words(where: str) -> None:
+    ours = "fencepost.base.failures.ConfigError: 'subscrib' is not an option: did you mean it?"
+    found = reason_in(IN_SPARKS_WORDS[where].format(ours=ours))
+    assert found == "'subscrib' is not an option: did you mean it?"
+
+
+def test_lost_records_end_a_batch_at_the_first_attempt() -> None:
+    ours = "fencepost.spark.failures.DataLost: t-0 is to be read from offset 2. Some data are lost"
+    batch: Any = SimpleNamespace(batch_id=7, is_stopping=lambda: False)
+    rows: Any = SimpleNamespace(isStreaming=False)
+    text = IN_SPARKS_WORDS["a task"].format(ours=ours)
+    found = failure_of_job(RuntimeError(text), rows, batch, "was aborted")
+    assert is_final(found)
+    assert str(found) == "batch 7: t-0 is to be read from offset 2. Some data are lost"
 
 
 def test_a_package_that_the_tasks_lack_is_named_and_the_job_is_not_repeated() -> None:
