@@ -26,7 +26,7 @@ def test_names_are_case_insensitive_and_spark_adds_its_own() -> None:
     [
         ({"transactionalIds": "t"}, "did you mean transactionalId?"),
         ({"kafka.compresion.type": "lz4"}, "did you mean"),
-        ({"kafka.transactional.id": "t"}, "kafka.transactional.id cannot be set"),
+        ({"kafka.transactional.id": "t"}, "cannot be set: it is the option transactionalId"),
         ({"topic": "l", "ledgerTopic": "l"}, "holds the ledger, and rows cannot go there"),
         ({"adopt": "yes"}, "adopt must be true or false"),
         ({"commitSourceOffsets": "maybe"}, "commitSourceOffsets must be auto, true or false"),

@@ -162,6 +162,43 @@ def test_the_reason_is_found_in_the_text_of_any_exception() -> None:
     assert reason_in("") == "no reason given"
 
 
+@pytest.mark.parametrize("is_configured", [False, True], ids=["nowhere", "in the session"])
+def test_a_query_without_a_checkpoint_is_warned_first_and_then_refused(
+    pipeline: Pipeline,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    is_configured: bool,
+) -> None:
+    pipeline.add(numbered(0))
+    lines = pipeline.spark.readStream.text(str(pipeline.folder / "in"))
+
+    def run() -> str | None:
+        writer = lines.writeStream.foreachBatch(pipeline.sink()).trigger(availableNow=True)
+        return finish(writer.start())
+
+    location = "spark.sql.streaming.checkpointLocation"
+    if is_configured:
+        # The query has no name, so it gets a random one there.
+        pipeline.spark.conf.set(location, str(tmp_path / "checkpoints"))
+    try:
+        assert run() is None
+        warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        assert any("this query has no checkpointLocation" in text for text in warnings)
+        refused = reason_in(run() or "")
+    finally:
+        pipeline.spark.conf.unset(location)
+    assert refused.startswith("this query has no checkpointLocation")
+    assert "belongs to query" in refused
+
+
+def test_a_query_with_a_checkpoint_is_not_warned(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline.add(numbered(0))
+    assert pipeline.run() is None
+    assert "checkpointLocation" not in caplog.text
+
+
 IN_SPARKS_WORDS = {
     "a table's options": (
         "[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance: {ours}\n "

@@ -112,7 +112,7 @@ def _settings(lower: Mapping[str, str]) -> SinkSettings:
     servers = kafka.pop(_SERVERS, None)
     if servers is None:
         raise ConfigError(f"{_SERVERS} is needed: the brokers to ask, as host:port,host:port")
-    return read_settings(servers, kafka)
+    return read_settings(servers, kafka, id_option="the option transactionalId")
 
 
 def _transactional_id(values: Mapping[str, str], app_id: str | None, streaming: bool) -> str:

@@ -129,7 +129,8 @@ def route(
     False if every batch has at most as many tasks as can run at the same time; by default rows go
     through Spark's shuffle, except in a stream of format fencepost whose steps keep rows in place.
     """
-    settings = read_settings(bootstrap_servers, options or {}, exchange)
+    id_option = "the option transactionalId of the format"
+    settings = read_settings(bootstrap_servers, options or {}, exchange, id_option=id_option)
     if tasks is not None and tasks < 1:
         raise ConfigError(f"tasks must be at least 1, not {tasks}")
     session = df.sparkSession

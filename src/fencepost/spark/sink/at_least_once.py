@@ -148,7 +148,7 @@ class UnfencedWriter:
 
     def _run_of(self, session: SparkSession, batch_id: int) -> _Run:
         from fencepost.spark.sink.batch.micro_batch import read_micro_batch
-        from fencepost.spark.sink.checks import check_version
+        from fencepost.spark.sink.checks import check_version, warn_about_checkpoint
         from fencepost.spark.sink.jobs.counts import JobCounter
 
         if is_connect(session):
@@ -162,6 +162,7 @@ class UnfencedWriter:
         micro_batch = read_micro_batch(session, batch_id, before)
         if run is None or run.micro_batch.run != micro_batch.run:
             check_version(session)
+            warn_about_checkpoint(micro_batch)
             limits, jobs = TopicLimits(self._settings), JobCounter(session)
             run = _Run(micro_batch, limits, jobs, self._read_topics(micro_batch))
         run.micro_batch = micro_batch

@@ -116,13 +116,21 @@ class SinkSettings:
 
 
 def read_settings(
-    bootstrap_servers: str, options: Mapping[str, Any], exchange: str = "auto"
+    bootstrap_servers: str,
+    options: Mapping[str, Any],
+    exchange: str = "auto",
+    *,
+    id_option: str = "the argument transactional_id",
 ) -> SinkSettings:
-    """Parses the options; ConfigError names the option and valid values."""
+    """Parses the options; ConfigError names the option and valid values.
+
+    `id_option`: what names the transactional id.
+    """
     if exchange not in EXCHANGES:
         raise ConfigError(f"exchange={exchange!r}: it must be one of {', '.join(EXCHANGES)}")
     given = strip_kafka(options)
-    for name, reason in REFUSED.items():
+    refused = {**REFUSED, "transactional.id": f"it is {id_option}"}
+    for name, reason in refused.items():
         if name in given:
             raise ConfigError(f"kafka.{name} cannot be set: {reason}")
     client = read_options(bootstrap_servers, given)

@@ -352,7 +352,13 @@ class TransactionalSink:
     def _start_run(self, session: SparkSession, request: WriteRequest) -> RunState:
         """Checks, fences, then reads the ledger."""
         from fencepost.spark.sink.batch.origins import use_sources
-        from fencepost.spark.sink.checks import check_ledger, check_start, check_timeout
+        from fencepost.spark.sink.checks import (
+            check_ledger,
+            check_start,
+            check_timeout,
+            naming_checkpoint,
+            warn_about_checkpoint,
+        )
         from fencepost.spark.sink.jobs.counts import JobCounter
 
         client, micro_batch = self.settings.client, request.micro_batch
@@ -362,12 +368,14 @@ class TransactionalSink:
             sources = use_sources(self._commit_source_offsets, micro_batch, client)
             self._without_loops(request, sources)
             batch = request.as_batch()
-            check_ledger(self._ledger, self.transactional_id, batch, sources, self._overrides)
+            with naming_checkpoint(micro_batch):
+                check_ledger(self._ledger, self.transactional_id, batch, sources, self._overrides)
             self._step("fencing", request.batch_id)
             producer = self._fenced_producer()
             self._step("fenced", request.batch_id)
             view = self._ledger.read(micro_batch.query_id, producer)
         self._step("ledger read", request.batch_id)
+        warn_about_checkpoint(micro_batch)
         check_timeout(self.transactional_id, self.settings, view.entry)
         return RunState(
             micro_batch,

@@ -58,6 +58,11 @@ _ROWS_IN_TEXT: Final = re.compile(
 )
 """The row count in the text of a plan node's metrics: one JVM call, where its parts take four."""
 
+_TEMPORARY: Final = "temporary-"
+_RANDOM: Final = re.compile(rf"({_TEMPORARY})?[0-9a-f-]{{36}}")
+"""The folder of a checkpoint for which nobody has chosen a name."""
+_LOCATION: Final = "spark.sql.streaming.checkpointLocation"
+
 _UNKNOWN: Final = (Py4JError, AttributeError, TypeError)
 """Raised by calls into an engine with other internals than the supported one."""
 
@@ -233,6 +238,25 @@ class MicroBatch:
         except _UNKNOWN as problem:
             log.debug("the options of the sources are not known: %s", problem)
             return []
+
+    @property
+    def has_lasting_checkpoint(self) -> bool:
+        """Whether the next start of the query finds this checkpoint again; True if unknown."""
+        try:
+            if self._execution is None:
+                return True
+            folder = str(self._execution.resolvedCheckpointRoot()).rpartition("/")[2]
+            if not _RANDOM.fullmatch(folder):
+                return True
+            if folder.startswith(_TEMPORARY):
+                return False
+            # A query without a name has a random one in the folder that the session's setting
+            # names. Otherwise the user has chosen this name.
+            settings = self._execution.sparkSession().conf()
+            return bool(self._execution.name()) or not settings.get(_LOCATION, "")
+        except _UNKNOWN as problem:
+            log.debug("the checkpoint of the query is not known: %s", problem)
+            return True
 
     @cached_property
     def is_stateful(self) -> bool | None:
