@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,14 +20,13 @@ if TYPE_CHECKING:
 
 pytestmark = on_spark()
 
-NOW_MS = int(time.time() * 1000)
 VALUES = ["a", "b", "c"]
 
 
 def fill(cluster: Cluster, topic: str) -> None:
     with cluster.writer(cluster.init_producer_id(None)) as writer:
         for value in VALUES:
-            writer.write_records(TopicPartition(topic, 0), [Record(NOW_MS, value=value.encode())])
+            writer.write_records(TopicPartition(topic, 0), [Record(value=value.encode())])
         writer.flush()
 
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.errors import PySparkException
@@ -118,6 +118,7 @@ def route(
     tasks: int | None = None,
     exchange: Literal["auto", "plain"] = "auto",
     shuffle: bool | None = None,
+    write_timestamps: bool = False,
 ) -> DataFrame:
     """Prepares a DataFrame for `format("fencepost")`; call it last, and change nothing after it.
 
@@ -128,9 +129,13 @@ def route(
     "plain" rows, and a password in the options, may travel to other hosts in the clear. `shuffle`:
     False if every batch has at most as many tasks as can run at the same time; by default rows go
     through Spark's shuffle, except in a stream of format fencepost whose steps keep rows in place.
+    `write_timestamps`: the column `timestamp` becomes the time of the records.
     """
     id_option = "the option transactionalId of the format"
-    settings = read_settings(bootstrap_servers, options or {}, exchange, id_option=id_option)
+    settings = replace(
+        read_settings(bootstrap_servers, options or {}, exchange, id_option=id_option),
+        write_timestamps=write_timestamps,
+    )
     if tasks is not None and tasks < 1:
         raise ConfigError(f"tasks must be at least 1, not {tasks}")
     session = df.sparkSession
@@ -142,7 +147,7 @@ def route(
     if tasks is None:
         # On a cluster, executors register some seconds after the session has started.
         check_slots(session)
-    rows = select_rows(df, topic)
+    rows = select_rows(df, topic, with_times=write_timestamps)
     counts = {} if topic is None else {topic: partition_count(settings.client, topic)}
     tasks = tasks or choose_slots(session, counts)
     metadata = loop_metadata(rows, settings.client, topic)
@@ -227,7 +232,8 @@ def _route_remotely(
 ) -> DataFrame:
     """Routes without asking brokers, which the client may not reach."""
     try:
-        rows, is_streaming, is_struct = select_rows(df, topic), df.isStreaming, False
+        rows = select_rows(df, topic, with_times=settings.write_timestamps)
+        is_streaming, is_struct = df.isStreaming, False
     except PySparkException as problem:
         if problem.getCondition() != _IN_PIPELINE:
             raise
@@ -284,7 +290,12 @@ def _packing_task(plan: RoutePlan) -> Any:
         if plan.is_struct:
             structs = (batch.column("row") for batch in batches)
             batches = (
-                select_columns(pa.RecordBatch.from_struct_array(s), plan.topic) for s in structs
+                select_columns(
+                    pa.RecordBatch.from_struct_array(s),
+                    plan.topic,
+                    with_times=plan.settings.write_timestamps,
+                )
+                for s in structs
             )
         return pack(plan.packing(batch_id), context.partitionId(), batches)
 

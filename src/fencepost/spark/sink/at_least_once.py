@@ -208,7 +208,8 @@ class UnfencedWriter:
         """Writes one DataFrame; returns the account, and how many attempts failed."""
         from fencepost.spark.transport.collected import RowCollector, collect_limit_after
 
-        collector = run.collectors.setdefault(part.name, RowCollector(part.topic))
+        fresh = RowCollector(part.topic, with_times=self._settings.write_timestamps)
+        collector = run.collectors.setdefault(part.name, fresh)
         failures = 0
         while True:
             try:

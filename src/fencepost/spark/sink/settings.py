@@ -86,6 +86,8 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "preserve_partitioning": "write each row to the partition it was read from, without a "
         "shuffle: source and target have as many partitions, and the DataFrame keeps the column "
         "`partition`",
+        "write_timestamps": "write the column `timestamp` as the time of the records (CreateTime); "
+        "otherwise it is ignored",
         "may_write_to_sources": "write to a topic that the query reads, although its output "
         "is then its input",
         "create_topics": "for trying out: create missing topics, for instance "
@@ -108,6 +110,8 @@ class SinkSettings:
     is_plain: bool = False
     """Whether rows and passwords may travel between hosts in the clear."""
     preserve_partitioning: bool = False
+    write_timestamps: bool = False
+    """Whether the column timestamp becomes the time of the records."""
 
     @property
     def codec(self) -> int:

@@ -103,6 +103,8 @@ class TransactionalSink:
     `preserve_partitioning` writes each row to the partition it was read from, without a shuffle
     (`jobs/preserving.py`).
 
+    `write_timestamps` writes the column `timestamp` as the time of the records.
+
     `may_write_to_sources` allows to write to a topic that the query reads (`read_topics.py`).
     """
 
@@ -123,6 +125,7 @@ class TransactionalSink:
         commit_source_offsets: bool | None = None,
         exchange: Literal["auto", "plain"] = "auto",
         preserve_partitioning: bool = False,
+        write_timestamps: bool = False,
         may_write_to_sources: bool = False,
         create_topics: Mapping[str, Any] | None = None,
         max_attempts: int = MAX_ATTEMPTS,
@@ -148,6 +151,7 @@ class TransactionalSink:
         self.settings = replace(
             read_settings(bootstrap_servers, options or {}, exchange),
             preserve_partitioning=preserve_partitioning,
+            write_timestamps=write_timestamps,
         )
         self._ledger = LedgerStore(self.settings.client, self.transactional_id, ledger_topic)
         if topic == self._ledger.topic:
@@ -386,6 +390,7 @@ class TransactionalSink:
             JobCounter(session),
             micro_batch.is_stateful,
             by_permit=not allows_barrier(session),
+            with_times=self.settings.write_timestamps,
         )
 
     def _without_loops(self, request: WriteRequest, sources: SourceUse) -> WriteRequest:
