@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import sys
@@ -197,6 +198,44 @@ def test_a_query_with_a_checkpoint_is_not_warned(
     pipeline.add(numbered(0))
     assert pipeline.run() is None
     assert "checkpointLocation" not in caplog.text
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["in the last batch", "and went on"])
+def test_a_restart_after_a_caught_failure_says_so_although_there_is_nothing_to_read(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture, goes_on: bool
+) -> None:
+    def fail(step: str, batch_id: int) -> None:
+        if (step, batch_id) == ("written", 1):
+            raise SinkFailed("made to fail")
+
+    failing = pipeline.sink(on_step=fail, max_attempts=1)
+
+    def careless(df: Any, batch_id: int) -> None:
+        with contextlib.suppress(FencepostError):
+            failing(df, batch_id)
+
+    pipeline.add(numbered(0), numbered(1), *([numbered(2)] if goes_on else []))
+    assert pipeline.run(careless) is None
+    caplog.clear()
+    # There is no batch, and so no call that could be refused.
+    assert pipeline.run() is None
+    (said,) = errors(caplog)
+    assert said.startswith("fencepost: the next batch of this query will be refused: ")
+    assert ("batch 1 of this query is not in the topics" in said) is goes_on
+    caplog.clear()
+    assert pipeline.run(pipeline.sink(adopt=True)) is None
+    assert errors(caplog) == []
+    pipeline.add(numbered(3))
+    assert reason_in(pipeline.run() or "") == said.partition("will be refused: ")[2]
+
+
+def test_a_query_that_may_go_on_starts_without_a_word(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline.add(numbered(0))
+    assert pipeline.run() is None
+    assert pipeline.run() is None
+    assert errors(caplog) == []
 
 
 IN_SPARKS_WORDS = {

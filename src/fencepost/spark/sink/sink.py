@@ -39,6 +39,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fencepost.base.failures import ConfigError, FencepostError
+from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.installation import require_spark
 from fencepost.spark.session import allows_barrier, is_connect_process
@@ -53,7 +54,7 @@ from fencepost.spark.sink.batch.parts import frames_of, read_parts, without_loop
 from fencepost.spark.sink.batch.read_topics import read_in_batch, topics_by_id
 from fencepost.spark.sink.batch_writer import BatchWriter
 from fencepost.spark.sink.calls import BatchPosition, Call, RunCalls, calls_of
-from fencepost.spark.sink.ledger.decision import Decision, Overrides, Verdict
+from fencepost.spark.sink.ledger.decision import Batch, Decision, Overrides, Verdict
 from fencepost.spark.sink.ledger.entry import with_damage
 from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.sink.limits import TopicLimits
@@ -62,6 +63,7 @@ from fencepost.spark.sink.producer import DriverProducer
 from fencepost.spark.sink.receipts import Receipt, ReceiptHistory
 from fencepost.spark.sink.run_state import RunState, WriteRequest
 from fencepost.spark.sink.settings import read_settings
+from fencepost.spark.sink.start_check import watch_start
 from fencepost.spark.sink.topic_creation import TopicCreation
 from fencepost.spark.slots import announce_if_active
 
@@ -78,7 +80,7 @@ _NEXT: Final = Decision(Verdict.WRITE, "the next batch of this run; those betwee
 MAX_ATTEMPTS: Final = 3
 """How often the job of one batch is tried before the query fails."""
 
-_STATE_OF_RUN: Final = frozenset({"_receipts", "_run", "_unfenced"})
+_STATE_OF_RUN: Final = frozenset({"_receipts", "_run", "_unfenced", "_stop_watching"})
 
 MAX_ID_BYTES: Final = 1_000
 """Far more than a name needs. Kafka's own limit is that of its strings, 32,767 bytes, and the
@@ -107,6 +109,9 @@ class TransactionalSink:
 
     `may_write_to_sources` allows to write to a topic that the query reads (`read_topics.py`).
     """
+
+    _stop_watching: Callable[[], None] | None = None
+    """Ends the wait for the start of the query."""
 
     def __init__(
         self,
@@ -169,6 +174,7 @@ class TransactionalSink:
         if not is_unfenced:
             # Before the query plans its first batch, if there is a session.
             announce_if_active()
+            self._stop_watching = watch_start(self)
 
     def __repr__(self) -> str:
         name = self.guarantee if self.is_unfenced else repr(self.transactional_id)
@@ -185,6 +191,7 @@ class TransactionalSink:
     def _begin(self) -> None:
         self._receipts = ReceiptHistory()
         self._run: RunState | None = None
+        self._stop_watching = None
         self._unfenced = UnfencedWriter(
             self.settings,
             self.topic,
@@ -251,6 +258,9 @@ class TransactionalSink:
         if self.is_unfenced:
             self._write_unfenced(session, batch_id, given)
             return
+        if self._stop_watching is not None:
+            self._stop_watching()
+            self._stop_watching = None
         run, call = self._run, Call(batch_id, frames)
         before = None if run is None else run.micro_batch
         try:
@@ -347,6 +357,30 @@ class TransactionalSink:
         self._run = None
 
     # The start of a run.
+
+    def find_refusal(self, session: SparkSession, query_id: str) -> str | None:
+        """Why the next batch of this query will be refused; empty if it will not be.
+
+        None if the ledger has another query, or none.
+        """
+        from fencepost.spark.sink.batch.micro_batch import find_run
+        from fencepost.spark.sink.batch.origins import SourceUse
+        from fencepost.spark.sink.checks import refusal_of
+
+        if cluster_of(self.settings.client).find_topic(self._ledger.topic) is None:
+            return None
+        self._ledger.prepare()
+        view = self._ledger.peek(query_id, stable=False)
+        if view.entry is None or view.entry.query_id != query_id:
+            return None
+        next_id = find_run(session, query_id).next_batch_id()
+        if next_id is None:
+            return ""
+        batch = Batch(query_id, next_id)
+        decision = self._ledger.decide(view, batch, SourceUse(), self._overrides)
+        if decision.verdict is not Verdict.REFUSE:
+            return ""
+        return str(refusal_of(self.transactional_id, decision))
 
     def _step(self, step: str, batch_id: int) -> None:
         log.debug("%s, batch %d: %s", self.transactional_id or self.guarantee, batch_id, step)

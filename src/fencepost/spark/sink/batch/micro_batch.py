@@ -144,6 +144,23 @@ class MicroBatch:
         """The plan of this batch, which holds its counts."""
         return None if self._context is None else self._context.executionPlan().executedPlan()
 
+    def next_batch_id(self) -> int | None:
+        """The batch that comes after those that Spark has finished.
+
+        None if one is unfinished, which Spark then repeats at once, or if nothing is known.
+        """
+        try:
+            if self._execution is None:
+                return None
+            finished = self._execution.commitLog().getLatestBatchId()
+            begun = self._execution.offsetLog().getLatestBatchId()
+            if finished.isEmpty() or not begun.equals(finished):
+                return None
+            return int(finished.get()) + 1
+        except _UNKNOWN as problem:
+            log.debug("the last batch of the checkpoint is not known: %s", problem)
+            return None
+
     def check_batch(self) -> None:
         """Raises SinkRefused if the engine is in another batch."""
         try:
@@ -356,6 +373,11 @@ def read_micro_batch(
             "DataFrame derived from the batch's. Nothing was written"
         )
     return found
+
+
+def find_run(session: SparkSession, query_id: str) -> MicroBatch:
+    """The active run of a query, before its first batch."""
+    return _find_run(session, query_id, -1)
 
 
 def _find_run(session: SparkSession, query_id: str, batch_id: int) -> MicroBatch:
