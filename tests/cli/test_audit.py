@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,6 +93,50 @@ def test_what_cannot_be_audited_is_refused_before_spark_starts(
 
 def test_an_audit_needs_an_input_and_an_output(commands: Commands) -> None:
     assert "--output" in commands.run("audit", "--input", "orders", code=2)
+
+
+@pytest.mark.parametrize(
+    ("judged", "seen", "code"),
+    [(10, (), 0), (10, ("4 inputs share their key",), 4), (0, (), 4)],
+)
+def test_a_check_that_cannot_tell_has_its_own_exit_code(
+    commands: Commands,
+    monkeypatch: pytest.MonkeyPatch,
+    judged: int,
+    seen: tuple[str, ...],
+    code: int,
+) -> None:
+    from fencepost.spark.auditing.result import AuditResult, SideCounts
+
+    side = SideCounts(("t",), 1, 10, 0, 0, 0)
+    result = AuditResult(side, side, judged, (), (), blind_spots=seen)
+    monkeypatch.setattr("fencepost.cli.commands.audit._run", lambda *_: result)
+    asked = ["audit", "--input", "orders", "--output", "refunds"]
+    commands.run(*asked, "--check", code=code)
+    told = commands.run(*asked)
+    assert told.startswith("Cannot tell" if code else "Exactly-once by key")
+    found = commands.json(*asked)
+    assert found["is_exactly_once"] is (None if code else True)
+    assert (found["compared"], found["not_compared"]) == ("key", "Values were not compared.")
+    assert found["blind_spots"] == list(seen)
+
+
+def test_the_user_can_say_that_counts_per_key_are_enough(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fencepost.spark.auditing.result import AuditResult, SideCounts
+
+    asked = []
+
+    def run(_: object, question: Any, __: object) -> AuditResult:
+        asked.append(question.counts_per_key)
+        side = SideCounts(("t",), 1, 10, 0, 0, 0)
+        return AuditResult(side, side, 10, (), ())
+
+    monkeypatch.setattr("fencepost.cli.commands.audit._run", run)
+    commands.run("audit", "--input", "orders", "--output", "refunds")
+    commands.run("audit", "--input", "orders", "--output", "refunds", "--counts-per-key")
+    assert asked == [False, True]
 
 
 def test_the_report_is_as_it_was_looked_at(

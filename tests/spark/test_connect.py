@@ -141,6 +141,28 @@ def test_rows_go_from_topic_to_topic_and_can_be_read_as_a_table(
     assert sorted(row["value"] for row in rows.collect()) == sorted(numbered(0, 20))
 
 
+def test_rows_for_the_topic_that_the_query_reads_are_refused(
+    pipeline: ConnectPipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0, 3))
+    assert pipeline.run() is None
+    checkpoint = str(pipeline.folder / "loop")
+    sink = pipeline.sink(transactional_id=checkpoint, topic=None, checkpoint=checkpoint)
+    query = (
+        pipeline.spark.readStream.format("fencepost")
+        .option("kafka.bootstrap.servers", pipeline.bootstrap)
+        .option("startingOffsets", "earliest")
+        .option("subscribe", pipeline.topic)
+        .load()
+        .writeStream.foreachBatch(sink)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert f"a row names topic '{pipeline.topic}', which this query reads" in (finish(query) or "")
+    assert sorted(read_values(cluster, pipeline.topic)) == numbered(0, 3)
+
+
 def test_a_function_may_skip_a_batch_and_write_several_dataframes(
     pipeline: ConnectPipeline, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:

@@ -4,6 +4,7 @@
     1     refused or failed: one line on standard error, "fencepost: ...", with reason and advice
     2     called wrongly: an unknown command or option, a value that cannot be
     3     with --check only: the command looked for trouble and found some
+    4     with --check only: `audit` found nothing, and cannot tell whether there is nothing to find
     70    `serve` only: the broker stopped itself, because it could not go on without risking data
     130   interrupted by Ctrl-C (143 by SIGTERM)
     141   the reader of the output has gone (`| head`), as if SIGPIPE had ended the command
@@ -23,6 +24,7 @@ from typing import Final
 FAILED: Final = 1
 CALLED_WRONGLY: Final = 2
 TROUBLE_FOUND: Final = 3
+CANNOT_TELL: Final = 4
 INTERRUPTED: Final = 128 + signal.SIGINT
 READER_GONE: Final = 128 + signal.SIGPIPE
 

@@ -92,6 +92,7 @@ class FencepostSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from fencepost.spark.format.batch_writer import BatchWriter
+        from fencepost.spark.format.loops import with_reads
         from fencepost.spark.format.options import read_write_options
         from fencepost.spark.format.save_modes import check_mode
         from fencepost.spark.format.task import check_routed
@@ -100,9 +101,11 @@ class FencepostSource(DataSource):
             check_mode("overwrite" if overwrite else "append")
             options = read_write_options(self.options, streaming=False)
             token = check_routed(schema)
+            options = with_reads(options, schema)
         return BatchWriter(options, token)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        from fencepost.spark.format.loops import with_reads
         from fencepost.spark.format.options import read_write_options
         from fencepost.spark.format.task import check_routed
 
@@ -113,6 +116,7 @@ class FencepostSource(DataSource):
                 raise ConfigError(NOT_COMPLETE)
             options = read_write_options(self.options, streaming=True)
             token = check_routed(schema)
+            options = with_reads(options, schema)
         from fencepost.spark.format.stream_writer import StreamWriter
 
         return StreamWriter(options, token)

@@ -126,6 +126,13 @@ class BrokersUnreachable(FencepostError):
 class DataLost(FencepostError):
     """Records were deleted before the query read them (failOnDataLoss)."""
 
+    @classmethod
+    def found_in(cls, text: str) -> DataLost | None:
+        """What the source reported, from the text of Spark's exception."""
+        if f"{cls.__module__}.{cls.__qualname__}: " not in text:
+            return None
+        return cls(sentence_in(text))
+
 
 EXECUTOR_PACKAGES: Final = ("cramjam", "crc32c", "numpy", "pandas", "pyarrow")
 """What the Python of executors must have besides fencepost; docs/deploy.md lists them."""
@@ -178,9 +185,13 @@ def sentence_in(text: str) -> str:
     return "\n".join(lines)[:_EXCERPT_CHARACTERS]
 
 
+_OURS: Final = re.compile(r"\bfencepost(?:\.\w+)*\.[A-Z]\w*: (.+)")
+"""One of our classes and its message: on a line of its own in a traceback, or behind the words that
+Spark puts before an error of a data source."""
+
+
 def _ours_in(text: str) -> str | None:
     for line in reversed(text.splitlines()):
-        name, colon, rest = line.strip().partition(": ")
-        if colon and name.startswith("fencepost."):
-            return rest
+        if (found := _OURS.search(line)) is not None:
+            return found[1].strip()
     return None

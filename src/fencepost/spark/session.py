@@ -47,6 +47,20 @@ def is_connect_process() -> bool:
     return is_remote()
 
 
+def activate(session: SparkSession) -> None:
+    """Makes the session the active one of this thread, if the thread has none.
+
+    Spark looks for a Python data source in the active session of the thread that writes or starts
+    a query, and only the thread that has created a session has one. Creating a DataFrame from rows
+    is the one public call that sets it.
+    """
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    if not is_connect(session) and SparkSession.getActiveSession() is None:
+        session.createDataFrame([], StructType().add("value", "string"))
+
+
 def setting(session: SparkSession, name: str, default: str = "") -> str:
     """One setting of the application, as it was when the context started."""
     if is_connect(session):

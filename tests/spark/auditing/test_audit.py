@@ -70,8 +70,8 @@ def test_every_kind_of_finding_is_counted_and_named(topics: Topics) -> None:
     assert (found.outputs.records, found.outputs.aborted) == (398, 3)
     # m99 has no output in the second topic, and is not committed.
     assert found.not_judged == ((1, f"inputs without output beyond the offsets of {group}"),)
-    assert str(found).startswith("Not exactly-once: 1 missing, 1 torn, ")
-    assert "<b>Not exactly-once" in found._repr_html_()
+    assert str(found).startswith("Not exactly-once by key: 1 missing, 1 torn, ")
+    assert "<b>Not exactly-once by key" in found._repr_html_()
 
     rows = {
         (row.kind, bytes(row.key)): row for row in found.rows().where("kind != 'ahead'").collect()
@@ -184,6 +184,34 @@ def test_equal_keys_are_counted_and_headers_can_be_keys(topics: Topics) -> None:
     assert "or another input with this key" in str(found)
     topics.put(written, 0, same[:13])
     assert topics.audit(**asked, until_ms=LATER_MS).counts == {"doubled": 3}
+
+
+def test_a_lost_and_a_doubled_record_of_one_key_are_not_called_exactly_once(
+    topics: Topics,
+) -> None:
+    """Withdraw, deposit, withdraw: the deposit is lost, a withdrawal is there twice."""
+
+    def moved(*values: bytes) -> list[Record]:
+        return [Record(timestamp_ms=NOW_MS, key=b"account-7", value=value) for value in values]
+
+    read, written = topics.new(1, "in"), topics.new(1, "out")
+    topics.put(read, 0, moved(b"-10", b"+100", b"-20"))
+    topics.put(written, 0, moved(b"-10", b"-20", b"-20"))
+    asked: dict[str, Any] = {"input": read, "output": written, "until_ms": LATER_MS}
+    found = topics.audit(**asked)
+    assert found.is_exactly_once is None
+    assert found.verdict.startswith("Cannot tell by key: 3 inputs share their key with others")
+    assert "counts_per_key" in str(found)
+    assert found.as_json()["is_exactly_once"] is None
+
+    # By the whole value it shows, and whoever wants counts gets them by that name.
+    assert topics.audit(**asked, key="value").counts == {"missing": 1, "doubled": 1}
+    counted = topics.audit(**asked, counts_per_key=True)
+    assert counted.is_exactly_once is True
+    assert counted.verdict == (
+        "Exactly-once by counts per key as far as it was judged: 3 inputs. "
+        "Values were not compared."
+    )
 
 
 def test_one_topic_or_the_other_may_have_the_output(topics: Topics) -> None:

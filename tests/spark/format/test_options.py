@@ -26,7 +26,7 @@ def test_names_are_case_insensitive_and_spark_adds_its_own() -> None:
     [
         ({"transactionalIds": "t"}, "did you mean transactionalId?"),
         ({"kafka.compresion.type": "lz4"}, "did you mean"),
-        ({"kafka.transactional.id": "t"}, "kafka.transactional.id cannot be set"),
+        ({"kafka.transactional.id": "t"}, "cannot be set: it is the option transactionalId"),
         ({"topic": "l", "ledgerTopic": "l"}, "holds the ledger, and rows cannot go there"),
         ({"adopt": "yes"}, "adopt must be true or false"),
         ({"commitSourceOffsets": "maybe"}, "commitSourceOffsets must be auto, true or false"),
@@ -71,7 +71,7 @@ def test_a_stream_needs_a_transactional_id_and_a_batch_write_does_not() -> None:
 
 def test_every_option_of_the_table_is_accepted_by_one_of_the_writers() -> None:
     values = {"txnVersion": "1", "adopt": "true", "allowEmptyState": "true"}
-    values |= {"commitSourceOffsets": "true", "txnAppId": "a"}
+    values |= {"commitSourceOffsets": "true", "txnAppId": "a", "mayWriteToSources": "true"}
     for streaming, other in ((True, Writes.BATCH), (False, Writes.STREAM)):
         names = [option.name for option in WRITE_OPTIONS if option.scope is not other]
         read_write_options(

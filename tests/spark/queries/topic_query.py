@@ -78,6 +78,7 @@ class TopicQuery:
             self._bootstrap,
             transactional_id=f"{self._source}-query",
             topic=self._target,
+            may_write_to_sources=self._target == self._source,
             on_step=self._on_step,
         )
         options: dict[str, Any] = {

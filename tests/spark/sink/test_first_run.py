@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import sys
@@ -23,7 +24,7 @@ from fencepost.spark.installation import PACKAGES, ExtraMissing
 from fencepost.spark.java_home import JavaMissing
 from fencepost.spark.sink import one_sentence
 from fencepost.spark.sink.batch.micro_batch import MicroBatch
-from fencepost.spark.sink.jobs.job_failures import failure_of_job
+from fencepost.spark.sink.jobs.job_failures import failure_of_job, is_final
 from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import Pipeline, finish, numbered
 from tools.processes import free_port
@@ -160,6 +161,120 @@ def test_the_reason_is_found_in_the_text_of_any_exception() -> None:
     assert reason_in(f"{ours}KeyError: 'x'\n SQLSTATE: 39000\n\tat x") == "KeyError: 'x'"
     assert reason_in("[STREAM_FAILED] no such thing\n\tat a.b\n") == "[STREAM_FAILED] no such thing"
     assert reason_in("") == "no reason given"
+
+
+@pytest.mark.parametrize("is_configured", [False, True], ids=["nowhere", "in the session"])
+def test_a_query_without_a_checkpoint_is_warned_first_and_then_refused(
+    pipeline: Pipeline,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    is_configured: bool,
+) -> None:
+    pipeline.add(numbered(0))
+    lines = pipeline.spark.readStream.text(str(pipeline.folder / "in"))
+
+    def run() -> str | None:
+        writer = lines.writeStream.foreachBatch(pipeline.sink()).trigger(availableNow=True)
+        return finish(writer.start())
+
+    location = "spark.sql.streaming.checkpointLocation"
+    if is_configured:
+        # The query has no name, so it gets a random one there.
+        pipeline.spark.conf.set(location, str(tmp_path / "checkpoints"))
+    try:
+        assert run() is None
+        warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        assert any("this query has no checkpointLocation" in text for text in warnings)
+        refused = reason_in(run() or "")
+    finally:
+        pipeline.spark.conf.unset(location)
+    assert refused.startswith("this query has no checkpointLocation")
+    assert "belongs to query" in refused
+
+
+def test_a_query_with_a_checkpoint_is_not_warned(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline.add(numbered(0))
+    assert pipeline.run() is None
+    assert "checkpointLocation" not in caplog.text
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["in the last batch", "and went on"])
+def test_a_restart_after_a_caught_failure_says_so_although_there_is_nothing_to_read(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture, goes_on: bool
+) -> None:
+    def fail(step: str, batch_id: int) -> None:
+        if (step, batch_id) == ("written", 1):
+            raise SinkFailed("made to fail")
+
+    failing = pipeline.sink(on_step=fail, max_attempts=1)
+
+    def careless(df: Any, batch_id: int) -> None:
+        with contextlib.suppress(FencepostError):
+            failing(df, batch_id)
+
+    pipeline.add(numbered(0), numbered(1), *([numbered(2)] if goes_on else []))
+    assert pipeline.run(careless) is None
+    caplog.clear()
+    # There is no batch, and so no call that could be refused.
+    assert pipeline.run() is None
+    (said,) = errors(caplog)
+    assert said.startswith("fencepost: the next batch of this query will be refused: ")
+    assert ("batch 1 of this query is not in the topics" in said) is goes_on
+    caplog.clear()
+    assert pipeline.run(pipeline.sink(adopt=True)) is None
+    assert errors(caplog) == []
+    pipeline.add(numbered(3))
+    assert reason_in(pipeline.run() or "") == said.partition("will be refused: ")[2]
+
+
+def test_a_query_that_may_go_on_starts_without_a_word(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline.add(numbered(0))
+    assert pipeline.run() is None
+    assert pipeline.run() is None
+    assert errors(caplog) == []
+
+
+IN_SPARKS_WORDS = {
+    "a table's options": (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance: {ours}\n "
+        "SQLSTATE: 38000"
+    ),
+    "a stream's start": (
+        "[STREAM_FAILED] Query [id = bf50, runId = 78d7] terminated with exception: "
+        "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source "
+        "perform initialOffset: {ours}\n SQLSTATE: 38000 SQLSTATE: XXKST\n"
+        "=== Streaming Query ===\n+- ~StreamingDataSourceV2ScanRelation[key#36] fencepost\n"
+    ),
+    "a task": "An exception was thrown from the Python worker:\n{ours}\n",
+    "a stream's options": (
+        "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: Failed to plan: "
+        'Traceback (most recent call last):\n  File "x.py", line 258, in main\n{ours}\n\n'
+        "During handling of the above exception, another exception occurred:\n\n"
+        'Traceback (most recent call last):\n  File "x.py", line 295, in main\n'
+        "UnboundLocalError: no 'reader'\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("where", IN_SPARKS_WORDS)
+def test_the_reason_of_an_error_of_source_or_format_is_found_in_sparks_words(where: str) -> None:
+    ours = "fencepost.base.failures.ConfigError: 'subscrib' is not an option: did you mean it?"
+    found = reason_in(IN_SPARKS_WORDS[where].format(ours=ours))
+    assert found == "'subscrib' is not an option: did you mean it?"
+
+
+def test_lost_records_end_a_batch_at_the_first_attempt() -> None:
+    ours = "fencepost.spark.failures.DataLost: t-0 is to be read from offset 2. Some data are lost"
+    batch: Any = SimpleNamespace(batch_id=7, is_stopping=lambda: False)
+    rows: Any = SimpleNamespace(isStreaming=False)
+    text = IN_SPARKS_WORDS["a task"].format(ours=ours)
+    found = failure_of_job(RuntimeError(text), rows, batch, "was aborted")
+    assert is_final(found)
+    assert str(found) == "batch 7: t-0 is to be read from offset 2. Some data are lost"
 
 
 def test_a_package_that_the_tasks_lack_is_named_and_the_job_is_not_repeated() -> None:

@@ -19,6 +19,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster
 from fencepost.records.opened import Record
+from fencepost.spark.failures import reason_in, reason_of
 from fencepost.spark.sink.sink import TransactionalSink
 from tests.spark.conftest import on_spark, read_values
 
@@ -442,11 +443,32 @@ def test_records_deleted_before_they_are_read_are_data_loss_by_default(
     assert copy.run(startingOffsets="earliest") is None
     write(cluster, copy.source, ["lost", "left"])
     delete_before(bootstrap, copy.source, 3)
-    failure = copy.run(startingOffsets="earliest")
+    steps: list[str] = []
+    failure = copy.run(startingOffsets="earliest", on_step=lambda step, _: steps.append(step))
     assert failure is not None
-    assert "Some data may have been lost" in failure
+    assert reason_in(failure).startswith(
+        f"{copy.source}-0 is to be read from offset 2, and its log begins at 3. Some data may have "
+        "been lost"
+    )
+    assert steps == [], "refused before any job ran, and so without another attempt"
     assert copy.run(failOnDataLoss="false") is None
     assert sorted(read_values(cluster, copy.target)) == ["left", "read"]
+
+
+def test_records_that_a_table_lacks_are_one_sentence_before_any_task_runs(
+    read: Callable[..., DataFrame], bootstrap: str, cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    write(cluster, topic, ["lost", "left"])
+    delete_before(bootstrap, topic, 1)
+    wanted = f'{{"{topic}": {{"0": 0}}}}'
+    with pytest.raises(Exception, match="Some data") as failed:
+        read(topic, startingOffsets=wanted).count()
+    assert "Failed to generate Python data source read partitions" in str(failed.value)
+    assert reason_of(failed.value).startswith(
+        f"{topic}-0 is to be read from offset 0, and its log begins at 1. "
+    )
+    assert read(topic, startingOffsets=wanted, failOnDataLoss="false").count() == 1
 
 
 def test_a_recreated_topic_is_data_loss(copy: SourceCopyQuery, cluster: Cluster) -> None:

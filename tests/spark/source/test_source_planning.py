@@ -106,6 +106,20 @@ def through_json(offsets: Mapping[str, Any]) -> dict[str, Any]:
     return again
 
 
+def test_records_that_retention_has_deleted_are_reported_when_a_batch_is_planned(
+    world: PlanningCluster,
+) -> None:
+    start, end = {"a": {"0": 100, "1": 50}}, {"a": {"0": 110, "1": 50}}
+    # Nothing is read of the other partition, so nothing is lost in it.
+    world.begins = {A0: 101, A1: 60}
+    with pytest.raises(DataLost, match="a-0 is to be read from offset 100, and its log begins at"):
+        reader().partitions(start, end)
+    expected = [OffsetRange(A0, 100, 110)]
+    assert ranges(reader(failOnDataLoss="false").partitions(start, end)) == expected
+    world.begins = {A0: 100}
+    assert ranges(reader().partitions(start, end)) == expected
+
+
 def test_the_first_batch_is_planned_again_from_its_original_start(world: PlanningCluster) -> None:
     first = reader()
     start = first.initialOffset()

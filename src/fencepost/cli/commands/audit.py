@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from fencepost.cli.connection import AsJson, Connection, connected
-from fencepost.cli.findings import Check, conclude
+from fencepost.cli.findings import conclude
 from fencepost.cli.output import Output, output
 from fencepost.cli.positions import parse_time
 from fencepost.cli.progress import ProgressLine
@@ -66,6 +66,14 @@ def audit(
         bool,
         typer.Option("--distinct", help="Inputs with equal keys count once: it deduplicates."),
     ] = False,
+    counts_per_key: Annotated[
+        bool,
+        typer.Option(
+            "--counts-per-key",
+            help="Where several outputs have the same key, the right number of them is enough. "
+            "Otherwise the verdict is then: cannot tell.",
+        ),
+    ] = False,
     order: Annotated[
         str,
         typer.Option(metavar="WHAT", help="Compare the order within each partition, or none."),
@@ -97,7 +105,10 @@ def audit(
     master: Annotated[
         str, typer.Option(metavar="URL", help="The master of the Spark session.")
     ] = "local[*]",
-    check: Check = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Exit with 3 if anything is found, with 4 if it cannot tell."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare a pipeline's output topics with its input topics: is it exactly-once?
@@ -117,6 +128,7 @@ def audit(
         expect=expect,
         per_input=per_input,
         distinct=distinct,
+        counts_per_key=counts_per_key,
         order=order,
         group=group,
         until_ms=_until(until),
@@ -124,7 +136,8 @@ def audit(
     )
     found = _run(connection, question, master)
     _print(output(as_json), found, as_json=as_json)
-    conclude({}, found=found.is_exactly_once is False, check=check)
+    is_right = found.is_exactly_once
+    conclude({}, found=None if is_right is None else not is_right, check=check)
 
 
 def _question(*arguments: object, **options: object) -> Question:

@@ -173,6 +173,25 @@ def judge(
     return verdicts, left_out + list(_unjudged(question, bounds, summary))
 
 
+def blind_spots(question: Question, bounds: Bounds, summary: Summary) -> Iterable[str]:
+    """Why a pipeline without findings may still have lost or doubled something."""
+    if not question.counts_per_key:
+        if summary.repeated and not question.is_distinct:
+            yield (
+                f"{summary.repeated:,} inputs share their key with others, and if the output of "
+                "one is lost and that of another is there twice, the count is right"
+            )
+        if question.per_input > 1:
+            yield (
+                f"the {question.per_input} outputs of an input have the same key, and if one is "
+                "lost and another is there twice, the count is right"
+            )
+    if _are_compacted(bounds, question.outputs):
+        yield "compaction removes outputs, so that missing and doubled ones do not show"
+    if _are_compacted(bounds, question.inputs) and question.input_key.column == "key":
+        yield "compaction removes inputs with equal keys, so that the rest look unique"
+
+
 def _doubts(kind: Kind, question: Question, bounds: Bounds, summary: Summary) -> tuple[str, str]:
     """What else explains a finding; and why it is none, if that is as likely."""
     starts = log_starts(bounds, summary)

@@ -42,6 +42,8 @@ class Question:
     """How many outputs an input has in an output topic."""
     is_distinct: bool = False
     """Whether inputs with equal keys count as one: the pipeline removes duplicates."""
+    counts_per_key: bool = False
+    """Whether equal counts are enough for the verdict where several outputs have the same key."""
     order: str = PARTITION
     group: str | None = None
     until_ms: int | None = None
@@ -52,6 +54,22 @@ class Question:
     def waits(self) -> bool:
         """Whether the audit gives the pipeline time to catch up."""
         return self.group is None and self.until_ms is None and self.grace_ms > 0
+
+    @property
+    def compared(self) -> str:
+        """What says which outputs belong to an input, in words."""
+        if self.input_key == self.output_key:
+            return str(self.input_key)
+        return f"{self.input_key} of inputs and {self.output_key} of outputs"
+
+    @property
+    def not_compared(self) -> str:
+        """What of the records the audit does not look at, as a sentence."""
+        keys = (self.input_key, self.output_key)
+        if all(key == KeyExpression("value") for key in keys):
+            return "Keys and headers were not compared."
+        rest = "The rest of the values was" if any(key.column == "value" for key in keys) else ""
+        return f"{rest or 'Values were'} not compared."
 
     @property
     def output_slots(self) -> int:
@@ -69,6 +87,7 @@ def read_question(
     expect: str = EVERY,
     per_input: int = 1,
     distinct: bool = False,
+    counts_per_key: bool = False,
     order: str = PARTITION,
     group: str | None = None,
     until_ms: int | None = None,
@@ -99,6 +118,7 @@ def read_question(
         expect,
         per_input,
         distinct,
+        counts_per_key,
         order,
         group,
         until_ms,

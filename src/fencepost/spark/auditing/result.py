@@ -75,25 +75,35 @@ class AuditResult:
     findings: tuple[AuditFinding, ...]
     not_judged: tuple[tuple[int, str], ...]
     notes: tuple[str, ...] = ()
+    compared: str = "key"
+    """What inputs and outputs were matched by."""
+    not_compared: str = "Values were not compared."
+    blind_spots: tuple[str, ...] = ()
+    """Why something may be wrong although nothing was found."""
     _rows: Callable[[], DataFrame] | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_exactly_once(self) -> bool | None:
-        """Whether nothing was found; None if nothing could be judged."""
+        """Whether nothing was found, by the key; None if something could be wrong unseen."""
         if self.findings:
             return False
-        return True if self.judged else None
+        return True if self.judged and not self.blind_spots else None
 
     @property
     def verdict(self) -> str:
         """The result in one sentence."""
         if any(each.certainty == "proven" for each in self.findings):
-            return f"Not exactly-once: {self._kinds()}."
+            return f"Not exactly-once by {self.compared}: {self._kinds()}."
         if self.findings:
-            return f"Probably not exactly-once: {self._kinds()}."
-        if self.judged:
-            return f"Exactly-once as far as it was judged: {self.judged:,} inputs."
-        return "Cannot tell: no input could be judged."
+            return f"Probably not exactly-once by {self.compared}: {self._kinds()}."
+        if not self.judged:
+            return "Cannot tell: no input could be judged."
+        if self.blind_spots:
+            return f"Cannot tell by {self.compared}: {'; '.join(self.blind_spots)}."
+        return (
+            f"Exactly-once by {self.compared} as far as it was judged: {self.judged:,} inputs. "
+            f"{self.not_compared}"
+        )
 
     def _kinds(self) -> str:
         return ", ".join(f"{each.count:,} {each.kind}" for each in self.findings)
@@ -117,6 +127,9 @@ class AuditResult:
         return {
             "verdict": self.verdict,
             "is_exactly_once": self.is_exactly_once,
+            "compared": self.compared,
+            "not_compared": self.not_compared,
+            "blind_spots": list(self.blind_spots),
             "judged_inputs": self.judged,
             "inputs": _side_json(self.inputs),
             "outputs": _side_json(self.outputs),

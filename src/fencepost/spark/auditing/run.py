@@ -16,6 +16,7 @@ from fencepost.spark.auditing.job import Job, Summary
 from fencepost.spark.auditing.judging import (
     PROVEN,
     Verdict,
+    blind_spots,
     can_filter,
     filter_findings,
     final_rules,
@@ -71,6 +72,7 @@ def audit(
     expect: str = EVERY,
     per_input: int = 1,
     distinct: bool = False,
+    counts_per_key: bool = False,
     order: str = PARTITION,
     group: str | None = None,
     until_ms: int | None = None,
@@ -92,6 +94,7 @@ def audit(
         expect=expect,
         per_input=per_input,
         distinct=distinct,
+        counts_per_key=counts_per_key,
         order=order,
         group=group,
         until_ms=until_ms,
@@ -170,6 +173,7 @@ class Audit:
         verdicts, left_out = judge(self.question, self.bounds, summary)
         inputs, outputs = self._side(summary, True), self._side(summary, False)
         found = [self._finding(job, summary, each) for each in verdicts]
+        by, counts_only = self.question.compared, self._counts_only(summary)
         unjudged = summary.waiting + summary.held_back
         unjudged += sum(s.unkeyed for s in summary.statistics if self._is_input(s.place))
         return AuditResult(
@@ -179,8 +183,16 @@ class Audit:
             tuple(found + self._offset_findings()),
             tuple((each.count, each.reason) for each in left_out),
             self._notes(summary),
-            partial(finding_frame, spark, job, self._set_names()),
+            compared=f"counts per {by}" if counts_only and self.question.counts_per_key else by,
+            not_compared=self.question.not_compared,
+            blind_spots=tuple(blind_spots(self.question, self.bounds, summary)),
+            _rows=partial(finding_frame, spark, job, self._set_names()),
         )
+
+    def _counts_only(self, summary: Summary) -> bool:
+        """Whether several outputs have the same key, so that they can only be counted."""
+        question = self.question
+        return question.per_input > 1 or bool(summary.repeated and not question.is_distinct)
 
     def _is_input(self, place: int) -> bool:
         return self.bounds.places[place].is_input
@@ -247,6 +259,11 @@ class Audit:
             notes.append(
                 f"{summary.repeated:,} inputs share their key with others: they were counted per "
                 "key, and their order was not compared. A key that is unique shows more."
+            )
+        if self._counts_only(summary) and not self.question.counts_per_key:
+            notes.append(
+                "If equal counts per key are enough for you, say so with `counts_per_key` "
+                "(--counts-per-key)."
             )
         if summary.waiting and not self.bounds.is_certain:
             notes.append(

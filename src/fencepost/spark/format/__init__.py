@@ -10,6 +10,7 @@ fewer liberties: one attempt per batch, and everything that a later step needs t
 and the tasks' messages.
 
     route.py         packs rows and ends the plan in a barrier stage
+    loops.py         whether the query reads what it writes
     narrow_plans.py  whether a stream can do without a shuffle
     steps.py         the last step of the plan: drain or deliver, and report
     option_table.py, options.py

@@ -29,7 +29,9 @@ from fencepost.spark.format.commit import (
     complete_reports,
     explained_fence,
     resumed,
+    topics_of,
 )
+from fencepost.spark.format.loops import check_loops
 from fencepost.spark.format.plan import accepted, as_plan_refused
 from fencepost.spark.format.task import TaskReport, find_place, run_task
 from fencepost.spark.format.versions import decide_version
@@ -98,6 +100,7 @@ class BatchWriter(DataSourceArrowWriter):
             reports = complete_reports(messages)
             if not reports[0].is_drained:
                 account = check_account(self._options, reports)
+                check_loops(self._options, topics_of(account))
                 commit_write(self._options, self._plan, account)
 
     def abort(self, messages: list[Any]) -> None:

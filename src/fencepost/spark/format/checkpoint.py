@@ -25,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 from fencepost.spark.offsets import parse_all
 from fencepost.spark.sink.batch.micro_batch import MicroBatch
 from fencepost.spark.sink.batch.origins import SourceUse
+from fencepost.spark.sink.batch.read_topics import topics_by_id
 
 if TYPE_CHECKING:
     from fencepost.spark.sink.ledger.store import LedgerStore
@@ -101,15 +102,12 @@ def _read_offsets(path: Path) -> tuple[str, ...]:
 
 
 def find_sources(batch: StoredBatch, ledger: LedgerStore, commit: bool | None) -> SourceUse:
-    """Whether the transaction can commit the source offsets.
+    """What is known of the sources: whether the transaction can commit their offsets.
 
     The options of the sources are not known here. Our own source stores topic ids with its offsets,
     and a topic with the same id is in the same cluster.
     """
+    read = topics_by_id(batch.end_offsets, ledger)
     ended = parse_all(batch.end_offsets)
-    topics = set() if ended is None else {place.topic for place in ended.offsets}
-    if ended is None or not topics <= ended.id_texts.keys():
-        return SourceUse()
-    now = ledger.current_ids(topics)
-    are_ours = all(now.get(topic) == ended.id_texts[topic] for topic in topics)
-    return SourceUse(are_ours, are_ours and commit is not False)
+    are_ours = ended is not None and {place.topic for place in ended.offsets} <= read.names
+    return SourceUse(are_ours, are_ours and commit is not False, read)

@@ -7,7 +7,8 @@ reports. Before EndTxn the following must hold, or the batch is aborted:
 - every row that was packed was acknowledged, in one partition, by one task (`settle_accounts`);
 - the last sequence of this producer in every partition is that of the last acknowledged record
   (DescribeProducers): nobody else has written with this identity;
-- no row went to the ledger's topic, or to another one than the option `topic` names.
+- no row went to the ledger's topic, to another one than the option `topic` names, or to one that
+  the query reads (`loops.py`).
 
 If the answer to EndTxn is lost, a fresh epoch ends the transaction either way, and the ledger says
 which. A batch that turns out to be aborted is not tried again here: the query fails, and Spark
@@ -33,6 +34,7 @@ from fencepost.client.failures import ProducerFenced, Refused, UnknownOutcome
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import CountsDisagree, RowRefused, SinkFailed
 from fencepost.spark.format.lent_identity import forget_identity, recall_identity
+from fencepost.spark.format.loops import check_loops
 from fencepost.spark.format.task import explained_counts
 from fencepost.spark.sink.ledger.decision import Verdict, decide
 from fencepost.spark.sink.producer import DriverProducer
@@ -60,6 +62,7 @@ def commit_stream_batch(
         plan: BatchPlan = first.plan
         batch = plan.batch(first.query_id, batch_id)
         account = check_account(options, reports)
+        check_loops(options, topics_of(account), plan.sources.read)
         log.info("batch %d: %d rows are written", batch_id, account.rows)
         producer = resumed(options, first.identity)
         with explained_fence(producer):
@@ -98,7 +101,7 @@ def check_account(options: WriteOptions, reports: Sequence[TaskReport]) -> Accou
 
 
 def _check_topics(options: WriteOptions, account: Account) -> None:
-    topics = {place.topic for place in account.partitions}
+    topics = topics_of(account)
     if options.ledger_topic in topics:
         raise RowRefused(
             f"a row names topic {options.ledger_topic!r}, which holds the ledger. Nothing of the "
@@ -109,6 +112,11 @@ def _check_topics(options: WriteOptions, account: Account) -> None:
             f"rows went to topic {others[0]!r}, and the option topic is {options.topic!r}: give "
             "route() the same topic, or leave the option out. Nothing of the batch was kept"
         )
+
+
+def topics_of(account: Account) -> set[str]:
+    """The topics that got rows."""
+    return {place.topic for place in account.partitions}
 
 
 def check_sequences(options: WriteOptions, identity: ProducerIdentity, account: Account) -> None:

@@ -64,6 +64,11 @@ WRITE_OPTIONS: Final = (
         Writes.STREAM,
     ),
     WriteOption(
+        "mayWriteToSources",
+        "write to a topic that the query reads, although its output is then its input",
+        "false",
+    ),
+    WriteOption(
         "txnAppId", "the name of a repeatable write; with `txnVersion`", scope=Writes.BATCH
     ),
     WriteOption(

@@ -15,6 +15,7 @@ from fencepost.spark.format.option_table import (
     WriteOption,
     Writes,
 )
+from fencepost.spark.sink.batch.read_topics import NO_TOPICS, ReadTopics
 from fencepost.spark.sink.ledger.decision import Overrides
 from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.sink.settings import SinkSettings, read_settings
@@ -39,6 +40,9 @@ class WriteOptions:
     checkpoint: str | None
     """Where the query has its checkpoint, if Spark says so."""
     query_name: str | None
+    may_write_to_sources: bool = False
+    read: ReadTopics = NO_TOPICS
+    """The topics that the query reads, as far as `route` knows them."""
 
     def ledger(self, transactional_id: str | None = None) -> LedgerStore:
         """The ledger of the transactional id."""
@@ -73,6 +77,7 @@ def read_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOpt
         version,
         lower.get("checkpointlocation"),
         lower.get("queryname"),
+        parse_boolean("mayWriteToSources", values["mayWriteToSources"]),
     )
 
 
@@ -107,7 +112,7 @@ def _settings(lower: Mapping[str, str]) -> SinkSettings:
     servers = kafka.pop(_SERVERS, None)
     if servers is None:
         raise ConfigError(f"{_SERVERS} is needed: the brokers to ask, as host:port,host:port")
-    return read_settings(servers, kafka)
+    return read_settings(servers, kafka, id_option="the option transactionalId")
 
 
 def _transactional_id(values: Mapping[str, str], app_id: str | None, streaming: bool) -> str:

@@ -24,7 +24,9 @@ from fencepost.spark.connection import cluster_id_of
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.format.checkpoint import StoredBatch, find_sources, read_checkpoint
 from fencepost.spark.format.lent_identity import remember_identity
+from fencepost.spark.format.loops import PERMISSION
 from fencepost.spark.plain_errors import plain_errors
+from fencepost.spark.sink.batch.read_topics import refuse_loop, refuse_own_ledger
 from fencepost.spark.sink.checks import NO_SOURCES, check_ledger, check_timeout, refusal_of
 from fencepost.spark.sink.ledger.decision import Decision, Verdict, decide
 from fencepost.spark.sink.producer import DriverProducer
@@ -105,6 +107,10 @@ def _check_before_fence(
     sources = NO_SOURCES
     if stored is not None:
         sources = find_sources(stored, ledger, options.commit_source_offsets)
+    if not options.may_write_to_sources:
+        refuse_own_ledger(options.ledger_topic, options.read | sources.read, PERMISSION)
+        refuse_loop(options.topic, sources.read, PERMISSION)
+    if stored is not None:
         name = options.transactional_id
         check_ledger(ledger, name, stored.as_batch(), sources, options.overrides)
     if options.commit_source_offsets and not sources.commits:

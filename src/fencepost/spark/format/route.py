@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.errors import PySparkException
@@ -38,6 +38,7 @@ from pyspark.sql.types import StructType
 from fencepost.base.failures import ConfigError
 from fencepost.spark.connection import partition_count
 from fencepost.spark.failures import SinkRefused
+from fencepost.spark.format.loops import loop_metadata
 from fencepost.spark.format.narrow_plans import has_slots
 from fencepost.spark.format.save_modes import explain_modes
 from fencepost.spark.format.steps import WRITER_SECONDS, StepPlan, direct_step, shuffled_step
@@ -90,6 +91,8 @@ class RoutePlan:
     tasks: int
     is_struct: bool = False
     """Whether all columns of the rows are in one, because they are known only in the tasks."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What the writer must know of the sources (`loops.py`)."""
 
     def packing(self, batch_id: int) -> PackingPlan:
         """The plan of one task for one batch. Asks for the size limit of the topic."""
@@ -115,6 +118,7 @@ def route(
     tasks: int | None = None,
     exchange: Literal["auto", "plain"] = "auto",
     shuffle: bool | None = None,
+    write_timestamps: bool = False,
 ) -> DataFrame:
     """Prepares a DataFrame for `format("fencepost")`; call it last, and change nothing after it.
 
@@ -125,8 +129,13 @@ def route(
     "plain" rows, and a password in the options, may travel to other hosts in the clear. `shuffle`:
     False if every batch has at most as many tasks as can run at the same time; by default rows go
     through Spark's shuffle, except in a stream of format fencepost whose steps keep rows in place.
+    `write_timestamps`: the column `timestamp` becomes the time of the records.
     """
-    settings = read_settings(bootstrap_servers, options or {}, exchange)
+    id_option = "the option transactionalId of the format"
+    settings = replace(
+        read_settings(bootstrap_servers, options or {}, exchange, id_option=id_option),
+        write_timestamps=write_timestamps,
+    )
     if tasks is not None and tasks < 1:
         raise ConfigError(f"tasks must be at least 1, not {tasks}")
     session = df.sparkSession
@@ -138,9 +147,11 @@ def route(
     if tasks is None:
         # On a cluster, executors register some seconds after the session has started.
         check_slots(session)
-    rows = select_rows(df, topic)
+    rows = select_rows(df, topic, with_times=write_timestamps)
     counts = {} if topic is None else {topic: partition_count(settings.client, topic)}
-    plan = RoutePlan(settings, topic, tasks or choose_slots(session, counts))
+    tasks = tasks or choose_slots(session, counts)
+    metadata = loop_metadata(rows, settings.client, topic)
+    plan = RoutePlan(settings, topic, tasks, metadata=metadata)
     hosts = _direct_hosts(rows, settings, shuffle)
     with workers_python(session):
         if hosts is None:
@@ -193,8 +204,8 @@ def _directly(rows: DataFrame, plan: RoutePlan, hosts: tuple[str, ...]) -> DataF
     token = make_token()
     stages = rendezvous_of(session.sparkContext.applicationId, lambda: meeting_place(session))
     step = direct_step(StepPlan(plan, token, WRITER_SECONDS), stages.address, hosts)
-    written = rows.mapInArrow(step, routed_columns(token), barrier=True)
-    return written if rows.isStreaming else explain_modes(written)
+    written = rows.mapInArrow(step, routed_columns(token, plan.metadata), barrier=True)
+    return explain_modes(written)
 
 
 def _through_shuffle(rows: DataFrame, plan: RoutePlan, *, is_streaming: bool) -> DataFrame:
@@ -208,8 +219,9 @@ def _through_shuffle(rows: DataFrame, plan: RoutePlan, *, is_streaming: bool) ->
         routed = routed.sortWithinPartitions("map_id", "ordinal")
     token = make_token()
     step = shuffled_step(StepPlan(plan, token, WRITER_SECONDS))
-    written = routed.mapInArrow(step, routed_columns(token), barrier=True)
-    return written if is_streaming else explain_modes(written)
+    written = routed.mapInArrow(step, routed_columns(token, plan.metadata), barrier=True)
+    # The function of a flow is given back what Spark expects of it.
+    return written if is_streaming and is_connect(rows.sparkSession) else explain_modes(written)
 
 
 # Spark Connect.
@@ -220,7 +232,8 @@ def _route_remotely(
 ) -> DataFrame:
     """Routes without asking brokers, which the client may not reach."""
     try:
-        rows, is_streaming, is_struct = select_rows(df, topic), df.isStreaming, False
+        rows = select_rows(df, topic, with_times=settings.write_timestamps)
+        is_streaming, is_struct = df.isStreaming, False
     except PySparkException as problem:
         if problem.getCondition() != _IN_PIPELINE:
             raise
@@ -277,7 +290,12 @@ def _packing_task(plan: RoutePlan) -> Any:
         if plan.is_struct:
             structs = (batch.column("row") for batch in batches)
             batches = (
-                select_columns(pa.RecordBatch.from_struct_array(s), plan.topic) for s in structs
+                select_columns(
+                    pa.RecordBatch.from_struct_array(s),
+                    plan.topic,
+                    with_times=plan.settings.write_timestamps,
+                )
+                for s in structs
             )
         return pack(plan.packing(batch_id), context.partitionId(), batches)
 

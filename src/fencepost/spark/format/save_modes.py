@@ -3,6 +3,9 @@
 Spark refuses its own default mode (errorifexists) and `ignore` for every Python data source before
 it asks the source, and recommends overwrite, which a topic cannot do. So `route` returns a
 DataFrame whose writer remembers the mode, and answers first. All else is Spark's own.
+
+The writers of a routed DataFrame also see to it that Spark finds the format in the thread that
+uses them (`session.activate`).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import ConfigError
+from fencepost.spark.session import activate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +45,7 @@ _REFUSED: Final = {
 
 
 def explain_modes(df: DataFrame) -> DataFrame:
-    """The same DataFrame, with a writer that explains modes."""
+    """The same DataFrame, with writers that explain modes and work in any thread."""
     df.__class__ = _explaining_frame(type(df))  # type: ignore[arg-type]
     return df
 
@@ -60,6 +64,14 @@ def _explaining_frame(frame: type) -> type:
         def write(self) -> Any:
             writer = super().write
             writer.__class__ = _explaining_writer(type(writer))  # type: ignore[arg-type]
+            writer.routed_session = self.sparkSession
+            return writer
+
+        @property
+        def writeStream(self) -> Any:  # noqa: N802
+            writer = super().writeStream
+            writer.__class__ = _activating_writer(type(writer))  # type: ignore[arg-type]
+            writer.routed_session = self.sparkSession
             return writer
 
     return RoutedDataFrame
@@ -89,6 +101,17 @@ def _explaining_writer(writer: type) -> type:
         ) -> None:
             if (format or self._named[0] or "").lower() == _FORMAT:
                 check_mode(mode or self._named[1])
+            activate(self.routed_session)
             super().save(path, format, mode, *more, **options)
 
     return RoutedWriter
+
+
+@cache
+def _activating_writer(writer: type) -> type:
+    class RoutedStreamWriter(writer):  # type: ignore[misc]
+        def start(self, *given: Any, **options: Any) -> Any:
+            activate(self.routed_session)
+            return super().start(*given, **options)
+
+    return RoutedStreamWriter

@@ -76,10 +76,11 @@ class TaskPlace:
     stage: int
 
 
-def routed_columns(token: str) -> StructType:
+def routed_columns(token: str, metadata: Mapping[str, str] | None = None) -> StructType:
     """The columns of a routed DataFrame: a report, with the token in the first one's metadata."""
     first, *others = from_arrow_schema(REPORT_COLUMNS).fields
-    named = StructField(first.name, first.dataType, first.nullable, {_METADATA: token})
+    known = {_METADATA: token, **(metadata or {})}
+    named = StructField(first.name, first.dataType, first.nullable, known)
     return StructType([named, *others])
 
 

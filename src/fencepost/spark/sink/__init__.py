@@ -7,6 +7,7 @@ run_state.py     what the driver keeps during a run
 receipts.py      the outcomes of the last batches, for the user and for `progress/`
 settings.py      the options of a sink
 checks.py        refuses, before the first batch of a run, what would break the guarantee
+start_check.py   says at the start of a query what its next batch will be refused for
 calls.py         one call per batch: refuses a second call, notices a skipped batch
 limits.py        how large a batch each topic accepts
 producer.py      the driver's producer: fence, lend, commit or abort

@@ -28,7 +28,8 @@ from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.base.options import suggest
 from fencepost.spark.failures import NOTHING_WRITTEN, BatchTooLarge, RowRefused, SinkRefused
 from fencepost.spark.session import is_connect
-from fencepost.spark.sink.batch.parts import Part, read_parts
+from fencepost.spark.sink.batch.parts import Part, read_parts, without_loops
+from fencepost.spark.sink.batch.read_topics import NO_TOPICS, ReadTopics, read_in_batch
 from fencepost.spark.sink.jobs.job_failures import failure_of_job, is_final
 from fencepost.spark.sink.ledger.decision import Verdict
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
@@ -102,6 +103,7 @@ class _Run:
     micro_batch: MicroBatch
     limits: TopicLimits
     jobs: JobCounter
+    read: ReadTopics
     collectors: dict[str, RowCollector] = field(default_factory=dict)
     finished: int | None = None
     """The batch of the last call that returned."""
@@ -117,7 +119,10 @@ class UnfencedWriter:
         max_attempts: int,
         creation: TopicCreation,
         step: Callable[[str, int], None],
+        *,
+        may_write_to_sources: bool = False,
     ) -> None:
+        self._may_write_to_sources = may_write_to_sources
         self._settings = settings
         self._topic = topic
         self._max_attempts = max_attempts
@@ -135,6 +140,7 @@ class UnfencedWriter:
             run, began_ms = self._run_of(session, batch_id), now_ms()
             run.micro_batch.check_batch()
             parts = read_parts(given, self._topic, LEDGER_TOPIC)
+            parts = without_loops(parts, read_in_batch(run.read, run.micro_batch))
             with run.micro_batch.in_thread(session):
                 receipt = self._write(run, parts, began_ms)
             run.finished = batch_id
@@ -142,7 +148,7 @@ class UnfencedWriter:
 
     def _run_of(self, session: SparkSession, batch_id: int) -> _Run:
         from fencepost.spark.sink.batch.micro_batch import read_micro_batch
-        from fencepost.spark.sink.checks import check_version
+        from fencepost.spark.sink.checks import check_version, warn_about_checkpoint
         from fencepost.spark.sink.jobs.counts import JobCounter
 
         if is_connect(session):
@@ -156,10 +162,21 @@ class UnfencedWriter:
         micro_batch = read_micro_batch(session, batch_id, before)
         if run is None or run.micro_batch.run != micro_batch.run:
             check_version(session)
-            run = _Run(micro_batch, TopicLimits(self._settings), JobCounter(session))
+            warn_about_checkpoint(micro_batch)
+            limits, jobs = TopicLimits(self._settings), JobCounter(session)
+            run = _Run(micro_batch, limits, jobs, self._read_topics(micro_batch))
         run.micro_batch = micro_batch
         self._run = run
         return run
+
+    def _read_topics(self, micro_batch: MicroBatch) -> ReadTopics:
+        """The topics that rows must not go to."""
+        from fencepost.spark.sink.batch.origins import use_sources
+
+        if self._may_write_to_sources:
+            return NO_TOPICS
+        with while_reaching(self._settings.client):
+            return use_sources(False, micro_batch, self._settings.client).read
 
     def _write(self, run: _Run, parts: tuple[Part, ...], began_ms: int) -> Receipt:
         from fencepost.spark.sink.jobs.counts import Counts
@@ -191,7 +208,8 @@ class UnfencedWriter:
         """Writes one DataFrame; returns the account, and how many attempts failed."""
         from fencepost.spark.transport.collected import RowCollector, collect_limit_after
 
-        collector = run.collectors.setdefault(part.name, RowCollector(part.topic))
+        fresh = RowCollector(part.topic, with_times=self._settings.write_timestamps)
+        collector = run.collectors.setdefault(part.name, fresh)
         failures = 0
         while True:
             try:

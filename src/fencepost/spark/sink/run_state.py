@@ -37,6 +37,8 @@ class RunState:
     is_stateful: bool | None = None
     by_permit: bool = False
     """Whether Spark refuses barrier stages, so that tasks need permits."""
+    with_times: bool = False
+    """Whether the times of rows are written."""
     collectors: dict[str, RowCollector] = field(default_factory=dict)
     """The collectors of small batches, by part."""
     direct_failures: int = 0
@@ -65,7 +67,7 @@ class RunState:
         from fencepost.spark.transport.collected import RowCollector
 
         if part.name not in self.collectors:
-            self.collectors[part.name] = RowCollector(part.topic)
+            self.collectors[part.name] = RowCollector(part.topic, with_times=self.with_times)
         return self.collectors[part.name]
 
 

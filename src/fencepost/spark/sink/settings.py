@@ -86,6 +86,10 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "preserve_partitioning": "write each row to the partition it was read from, without a "
         "shuffle: source and target have as many partitions, and the DataFrame keeps the column "
         "`partition`",
+        "write_timestamps": "write the column `timestamp` as the time of the records (CreateTime); "
+        "otherwise it is ignored",
+        "may_write_to_sources": "write to a topic that the query reads, although its output "
+        "is then its input",
         "create_topics": "for trying out: create missing topics, for instance "
         '`{"partitions": 4}`; also `replication_factor` and `configs`. None: never',
         "max_attempts": "how often the sink tries the job of a batch",
@@ -106,6 +110,8 @@ class SinkSettings:
     is_plain: bool = False
     """Whether rows and passwords may travel between hosts in the clear."""
     preserve_partitioning: bool = False
+    write_timestamps: bool = False
+    """Whether the column timestamp becomes the time of the records."""
 
     @property
     def codec(self) -> int:
@@ -114,13 +120,21 @@ class SinkSettings:
 
 
 def read_settings(
-    bootstrap_servers: str, options: Mapping[str, Any], exchange: str = "auto"
+    bootstrap_servers: str,
+    options: Mapping[str, Any],
+    exchange: str = "auto",
+    *,
+    id_option: str = "the argument transactional_id",
 ) -> SinkSettings:
-    """Parses the options; ConfigError names the option and valid values."""
+    """Parses the options; ConfigError names the option and valid values.
+
+    `id_option`: what names the transactional id.
+    """
     if exchange not in EXCHANGES:
         raise ConfigError(f"exchange={exchange!r}: it must be one of {', '.join(EXCHANGES)}")
     given = strip_kafka(options)
-    for name, reason in REFUSED.items():
+    refused = {**REFUSED, "transactional.id": f"it is {id_option}"}
+    for name, reason in refused.items():
         if name in given:
             raise ConfigError(f"kafka.{name} cannot be set: {reason}")
     client = read_options(bootstrap_servers, given)

@@ -39,6 +39,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fencepost.base.failures import ConfigError, FencepostError
+from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.installation import require_spark
 from fencepost.spark.session import allows_barrier, is_connect_process
@@ -49,10 +50,11 @@ from fencepost.spark.sink.at_least_once import (
     is_at_least_once,
 )
 from fencepost.spark.sink.batch.checkpoint import checked_path
-from fencepost.spark.sink.batch.parts import frames_of, read_parts
+from fencepost.spark.sink.batch.parts import frames_of, read_parts, without_loops
+from fencepost.spark.sink.batch.read_topics import read_in_batch, topics_by_id
 from fencepost.spark.sink.batch_writer import BatchWriter
 from fencepost.spark.sink.calls import BatchPosition, Call, RunCalls, calls_of
-from fencepost.spark.sink.ledger.decision import Decision, Overrides, Verdict
+from fencepost.spark.sink.ledger.decision import Batch, Decision, Overrides, Verdict
 from fencepost.spark.sink.ledger.entry import with_damage
 from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.sink.limits import TopicLimits
@@ -61,6 +63,7 @@ from fencepost.spark.sink.producer import DriverProducer
 from fencepost.spark.sink.receipts import Receipt, ReceiptHistory
 from fencepost.spark.sink.run_state import RunState, WriteRequest
 from fencepost.spark.sink.settings import read_settings
+from fencepost.spark.sink.start_check import watch_start
 from fencepost.spark.sink.topic_creation import TopicCreation
 from fencepost.spark.slots import announce_if_active
 
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.spark.sink.batch.micro_batch import MicroBatch
+    from fencepost.spark.sink.batch.origins import SourceUse
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +80,7 @@ _NEXT: Final = Decision(Verdict.WRITE, "the next batch of this run; those betwee
 MAX_ATTEMPTS: Final = 3
 """How often the job of one batch is tried before the query fails."""
 
-_STATE_OF_RUN: Final = frozenset({"_receipts", "_run", "_unfenced"})
+_STATE_OF_RUN: Final = frozenset({"_receipts", "_run", "_unfenced", "_stop_watching"})
 
 MAX_ID_BYTES: Final = 1_000
 """Far more than a name needs. Kafka's own limit is that of its strings, 32,767 bytes, and the
@@ -100,7 +104,14 @@ class TransactionalSink:
 
     `preserve_partitioning` writes each row to the partition it was read from, without a shuffle
     (`jobs/preserving.py`).
+
+    `write_timestamps` writes the column `timestamp` as the time of the records.
+
+    `may_write_to_sources` allows to write to a topic that the query reads (`read_topics.py`).
     """
+
+    _stop_watching: Callable[[], None] | None = None
+    """Ends the wait for the start of the query."""
 
     def __init__(
         self,
@@ -119,6 +130,8 @@ class TransactionalSink:
         commit_source_offsets: bool | None = None,
         exchange: Literal["auto", "plain"] = "auto",
         preserve_partitioning: bool = False,
+        write_timestamps: bool = False,
+        may_write_to_sources: bool = False,
         create_topics: Mapping[str, Any] | None = None,
         max_attempts: int = MAX_ATTEMPTS,
         on_step: Callable[[str, int], None] | None = None,
@@ -143,6 +156,7 @@ class TransactionalSink:
         self.settings = replace(
             read_settings(bootstrap_servers, options or {}, exchange),
             preserve_partitioning=preserve_partitioning,
+            write_timestamps=write_timestamps,
         )
         self._ledger = LedgerStore(self.settings.client, self.transactional_id, ledger_topic)
         if topic == self._ledger.topic:
@@ -152,6 +166,7 @@ class TransactionalSink:
             )
         self._overrides = Overrides(adopt, take_over, allow_empty_state, may_skip)
         self._commit_source_offsets = commit_source_offsets
+        self._may_write_to_sources = may_write_to_sources
         self._max_attempts = max(1, max_attempts)
         self._creation = TopicCreation(create_topics)
         self._on_step = on_step
@@ -159,6 +174,7 @@ class TransactionalSink:
         if not is_unfenced:
             # Before the query plans its first batch, if there is a session.
             announce_if_active()
+            self._stop_watching = watch_start(self)
 
     def __repr__(self) -> str:
         name = self.guarantee if self.is_unfenced else repr(self.transactional_id)
@@ -175,8 +191,14 @@ class TransactionalSink:
     def _begin(self) -> None:
         self._receipts = ReceiptHistory()
         self._run: RunState | None = None
+        self._stop_watching = None
         self._unfenced = UnfencedWriter(
-            self.settings, self.topic, self._max_attempts, self._creation, self._step
+            self.settings,
+            self.topic,
+            self._max_attempts,
+            self._creation,
+            self._step,
+            may_write_to_sources=self._may_write_to_sources,
         )
 
     @property
@@ -236,6 +258,9 @@ class TransactionalSink:
         if self.is_unfenced:
             self._write_unfenced(session, batch_id, given)
             return
+        if self._stop_watching is not None:
+            self._stop_watching()
+            self._stop_watching = None
         run, call = self._run, Call(batch_id, frames)
         before = None if run is None else run.micro_batch
         try:
@@ -288,6 +313,7 @@ class TransactionalSink:
         if run is None or run.micro_batch.run != micro_batch.run:
             run, position = self._start_run(session, request), BatchPosition.UNKNOWN
         run.micro_batch = micro_batch
+        request = self._without_loops(request, run.sources)
         decision = _NEXT if position is BatchPosition.NEXT else self._decide(run, request)
         self._creation.ensure(self.settings.client, (part.topic for part in request.parts))
         receipt = BatchWriter(
@@ -332,6 +358,30 @@ class TransactionalSink:
 
     # The start of a run.
 
+    def find_refusal(self, session: SparkSession, query_id: str) -> str | None:
+        """Why the next batch of this query will be refused; empty if it will not be.
+
+        None if the ledger has another query, or none.
+        """
+        from fencepost.spark.sink.batch.micro_batch import find_run
+        from fencepost.spark.sink.batch.origins import SourceUse
+        from fencepost.spark.sink.checks import refusal_of
+
+        if cluster_of(self.settings.client).find_topic(self._ledger.topic) is None:
+            return None
+        self._ledger.prepare()
+        view = self._ledger.peek(query_id, stable=False)
+        if view.entry is None or view.entry.query_id != query_id:
+            return None
+        next_id = find_run(session, query_id).next_batch_id()
+        if next_id is None:
+            return ""
+        batch = Batch(query_id, next_id)
+        decision = self._ledger.decide(view, batch, SourceUse(), self._overrides)
+        if decision.verdict is not Verdict.REFUSE:
+            return ""
+        return str(refusal_of(self.transactional_id, decision))
+
     def _step(self, step: str, batch_id: int) -> None:
         log.debug("%s, batch %d: %s", self.transactional_id or self.guarantee, batch_id, step)
         if self._on_step is not None:
@@ -340,7 +390,13 @@ class TransactionalSink:
     def _start_run(self, session: SparkSession, request: WriteRequest) -> RunState:
         """Checks, fences, then reads the ledger."""
         from fencepost.spark.sink.batch.origins import use_sources
-        from fencepost.spark.sink.checks import check_ledger, check_start, check_timeout
+        from fencepost.spark.sink.checks import (
+            check_ledger,
+            check_start,
+            check_timeout,
+            naming_checkpoint,
+            warn_about_checkpoint,
+        )
         from fencepost.spark.sink.jobs.counts import JobCounter
 
         client, micro_batch = self.settings.client, request.micro_batch
@@ -348,13 +404,16 @@ class TransactionalSink:
         with while_reaching(client):
             self._ledger.prepare()
             sources = use_sources(self._commit_source_offsets, micro_batch, client)
+            self._without_loops(request, sources)
             batch = request.as_batch()
-            check_ledger(self._ledger, self.transactional_id, batch, sources, self._overrides)
+            with naming_checkpoint(micro_batch):
+                check_ledger(self._ledger, self.transactional_id, batch, sources, self._overrides)
             self._step("fencing", request.batch_id)
             producer = self._fenced_producer()
             self._step("fenced", request.batch_id)
             view = self._ledger.read(micro_batch.query_id, producer)
         self._step("ledger read", request.batch_id)
+        warn_about_checkpoint(micro_batch)
         check_timeout(self.transactional_id, self.settings, view.entry)
         return RunState(
             micro_batch,
@@ -365,7 +424,19 @@ class TransactionalSink:
             JobCounter(session),
             micro_batch.is_stateful,
             by_permit=not allows_barrier(session),
+            with_times=self.settings.write_timestamps,
         )
+
+    def _without_loops(self, request: WriteRequest, sources: SourceUse) -> WriteRequest:
+        """The request, whose rows cannot go to a topic that the query reads."""
+        if self._may_write_to_sources:
+            return request
+        micro_batch = request.micro_batch
+        if micro_batch.has_engine:
+            read = read_in_batch(sources.read, micro_batch)
+        else:
+            read = topics_by_id(micro_batch.end_offsets, self._ledger)
+        return replace(request, parts=without_loops(request.parts, read, self._ledger.topic))
 
     def _fenced_producer(self) -> DriverProducer:
         producer = DriverProducer(self.transactional_id, self.settings)

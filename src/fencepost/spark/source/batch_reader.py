@@ -11,7 +11,7 @@ from fencepost.base.failures import ConfigError
 from fencepost.spark.plain_errors import plain_errors
 from fencepost.spark.slots import announced_slots
 from fencepost.spark.source.options import SourceOptions
-from fencepost.spark.source.positions import Positions, report_loss
+from fencepost.spark.source.positions import Positions, check_deleted, report_loss
 from fencepost.spark.source.range_reader import read_ranges
 from fencepost.spark.source.ranges import OffsetRange, pack_ranges, split_ranges
 
@@ -46,6 +46,7 @@ class BatchReader(DataSourceReader):
         for wanted in ranges:
             if wanted.size < 0:
                 self._report_backwards(wanted)
+        check_deleted(self._options, positions, [each for each in ranges if each.size > 0])
         return as_partitions(self._options, ranges)
 
     def _report_backwards(self, wanted: OffsetRange) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -252,6 +252,29 @@ class Positions:
         # A legacy ledger is an offset of the same group, and means a batch, not a record.
         found = source_offsets(committed)
         return found | self.earliest([tp for tp in partitions if tp not in found])
+
+
+def check_deleted(
+    options: SourceOptions, positions: Positions, ranges: Sequence[OffsetRange]
+) -> None:
+    """Reports, before any task runs, ranges whose first records were deleted.
+
+    If the user accepts that, tasks skip them.
+    """
+    if not options.fail_on_data_loss:
+        return
+    try:
+        earliest = positions.earliest([wanted.partition for wanted in ranges])
+    except UnknownTopicOrPartition:
+        return  # The tasks report it.
+    for wanted in ranges:
+        if wanted.start < earliest[wanted.partition]:
+            report_deleted(options, wanted.partition, wanted.start, earliest[wanted.partition])
+
+
+def report_deleted(options: SourceOptions, tp: TopicPartition, wanted: int, first: int) -> None:
+    """Reports records that are not in the log any more."""
+    report_loss(options, f"{tp} is to be read from offset {wanted}, and its log begins at {first}")
 
 
 def _require_all(given: Mapping[TopicPartition, int], found: Subscribed, name: str) -> None:

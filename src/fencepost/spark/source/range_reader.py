@@ -12,7 +12,7 @@ from fencepost.spark.connection import cluster_of
 from fencepost.spark.plain_errors import plain_errors
 from fencepost.spark.source.columns import plain_columns
 from fencepost.spark.source.options import SourceOptions
-from fencepost.spark.source.positions import Positions, explaining, report_loss
+from fencepost.spark.source.positions import Positions, explaining, report_deleted, report_loss
 from fencepost.spark.source.ranges import OffsetRange
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
             report_loss(options, f"{wanted.partition}: {problem}")
             return
         except OffsetOutOfRange as problem:
-            report_loss(options, f"{wanted.partition}: {problem}")
-            position = _skip_lost(options, wanted, position)
+            position = _skip_lost(options, wanted, position, problem)
             continue
         batches = [
             batch
@@ -93,10 +92,16 @@ def _fetch(options: SourceOptions, wanted: OffsetRange, position: int) -> Fetche
     return found[wanted.partition]
 
 
-def _skip_lost(options: SourceOptions, wanted: OffsetRange, position: int) -> int:
-    """Where to continue after lost records: the first one that exists, or the end."""
+def _skip_lost(
+    options: SourceOptions, wanted: OffsetRange, position: int, problem: OffsetOutOfRange
+) -> int:
+    """Reports lost records; where to continue after them: at the first that exists, or the end."""
     try:
         earliest = Positions(options).earliest([wanted.partition])[wanted.partition]
     except UnknownTopicOrPartition:
-        return wanted.end
+        earliest = -1
+    if earliest > position:
+        report_deleted(options, wanted.partition, position, earliest)
+    else:
+        report_loss(options, f"{wanted.partition}: {problem}")
     return earliest if position < earliest < wanted.end else wanted.end

@@ -55,7 +55,7 @@ from fencepost.spark.plain_errors import plain_errors
 from fencepost.spark.source.batch_reader import RangePartition, as_partitions
 from fencepost.spark.source.open_transaction_watch import OpenTransactionWatch
 from fencepost.spark.source.options import SourceOptions
-from fencepost.spark.source.positions import Positions, Subscribed, report_loss
+from fencepost.spark.source.positions import Positions, Subscribed, check_deleted, report_loss
 from fencepost.spark.source.prefetch import Prefetcher
 from fencepost.spark.source.range_reader import read_ranges
 from fencepost.spark.source.ranges import OffsetRange, limit_offsets
@@ -221,6 +221,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._prefetched = self._prefetcher.read(filled)
             if self._prefetched is not None:
                 return [RangePartition(tuple(filled))]
+            check_deleted(self._options, Positions(self._options), filled)
             return as_partitions(self._options, ranges)
 
     @property  # type: ignore[misc]

@@ -59,8 +59,9 @@ def collect_limit_after(account: Account) -> int:
 class RowCollector:
     """Collects the rows of small batches in one run of a query."""
 
-    def __init__(self, topic: str | None) -> None:
+    def __init__(self, topic: str | None, *, with_times: bool = False) -> None:
         self._topic = topic
+        self._with_times = with_times
         self._types: str | None = None
         """Columns and types of the last batch: the user's function may change them."""
         self._casts: Any = None
@@ -117,7 +118,8 @@ class RowCollector:
         if are_ready(df.schema, self._topic):
             return None
         java: Any = df
-        return java._jseq(cast_expressions(df.schema, self._topic))  # noqa: SLF001
+        casts = cast_expressions(df.schema, self._topic, with_times=self._with_times)
+        return java._jseq(casts)  # noqa: SLF001
 
 
 def _as_bytes(row: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from py4j.protocol import Py4JError
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.offsets import parse_all, parse_sources, parse_starts
 from fencepost.spark.session import is_connect
+from fencepost.spark.sink.batch.read_topics import leaf_options
 from fencepost.spark.sink.ledger.decision import Batch
 from fencepost.spark.sink.ledger.entry import fingerprint_of
 
@@ -56,6 +57,11 @@ _ROWS_IN_TEXT: Final = re.compile(
     rf"\b{_ROWS} -> SQLMetric\(id: \d+, name: [^()]*\([^()]*\), value: (\d+)\)"
 )
 """The row count in the text of a plan node's metrics: one JVM call, where its parts take four."""
+
+_TEMPORARY: Final = "temporary-"
+_RANDOM: Final = re.compile(rf"({_TEMPORARY})?[0-9a-f-]{{36}}")
+"""The folder of a checkpoint for which nobody has chosen a name."""
+_LOCATION: Final = "spark.sql.streaming.checkpointLocation"
 
 _UNKNOWN: Final = (Py4JError, AttributeError, TypeError)
 """Raised by calls into an engine with other internals than the supported one."""
@@ -137,6 +143,23 @@ class MicroBatch:
     def _plan(self) -> Any:
         """The plan of this batch, which holds its counts."""
         return None if self._context is None else self._context.executionPlan().executedPlan()
+
+    def next_batch_id(self) -> int | None:
+        """The batch that comes after those that Spark has finished.
+
+        None if one is unfinished, which Spark then repeats at once, or if nothing is known.
+        """
+        try:
+            if self._execution is None:
+                return None
+            finished = self._execution.commitLog().getLatestBatchId()
+            begun = self._execution.offsetLog().getLatestBatchId()
+            if finished.isEmpty() or not begun.equals(finished):
+                return None
+            return int(finished.get()) + 1
+        except _UNKNOWN as problem:
+            log.debug("the last batch of the checkpoint is not known: %s", problem)
+            return None
 
     def check_batch(self) -> None:
         """Raises SinkRefused if the engine is in another batch."""
@@ -220,22 +243,37 @@ class MicroBatch:
                 # None removes it, which the stubs do not say.
                 context.setLocalProperty(name, old)  # type: ignore[arg-type]
 
-    def source_options(self) -> list[dict[str, str]] | None:
-        """The options of every source of the query; None if some are unknown."""
+    def source_options(self) -> list[dict[str, str] | None]:
+        """The options of every source of the query, None for one that shows none.
+
+        Empty if nothing is known.
+        """
         try:
             if self._execution is None:
-                return None
-            leaves = self._execution.logicalPlan().collectLeaves().iterator()
-            found: list[dict[str, str]] = []
-            while leaves.hasNext():
-                leaf = leaves.next()
-                if leaf.isStreaming():
-                    found.append(_entries(leaf.relation().options().asCaseSensitiveMap()))
-            return found
-        except Py4JError as problem:
-            # A source of the V1 API (files, rate) has no such relation.
+                return []
+            return list(leaf_options(self._execution.logicalPlan(), streaming_only=True))
+        except _UNKNOWN as problem:
             log.debug("the options of the sources are not known: %s", problem)
-            return None
+            return []
+
+    @property
+    def has_lasting_checkpoint(self) -> bool:
+        """Whether the next start of the query finds this checkpoint again; True if unknown."""
+        try:
+            if self._execution is None:
+                return True
+            folder = str(self._execution.resolvedCheckpointRoot()).rpartition("/")[2]
+            if not _RANDOM.fullmatch(folder):
+                return True
+            if folder.startswith(_TEMPORARY):
+                return False
+            # A query without a name has a random one in the folder that the session's setting
+            # names. Otherwise the user has chosen this name.
+            settings = self._execution.sparkSession().conf()
+            return bool(self._execution.name()) or not settings.get(_LOCATION, "")
+        except _UNKNOWN as problem:
+            log.debug("the checkpoint of the query is not known: %s", problem)
+            return True
 
     @cached_property
     def is_stateful(self) -> bool | None:
@@ -293,19 +331,6 @@ def _rows_in(metrics: str) -> int | None:
     return int(found[1])
 
 
-def _entries(options: Any) -> dict[str, str]:
-    """A JVM map as a dict.
-
-    Checks `hasNext`: py4j's own iteration runs until Java throws, which takes 20 ms.
-    """
-    found = {}
-    entries = options.entrySet().iterator()
-    while entries.hasNext():
-        entry = entries.next()
-        found[entry.getKey()] = entry.getValue()
-    return found
-
-
 def read_micro_batch(
     session: SparkSession,
     batch_id: int,
@@ -348,6 +373,11 @@ def read_micro_batch(
             "DataFrame derived from the batch's. Nothing was written"
         )
     return found
+
+
+def find_run(session: SparkSession, query_id: str) -> MicroBatch:
+    """The active run of a query, before its first batch."""
+    return _find_run(session, query_id, -1)
 
 
 def _find_run(session: SparkSession, query_id: str, batch_id: int) -> MicroBatch:

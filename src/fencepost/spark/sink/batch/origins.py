@@ -2,21 +2,24 @@
 
 Only then can the sink's transaction commit their offsets, and only then can the ledger record the
 ids of their topics. Spark's plan has the options of every source, ours and Spark's own; the cluster
-they point to returns its id.
+they point to returns its id (`read_topics.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from fencepost.base.failures import FencepostError
-from fencepost.client.options import KNOWN, ClientOptions, read_options
-from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.offsets import parse_sources
+from fencepost.spark.sink.batch.read_topics import (
+    NO_TOPICS,
+    ReadTopics,
+    find_difference,
+    read_topics,
+)
 
 if TYPE_CHECKING:
+    from fencepost.client.options import ClientOptions
     from fencepost.spark.sink.batch.micro_batch import MicroBatch
 
 
@@ -27,13 +30,20 @@ class SourceUse(NamedTuple):
     """Whether all sources are topics of the sink's cluster."""
     commits: bool = False
     """Whether the transaction commits their offsets."""
+    read: ReadTopics = NO_TOPICS
+    """The topics of the sink's cluster that the query reads, as far as the plan shows them."""
 
 
 def use_sources(
     commit_source_offsets: bool | None, micro_batch: MicroBatch, sink: ClientOptions
 ) -> SourceUse:
-    """Whether the transaction commits the source offsets; SinkRefused if it must and cannot."""
-    foreign = find_foreign_source(micro_batch, sink)
+    """What the sink may do with the sources; SinkRefused if it must commit offsets and cannot."""
+    listed = micro_batch.source_options()
+    known = [options for options in listed if options is not None]
+    differences = [find_difference(options, sink) for options in known]
+    foreign = next(filter(None, differences), None)
+    if not known or None in listed or parse_sources(micro_batch.end_offsets) is None:
+        foreign = micro_batch.sources_unknown
     if foreign is not None and commit_source_offsets:
         raise SinkRefused(
             f"commit_source_offsets is True, but {foreign}: a transaction can hold only offsets of "
@@ -41,36 +51,5 @@ def use_sources(
             "the position in the source"
         )
     are_ours = foreign is None
-    return SourceUse(are_ours, are_ours and commit_source_offsets is not False)
-
-
-def find_foreign_source(micro_batch: MicroBatch, sink: ClientOptions) -> str | None:
-    """Why the sink's transaction cannot commit the source offsets; None if it can."""
-    sources = micro_batch.source_options()
-    if not sources or parse_sources(micro_batch.end_offsets) is None:
-        return micro_batch.sources_unknown
-    for options in sources:
-        if (reason := _find_difference(options, sink)) is not None:
-            return reason
-    return None
-
-
-def _find_difference(options: Mapping[str, str], sink: ClientOptions) -> str | None:
-    given = {name.lower().removeprefix("kafka."): value for name, value in options.items()}
-    servers = given.get("bootstrap.servers", "")
-    try:
-        source = read_options(servers, {name: given[name] for name in given.keys() & KNOWN})
-        if set(source.bootstrap) & set(sink.bootstrap):
-            return None
-        theirs = cluster_of(source).describe_cluster().cluster_id
-        ours = cluster_of(sink).describe_cluster().cluster_id
-    except FencepostError as problem:
-        return (
-            f"the cluster at {servers or 'no kafka.bootstrap.servers'} did not return its id "
-            f"({problem})"
-        )
-    if theirs == ours:
-        return None
-    return (
-        f"the query reads from cluster {theirs} ({servers}), and the sink writes to cluster {ours}"
-    )
+    read = read_topics(known[n] for n, difference in enumerate(differences) if difference is None)
+    return SourceUse(are_ours, are_ours and commit_source_offsets is not False, read)

@@ -10,6 +10,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.spark.failures import SinkRefused
+from fencepost.spark.sink.batch.read_topics import (
+    ReadTopics,
+    refuse_loop,
+    refuse_own_ledger,
+    why_not,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,6 +27,7 @@ _HAS_A_PART: Final = (
     "which has its own DataFrame in this call of sink.write: one DataFrame of a batch writes a "
     "topic, so union the two"
 )
+_PERMISSION: Final = "may_write_to_sources=True to the sink"
 _HOLDS_THE_LEDGER: Final = "which holds the ledger: write it to another topic"
 
 
@@ -37,6 +44,26 @@ class Part(NamedTuple):
     def name(self) -> str:
         """The topic, or `*` if the rows name theirs."""
         return BY_COLUMN if self.topic is None else self.topic
+
+
+def without_loops(
+    parts: tuple[Part, ...], read: ReadTopics, ledger_topic: str | None = None
+) -> tuple[Part, ...]:
+    """Parts whose rows must not name a topic that the query reads.
+
+    SinkRefused if a part goes to one, or if the ledger is in one.
+    """
+    if not read.names and not read.patterns:
+        return parts
+    for part in parts:
+        refuse_loop(part.topic, read, _PERMISSION)
+    if ledger_topic is not None:
+        refuse_own_ledger(ledger_topic, read, _PERMISSION)
+    named = dict.fromkeys(read.names, why_not(_PERMISSION))
+    return tuple(
+        part._replace(reserved={**named, **part.reserved}) if part.topic is None else part
+        for part in parts
+    )
 
 
 def frames_of(given: Any) -> tuple[Any, ...]:

@@ -77,6 +77,8 @@ log = logging.getLogger(__name__)
 _ABOUT_ROWS: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_RECORD: "the topic does not accept these rows (a compacted topic needs a key "
     "in every row)",
+    ErrorCode.INVALID_TIMESTAMP: "the topic does not accept the timestamps of these rows "
+    "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not write to the topic: grant WRITE on it",
 }
 """Errors about the rows themselves, which another attempt would not fix."""
@@ -128,7 +130,7 @@ def run_job(df: DataFrame, plan: JobPlan) -> Account:
     if reports is None:
         # From here on executors write, and so need the brokers' passwords.
         check_secrets(df.sparkSession, plan.settings)
-        rows = select_rows(df, plan.topic)
+        rows = _selected(df, plan)
         run_at_once = _run_direct if plan.source_partitions is None else _run_preserved
         may_run_at_once = plan.direct and not plan.by_permit
         reports = run_at_once(rows, plan) if may_run_at_once else None
@@ -141,8 +143,12 @@ def run_unfenced_job(df: DataFrame, plan: JobPlan) -> Account:
     """The same without a transaction: every task writes its own rows, and Spark may repeat it."""
     reports = _run_collected(df, plan) if plan.collector.limit else None
     if reports is None:
-        reports = _run_own_rows(select_rows(df, plan.topic), plan)
+        reports = _run_own_rows(_selected(df, plan), plan)
     return settle_accounts(reports, one_writer=False)
+
+
+def _selected(df: DataFrame, plan: JobPlan) -> DataFrame:
+    return select_rows(df, plan.topic, with_times=plan.settings.write_timestamps)
 
 
 def _packing_plan(plan: JobPlan, slots: int, partition_counts: Mapping[str, int]) -> PackingPlan:

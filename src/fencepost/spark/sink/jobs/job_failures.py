@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.spark.failures import (
     BatchTooLarge,
+    DataLost,
     ModuleMissing,
     RowRefused,
     SinkFailed,
@@ -54,11 +55,11 @@ def failure_of_job(
         return too_large
     if (refused := RowRefused.found_in(text)) is not None:
         return refused
-    if (missing := ModuleMissing.found_in(text)) is not None:
-        return missing
+    if (lost := DataLost.found_in(text)) is not None:
+        return DataLost(f"batch {micro_batch.batch_id}: {lost}")
     return SinkFailed(f"batch {micro_batch.batch_id}: {sentence_of(problem)}")
 
 
 def is_final(problem: Exception) -> bool:
     """Whether another attempt cannot help."""
-    return isinstance(problem, (SinkRefused, SinkStopped, RowRefused, ConfigError))
+    return isinstance(problem, (SinkRefused, SinkStopped, RowRefused, DataLost, ConfigError))

@@ -1,4 +1,4 @@
-"""Packing record by record: for small batches, for headers, and without numba."""
+"""Packing record by record: for small batches, for headers and timestamps, and without numba."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fencepost.base.ids import TopicPartition
+from fencepost.base.ids import NO_TIMESTAMP, TopicPartition
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
 from fencepost.spark.failures import RowRefused
 from fencepost.spark.transport.packing.placement import RECORD_OVERHEAD_BYTES, no_topic, shown
+from fencepost.spark.transport.packing.rows import TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from fencepost.spark.transport.packing.packer import PackedBatch, PackingPlan
@@ -41,7 +42,12 @@ def _place(
     plan: PackingPlan, placement: Placement, row: Mapping[str, Any]
 ) -> tuple[TopicPartition, Record]:
     key = row.get("key")
-    record = Record(key=key, value=row["value"], headers=tuple(_headers(key, row)))
+    record = Record(
+        timestamp_ms=_time(key, row),
+        key=key,
+        value=row["value"],
+        headers=tuple(_headers(key, row)),
+    )
     size = _size(record)
     placement.check_size(size, lambda: key)
     topic = plan.topic or row.get("topic")
@@ -49,6 +55,19 @@ def _place(
         raise no_topic(key)
     partition = placement.place(topic, row.get("partition"), key, size)
     return TopicPartition(topic, partition), record
+
+
+def _time(key: bytes | None, row: Mapping[str, Any]) -> int:
+    """The time of a row, if it has one to be written."""
+    found: int | None = row.get(TIMESTAMP_MS)
+    if found is None:
+        return NO_TIMESTAMP
+    if found < 0:
+        raise RowRefused(
+            f"a row with key {shown(key)} has a timestamp before 1970, which a record cannot have: "
+            "correct the column, or make it null for the time of the write"
+        )
+    return found
 
 
 def _headers(key: bytes | None, row: Mapping[str, Any]) -> Iterator[tuple[str, bytes | None]]:

@@ -26,6 +26,7 @@ from fencepost.client.options import ClientOptions
 from fencepost.spark.compiled import WARM_ROWS, compiled_columns, freeze_loaded_objects
 from fencepost.spark.transport.packing.by_record import pack_plain
 from fencepost.spark.transport.packing.placement import Placement, no_partition
+from fencepost.spark.transport.packing.rows import TIMESTAMP_MS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,7 +149,7 @@ class Packer:
         return json.dumps({"map": self._map_id, "rows": self._rows, "partitions": packed})
 
     def _batches(self, batch: pa.RecordBatch) -> Iterator[PackedBatch]:
-        if _has_headers(batch) or not self._is_compiled():
+        if _has(batch, "headers") or _has(batch, TIMESTAMP_MS) or not self._is_compiled():
             _plain_work.add(batch)
             # The rows of open batches came first, and must stay first.
             yield from self.finish()
@@ -179,8 +180,9 @@ class Packer:
         return packed
 
 
-def _has_headers(batch: pa.RecordBatch) -> bool:
-    if "headers" not in batch.schema.names:
+def _has(batch: pa.RecordBatch, name: str) -> bool:
+    """Whether a row has a value in a column that the compiled loops do not know."""
+    if name not in batch.schema.names:
         return False
-    headers = batch.column("headers")
-    return bool(headers.null_count < len(headers))
+    column = batch.column(name)
+    return bool(column.null_count < len(column))

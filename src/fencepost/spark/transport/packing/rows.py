@@ -5,6 +5,8 @@ value      string or binary, required; null is a tombstone
 topic      string, required unless the sink has a topic (which then wins)
 partition  int, may be missing or null; then the key decides
 headers    array<struct<key: string, value: binary>>, may be missing or null
+timestamp  timestamp, may be missing or null; ignored, as by Spark's own sink, unless the user asks
+           for it. It travels as `timestamp_ms`
 """
 
 from __future__ import annotations
@@ -34,6 +36,11 @@ _CAST: Final = {
 }
 
 
+TIMESTAMP: Final = "timestamp"
+TIMESTAMP_MS: Final = "timestamp_ms"
+"""The time of a row in milliseconds; null: the time of its writing."""
+
+
 def are_ready(schema: StructType, topic: str | None) -> bool:
     """Whether there is nothing to select, drop or cast.
 
@@ -50,18 +57,34 @@ def are_ready(schema: StructType, topic: str | None) -> bool:
     )
 
 
-def select_rows(df: DataFrame, topic: str | None) -> DataFrame:
+def select_rows(df: DataFrame, topic: str | None, *, with_times: bool = False) -> DataFrame:
     """The columns that become records, in their final types; SinkRefused names what is wrong."""
-    return df.selectExpr(*cast_expressions(df.schema, topic))
+    return df.selectExpr(*cast_expressions(df.schema, topic, with_times=with_times))
 
 
-def cast_expressions(schema: StructType, topic: str | None) -> list[str]:
+def cast_expressions(
+    schema: StructType, topic: str | None, *, with_times: bool = False
+) -> list[str]:
     """The expressions of `select_rows`."""
     wanted = wanted_columns(schema, topic)
-    return [f"CAST(`{name}` AS {_CAST[name]}) AS `{name}`" for name in wanted]
+    found = [f"CAST(`{name}` AS {_CAST[name]}) AS `{name}`" for name in wanted]
+    if with_times and _has_times(schema):
+        found.append(f"unix_millis(`{TIMESTAMP}`) AS `{TIMESTAMP_MS}`")
+    return found
 
 
-def select_columns(batch: pa.RecordBatch, topic: str | None) -> pa.RecordBatch:
+def _has_times(schema: StructType) -> bool:
+    """Whether the rows have times; SinkRefused if the column is something else."""
+    types = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
+    found = types.get(TIMESTAMP)
+    if found not in (None, "timestamp"):
+        raise SinkRefused(f"the column {TIMESTAMP!r} is {found}, and must be timestamp: cast it")
+    return found is not None
+
+
+def select_columns(
+    batch: pa.RecordBatch, topic: str | None, *, with_times: bool = False
+) -> pa.RecordBatch:
     """As `select_rows`, for rows whose columns are known only in the task."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -69,19 +92,22 @@ def select_columns(batch: pa.RecordBatch, topic: str | None) -> pa.RecordBatch:
     columns = {
         name.lower(): column
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
-        if name.lower() in _TYPES
+        if name.lower() in _TYPES or name.lower() == TIMESTAMP
     }
-    found = pa.schema([(name, column.type) for name, column in columns.items()])
-    wanted = wanted_columns(from_arrow_schema(found), topic)
+    found = from_arrow_schema(pa.schema([(n, column.type) for n, column in columns.items()]))
+    wanted = wanted_columns(found, topic)
     # Both forms of text and bytes have the same layout, so nothing is copied.
     types = {"binary": pa.binary(), "string": pa.string()}
-    return pa.RecordBatch.from_arrays(
-        [
-            columns[name].cast(types[_CAST[name]]) if _CAST[name] in types else columns[name]
-            for name in wanted
-        ],
-        names=wanted,
-    )
+    arrays = [
+        columns[name].cast(types[_CAST[name]]) if _CAST[name] in types else columns[name]
+        for name in wanted
+    ]
+    if with_times and _has_times(found):
+        milliseconds = columns[TIMESTAMP].cast(pa.timestamp("ms"), safe=False)
+        return pa.RecordBatch.from_arrays(
+            [*arrays, milliseconds.cast(pa.int64())], names=[*wanted, TIMESTAMP_MS]
+        )
+    return pa.RecordBatch.from_arrays(arrays, names=wanted)
 
 
 def wanted_columns(schema: StructType, topic: str | None) -> list[str]:
