@@ -53,6 +53,7 @@ def stage(request: pytest.FixtureRequest) -> Any:
         yield started
 
 
+@pytest.mark.usefixtures("one_step_per_turn")
 def test_a_large_batch_takes_several_turns_and_others_are_served_meanwhile(stage: Stage) -> None:
     line, other = stage.connect(), stage.connect()
     (sent,) = send(line, "compacted", many())

@@ -179,7 +179,7 @@ def _decompress_gzip(data: Buffer, max_bytes: int, scratch: bytearray | None) ->
 def _decompress_snappy(data: Buffer, max_bytes: int, scratch: bytearray | None) -> Buffer:
     view = memoryview(data)
     if bytes(view[:8]) != _XERIAL_MAGIC:
-        return _decompress_raw_snappy(view, max_bytes)
+        return _decompress_raw_snappy(view, max_bytes, max_bytes)
     out = bytearray()
     position = len(_XERIAL_HEADER)
     blocks = 0
@@ -193,15 +193,17 @@ def _decompress_snappy(data: Buffer, max_bytes: int, scratch: bytearray | None) 
         blocks += 1
         if scratch is not None and blocks > _PIECES_AT_ONCE:
             raise TooLargeError("snappy", max_bytes)
-        out += _decompress_raw_snappy(view[position : position + size], max_bytes - len(out))
+        block = view[position : position + size]
+        out += _decompress_raw_snappy(block, max_bytes - len(out), max_bytes)
         position += size
     return out
 
 
-def _decompress_raw_snappy(data: memoryview, max_bytes: int) -> Buffer:
+def _decompress_raw_snappy(data: memoryview, room: int, max_bytes: int) -> Buffer:
+    """Decompresses one block into the `room` that is left of `max_bytes`."""
     try:
         size = cramjam.snappy.decompress_raw_len(data)
-        if size > max_bytes:
+        if size > room:
             raise TooLargeError("snappy", max_bytes)
         out = _buffer(size)
         written = cramjam.snappy.decompress_raw_into(data, out)

@@ -131,7 +131,7 @@ class RecordScan:
         return True
 
     def _damage(self, problem: str) -> BatchError:
-        return BatchError(ErrorCode.INVALID_RECORD, f"{self._batch!r}: {problem}")
+        return BatchError(ErrorCode.INVALID_RECORD, problem)
 
     def _scan_windows(self) -> bool:
         """Reads the next window; returns whether that was at least one record."""
@@ -198,7 +198,7 @@ class RecordScan:
                 position = _scan_headers(window, position, end, index, value, self._is_strict)
                 budget -= value >> 1
             if position != end:
-                raise ValueError(f"record {index} of {length} bytes has {end - position} too many")
+                raise _wrong_size(index, length, position - end)
             if key == NULL and len(self.keyless) < MAX_RECORD_ERRORS:
                 self.keyless.append(index)
             if time > newest:
@@ -238,7 +238,7 @@ class RecordScan:
         if self._headers_left:
             return
         if position != self._end:
-            raise ValueError(f"record {index} has {self._end - position} bytes too many")
+            raise ValueError(f"record {index} ends {self._end - position} bytes early")
         self._index = index + 1
 
     def _scan_start(self) -> None:
@@ -332,6 +332,10 @@ def _scan_headers(
             if length & 1 or position > end:
                 raise _wrong_length(index, "header value", length)
     return position
+
+
+def _wrong_size(index: i64, length: i64, off_by: i64) -> ValueError:
+    return ValueError(f"record {index} claims {length} bytes, but has {length + off_by}")
 
 
 def _wrong_length(index: i64, what: str, length: i64) -> ValueError:
