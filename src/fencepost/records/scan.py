@@ -82,19 +82,19 @@ class RecordScan:
         """The caller may replace it by a copy, and by nothing after the last step."""
         self._is_strict = strict_names
         self._window_bytes = window_bytes
-        self._count = count
+        self._count: i64 = count
         self.size_bytes = size
-        self._budget = 0
+        self._budget: i64 = 0
         """What this step may still read: a record and each of its headers count as one."""
-        self._position = 0
-        self._index = 0
-        self._delta = -1
-        self._end = 0
+        self._position: i64 = 0
+        self._index: i64 = 0
+        self._delta: i64 = -1
+        self._end: i64 = 0
         """The end of a record that is being read in place."""
-        self._headers_left = 0
+        self._headers_left: i64 = 0
         """Headers of that record that are still to be read."""
-        self._oldest = _MAX_INT_64
-        self._newest = _MIN_INT_64
+        self._oldest: i64 = _MAX_INT_64
+        self._newest: i64 = _MIN_INT_64
         """The extremes of the timestamp deltas; the oldest without records that have no time."""
         self.keyless: list[int] = []
         """The first records without a key, by their index in the batch."""
@@ -102,14 +102,16 @@ class RecordScan:
     @property
     def oldest_ms(self) -> int:
         """The lowest timestamp of a record that has one; NO_TIMESTAMP if none has."""
-        if self._oldest == _MAX_INT_64:
+        oldest: int = self._oldest  # No machine integer: the sum may not fit.
+        if oldest == _MAX_INT_64:
             return NO_TIMESTAMP
-        return self._batch.base_timestamp + self._oldest
+        return self._batch.base_timestamp + oldest
 
     @property
     def newest_ms(self) -> int:
         """The largest timestamp; NO_TIMESTAMP if none is larger, as in Kafka."""
-        return max(NO_TIMESTAMP, self._batch.base_timestamp + self._newest)
+        newest: int = self._newest
+        return max(NO_TIMESTAMP, self._batch.base_timestamp + newest)
 
     def step(self, count: int) -> bool:
         """Checks about `count` records; True when there are no more. BatchError for damage."""

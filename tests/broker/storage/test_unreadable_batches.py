@@ -130,7 +130,7 @@ def test_the_scrub_reports_an_unreadable_batch_once_and_serves_it_as_it_is(
         SEGMENT,
         "offsets 1 to 2",
         "record 0 claims 15 bytes, but has 14",
-        "to 3,",
+        "offset 3 ",
         "fencepost repair",
     ):
         assert part in line

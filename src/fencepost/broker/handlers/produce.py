@@ -129,8 +129,8 @@ def _open_at_once(to_open: list[Opening], scratch: bytearray) -> bool:
     for opening in to_open:
         records += opening.record_count
     turn = Turn() if records > RECORDS_PER_STEP else None
-    for opening in to_open:
-        if turn is not None and turn.is_over():
+    for number, opening in enumerate(to_open):
+        if number and turn is not None and turn.is_over():
             return False
         if not opening.unpack_short(left_bytes, scratch):
             return False

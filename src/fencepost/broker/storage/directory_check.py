@@ -61,8 +61,8 @@ RESTORE_COORDINATOR: Final = (
     "damage, and everything else is served"
 )
 SKIP: Final = (
-    "move the offsets of its readers past them, or replace them by nothing with `fencepost "
-    "repair`; until then they are served as they are, and readers may stop there"
+    "move the groups that stop there past them (`fencepost group reset`), or remove them with "
+    "`fencepost repair`; until then they are served as they are"
 )
 DELETE: Final = "delete it: it is rebuilt from the log"
 CORRECT_EPOCH: Final = (

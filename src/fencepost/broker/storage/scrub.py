@@ -260,9 +260,9 @@ class Scrub:
         self._reported.update((path, each.place.first_offset) for each in new)
         for each in new[:LISTED]:
             log.error(
-                "%s: %s. They are served as they are, and readers may stop there. Move the "
-                "offsets of these readers to %d, or stop the broker and remove the records with "
-                "`fencepost repair`",
+                "%s: %s. They are served as they are, and readers may stop there. Move such "
+                "groups to offset %d (`fencepost group reset`), or stop the broker and remove the "
+                "records with `fencepost repair`",
                 path,
                 each,
                 each.place.end_offset,
