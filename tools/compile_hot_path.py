@@ -31,6 +31,7 @@ HOT_PATH: Final = (
     "base/system.py",
     "records/batch.py",
     "records/builder.py",
+    "records/compression.py",
     "records/control.py",
     "records/entry.py",
     "records/produced.py",

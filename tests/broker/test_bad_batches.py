@@ -1,4 +1,7 @@
-"""Invalid batches: each is refused with Kafka's error code, and nothing is written."""
+"""Invalid batches: each is refused with Kafka's error code, and nothing is written.
+
+What is wrong here is in the header; for records see `test_unreadable_records.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from hypothesis import strategies as st
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.seams import Buffer
-from fencepost.records.compression import Codec
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.fetch import FetchRequest
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
@@ -89,28 +91,6 @@ def test_an_invalid_batch_is_refused_and_the_next_one_is_accepted(
     assert reply.error_message
     assert produce(client, topic, batch_of(b"good")).base_offset == 0
     assert read_topic(other, topic) == [b"good"]
-
-
-def test_invalid_records_inside_a_valid_batch_are_left_to_the_reader(
-    client: RawClient, new_topic: NewTopic
-) -> None:
-    """The broker does not open the batch, so it stores a broken record and serves all others."""
-    topic = new_topic()
-    broken = altered(61, ">b", 127)
-    assert produce(client, topic, broken).error_code == ErrorCode.NONE
-    assert produce(client, topic, batch_of(b"good")).base_offset == 2
-    assert fetch(client, topic, 2).records is not None
-
-
-def test_a_compressed_batch_that_cannot_be_opened_is_refused_by_a_compacted_topic(
-    client: RawClient, new_topic: NewTopic
-) -> None:
-    topic = new_topic(cleanup_policy="compact")
-    batch = batch_of(b"value", key=b"key")
-    batch[ATTRIBUTES + 1] = Codec.GZIP
-    struct.pack_into(">I", batch, CRC, crc32c(memoryview(batch)[ATTRIBUTES:]))
-    assert produce(client, topic, batch).error_code == ErrorCode.CORRUPT_MESSAGE
-    assert produce(client, topic, batch_of(b"good", key=b"key")).base_offset == 0
 
 
 def test_a_record_without_a_key_is_refused_by_a_compacted_topic(

@@ -26,6 +26,8 @@ from tests.broker.requests import (
 from tests.transactions.protocol import TV2
 from tests.transactions.wire import WireProducer
 
+pytestmark = pytest.mark.usefixtures("one_step_per_turn")
+
 MANY = 5000
 COMPACTED = {"cleanup.policy": "compact"}
 
@@ -61,7 +63,7 @@ def test_a_large_batch_takes_several_turns_and_others_are_served_meanwhile(stage
         stage.loop.turn()
         assert other.call(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers
         turns += 1
-    assert turns >= MANY // 1000
+    assert turns >= MANY // 1000 - 1  # The first thousand are checked at once.
     assert outcome(line, sent).error_code == 0
     assert len(read_topic(stage, "compacted")) == MANY
 

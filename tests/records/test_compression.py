@@ -13,9 +13,17 @@ from hypothesis import strategies as st
 
 from fencepost.base.errors import ErrorCode
 from fencepost.records.batch import BatchError
-from fencepost.records.compression import CODECS, Codec, compress, decompress
+from fencepost.records.compression import CODECS, Codec, TooLargeError, compress, decompress
+from tests.records.malformed import GOOD, damaged_streams, odd_streams
 
 COMPRESSING = sorted(CODECS - {Codec.NONE})
+DAMAGED_STREAMS = {
+    name: stream
+    for name, stream in damaged_streams().items()
+    # Without a checksum, other bytes are other content.
+    if name != "long zstd with a changed middle"
+}
+ODD_STREAMS = odd_streams()
 BOMB_BYTES = 64 * 1024 * 1024
 
 
@@ -46,8 +54,40 @@ def test_a_decompression_bomb_is_refused_at_the_limit(codec: Codec) -> None:
     packed = bomb(codec)
     with pytest.raises(BatchError) as refused:
         decompress(codec, packed, max_bytes=BOMB_BYTES - 1)
-    assert refused.value.error_code is ErrorCode.CORRUPT_MESSAGE
+    assert refused.value.error_code is ErrorCode.INVALID_RECORD
     assert len(decompress(codec, packed, max_bytes=BOMB_BYTES)) == BOMB_BYTES
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_a_batch_that_does_not_fit_into_the_callers_buffer_is_too_large(codec: Codec) -> None:
+    data = bytes(range(256)) * 8
+    scratch = bytearray(len(data))
+    assert bytes(decompress(codec, compress(codec, data), len(data), scratch)) == data
+    with pytest.raises(TooLargeError):
+        decompress(codec, compress(codec, data), len(data) - 1, scratch)
+
+
+def many_pieces(codec: Codec, count: int) -> bytes:
+    """Nothing, in `count` pieces."""
+    if codec is Codec.GZIP:
+        return gzip.compress(b"") * count
+    if codec is Codec.SNAPPY:
+        return compress(Codec.SNAPPY, b"") + b"\0\0\0\1\0" * count
+    # Without the right checksums: nobody gets as far as to check them.
+    empty = compress(Codec.LZ4, b"")
+    assert empty[-4:] == bytes(4), "the end mark"
+    assert empty[4] & 0x10, "a checksum follows each block"
+    return empty[:-4] + b"\1\0\0\x80xsums" * count + empty[-4:]
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+def test_a_batch_of_very_many_pieces_is_not_opened_at_once(codec: Codec) -> None:
+    """Each piece takes a microsecond, however small it is."""
+    packed = many_pieces(codec, 2000)
+    with pytest.raises(TooLargeError):
+        decompress(codec, packed, 1 << 20, bytearray(1 << 20))
+    if codec is not Codec.LZ4:
+        assert not decompress(codec, packed)
 
 
 def test_the_limit_covers_all_gzip_members_together() -> None:
@@ -82,6 +122,35 @@ def test_lz4_frames_have_independent_blocks_as_kafka_requires() -> None:
     assert packed[4] >> 6 == 1, "the frame version"
 
 
+@pytest.mark.parametrize("name", DAMAGED_STREAMS)
+def test_what_is_no_stream_of_its_codec_is_refused(name: str) -> None:
+    codec, packed = DAMAGED_STREAMS[name]
+    if packed:
+        with pytest.raises(BatchError, match="cannot be opened"):
+            decompress(codec, packed)
+
+
+READ_BY_ALL = {
+    "gzip in two streams",
+    "zstd in two streams",
+    "lz4 with a content checksum",
+    "raw snappy",
+    "zstd after a frame to skip",
+}
+TWICE = {"gzip twice", "zstd twice"}
+"""All readers take the two streams for one."""
+
+
+@pytest.mark.parametrize("name", ODD_STREAMS)
+def test_a_stream_that_some_clients_cannot_read_is_refused(name: str) -> None:
+    codec, packed = ODD_STREAMS[name]
+    if name in READ_BY_ALL | TWICE:
+        assert bytes(decompress(codec, packed)) == GOOD * (1 + (name in TWICE))
+    else:
+        with pytest.raises(BatchError, match="cannot be opened"):
+            decompress(codec, packed)
+
+
 @pytest.mark.parametrize("codec", COMPRESSING)
 @given(data=st.binary(max_size=100))
 def test_garbage_is_a_batch_error(codec: Codec, data: bytes) -> None:
@@ -103,7 +172,7 @@ def test_a_truncated_stream_never_yields_the_whole_content(codec: Codec) -> None
 
 def test_an_unknown_codec_is_refused() -> None:
     with pytest.raises(BatchError) as refused:
-        decompress(5, b"")
+        decompress(5, b"x")
     assert refused.value.error_code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 

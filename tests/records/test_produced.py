@@ -134,10 +134,9 @@ def test_an_unknown_codec_is_refused(codec: int) -> None:
 
 
 def test_timestamps_too_far_from_the_clock_are_refused() -> None:
-    batch = read_header(sent())
-    assert check_timestamps(batch, 1000, before_max_ms=0, after_max_ms=0) is None
-    early = check_timestamps(batch, 999, before_max_ms=2**63 - 1, after_max_ms=0)
-    late = check_timestamps(batch, 1101, before_max_ms=100, after_max_ms=0)
+    assert check_timestamps(1000, 1000, 1000, before_max_ms=0, after_max_ms=0) is None
+    early = check_timestamps(1000, 1000, 999, before_max_ms=2**63 - 1, after_max_ms=0)
+    late = check_timestamps(1000, 1000, 1101, before_max_ms=100, after_max_ms=0)
     assert early is not None
     assert late is not None
     assert early.error is late.error is ErrorCode.INVALID_TIMESTAMP

@@ -77,8 +77,12 @@ MAX_BATCH_BYTES: Final = 1_048_588
 """message.max.bytes, Kafka's default: 1 MiB of records plus the overhead of a log entry."""
 
 MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
-"""The size to which one batch may expand where it must be opened: a small batch can claim to hold
-terabytes."""
+"""The size to which one batch may decompress. Kafka has no such bound; a batch of 1 MB can hold a
+gigabyte of zeros (gzip), or claim terabytes (zstd). A produced batch that holds more is refused, so
+that every reader of ours can open what the broker accepts. Clients send about 1 MB before
+compression, and 250 times the largest batch leaves room for those that count afterwards. The broker
+decompresses at most one batch above `partition.opening.SHORT_BYTES` at a time: this is also the
+most memory that bombs can take."""
 
 MAX_RECORD_ERRORS: Final = 100
 """Records that a produce reply names when it refuses a batch; the first hundred are enough to find

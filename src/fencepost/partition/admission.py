@@ -1,16 +1,19 @@
 """What a topic's config requires of a client's batch; checked before its producer.
 
-The header answers most of it. For a compacted topic, `opening.py` has read the keys before. A short
-batch with a wrong time is opened here, to name the records at fault.
+`opening.py` has checked the records before, and knows their times and which of them have no key. If
+`record.validation.enable` is off, the header has to do. A short batch with a wrong time is opened
+here, to name the records at fault. The order is Kafka's: records that cannot be read, wrong times,
+missing keys.
 """
 
 from __future__ import annotations
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.base.limits import MAX_RECORD_ERRORS
 from fencepost.base.refusal import Refusal
 from fencepost.log.config import LogConfig
-from fencepost.partition.opening import Opening
+from fencepost.partition.opening import RECORDS_PER_STEP, SHORT_BYTES, Opening
 from fencepost.records.batch import BatchError, SealedBatch
 from fencepost.records.opened import open_batch
 from fencepost.records.produced import check_timestamps
@@ -20,9 +23,13 @@ def check_admission(
     batch: SealedBatch, config: LogConfig, now_ms: int, opening: Opening | None
 ) -> Refusal | None:
     """Checks a batch against its topic's config; the size was checked when the batch was read."""
+    if opening is not None and opening.refusal is not None:
+        return opening.refusal
     if not config.is_append_time:
+        oldest_ms, newest_ms = _times_of(batch, opening)
         refusal = check_timestamps(
-            batch,
+            oldest_ms,
+            newest_ms,
             now_ms,
             before_max_ms=config.message_timestamp_before_max_ms,
             after_max_ms=config.message_timestamp_after_max_ms,
@@ -35,27 +42,35 @@ def check_admission(
     return None
 
 
+def _times_of(batch: SealedBatch, opening: Opening | None) -> tuple[int, int]:
+    """The oldest and the newest time of the records, or what the header says about them.
+
+    The base timestamp of a header is the oldest if the first record is.
+    """
+    if opening is None or batch.is_append_time:
+        return batch.base_timestamp, batch.max_timestamp
+    return opening.times
+
+
 def _name_records(refusal: Refusal, batch: SealedBatch, config: LogConfig, now_ms: int) -> Refusal:
     """Adds the records with a wrong time, if the batch is short enough to be opened at once."""
-    if not Opening(batch, config).open_if_short():
+    if batch.record_count > RECORDS_PER_STEP:
         return refusal
     oldest_ms = now_ms - config.message_timestamp_before_max_ms
     newest_ms = now_ms + config.message_timestamp_after_max_ms
     try:
-        records = open_batch(batch)
-    except BatchError as problem:
-        return problem.refusal
+        records = open_batch(batch, max_bytes=SHORT_BYTES)
+    except BatchError:  # Larger than that, or its records have not been checked.
+        return refusal
     wrong = [
         (index, f"The time {record.timestamp_ms} is too far from {now_ms}.")
         for index, record in enumerate(records)
-        if not oldest_ms <= record.timestamp_ms <= newest_ms
+        if record.timestamp_ms != NO_TIMESTAMP and not oldest_ms <= record.timestamp_ms <= newest_ms
     ]
     return Refusal(refusal.error, refusal.message, wrong[:MAX_RECORD_ERRORS])
 
 
 def _check_keys(opening: Opening) -> Refusal | None:
-    if opening.refusal is not None:
-        return opening.refusal
     keyless = [
         (index, "Compacted topic cannot accept message without key.") for index in opening.keyless
     ]

@@ -1,13 +1,18 @@
-"""Opens batches for topics that must read them: compacted ones, and those that set a codec.
+"""Opens the batches of clients: checks their records before they are written.
 
-Most batches are never opened. One that must be may hold hundreds of thousands of records, and a few
-bytes may unpack to megabytes. So opening has three parts, and the broker decides where each runs:
+A batch whose records cannot be read stops its readers for good, so it is refused. The check reads
+lengths, counts and deltas (`records/scan.py`); no record becomes an object. Compacted topics also
+need to know which records have no key, and topics that set a codec need the decompressed bytes.
+
+A batch may hold hundreds of thousands of records, and a few bytes may unpack to megabytes. So
+opening has three parts, and the broker decides where each runs:
 
     unpack    decompresses; touches only bytes, so it may run in a thread
-    step      reads some of the records; is called until it returns True
+    step      checks some of the records; is called until it returns True
     pack      compresses with the topic's codec, if that differs; may run in a thread too
 
-The append uses the result: Kafka's earlier checks must come first.
+`unpack_short` and `pack_short` do the same for batches up to `SHORT_BYTES`. The append uses the
+result: the verification of a transaction comes first.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from fencepost.base.seams import Buffer
 from fencepost.log.config import LogConfig
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch
 from fencepost.records.builder import reseal
-from fencepost.records.compression import Codec, decompress
+from fencepost.records.compression import Codec, TooLargeError, decompress
 from fencepost.records.scan import RecordScan
 
 PRODUCER: Final = "producer"
@@ -35,13 +40,14 @@ CODECS: Final = {
 """By the value of the topic setting `compression.type`; `producer` keeps the batch as it is."""
 
 RECORDS_PER_STEP: Final = 1000
-"""One to three milliseconds."""
-SHORT_BYTES: Final = 256 * 1024
-"""A batch of one step that unpacks to no more than this is opened at once."""
+"""About a millisecond interpreted, and a fiftieth of that compiled."""
+SHORT_BYTES: Final = 1024 * 1024
+"""What one request may decompress and compress at once: one to two milliseconds. The usual batches
+are smaller: clients count 1 MB (librdkafka) or 16 KB (Java) before compression."""
 
 
 def must_open(batch: SealedBatch, config: LogConfig) -> bool:
-    """Whether the topic must read the records."""
+    """Whether the topic must read the records, even if `record.validation.enable` is off."""
     return config.is_compacted or is_repacked(batch, config)
 
 
@@ -54,12 +60,11 @@ def is_repacked(batch: SealedBatch, config: LogConfig) -> bool:
 class Opening:
     """One batch that is being opened; see the module's docstring."""
 
-    __slots__ = ("_batch", "_codec", "_payload", "_scan", "refusal", "repacked")
+    __slots__ = ("_batch", "_codec", "_scan", "refusal", "repacked")
 
     def __init__(self, batch: SealedBatch, config: LogConfig) -> None:
         self._batch = batch
         self._codec = CODECS[config.compression_type] if is_repacked(batch, config) else None
-        self._payload: Buffer | None = None
         self._scan: RecordScan | None = None
         self.refusal: Refusal | None = None
         """Set when the batch does not hold what its header says."""
@@ -67,24 +72,66 @@ class Opening:
         """The batch in the topic's codec, if that differs."""
 
     @property
+    def record_count(self) -> int:
+        """The number of records by the header."""
+        return self._batch.record_count
+
+    @property
     def keyless(self) -> list[int]:
         """The first records without a key, by their index in the batch."""
         return [] if self._scan is None else self._scan.keyless
 
-    def unpack(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> None:
+    @property
+    def times(self) -> tuple[int, int]:
+        """The oldest and the newest timestamp of the records."""
+        assert self._scan is not None, "the batch is open"
+        return self._scan.oldest_ms, self._scan.newest_ms
+
+    @property
+    def is_unpacked(self) -> bool:
+        """Whether nothing is left to decompress."""
+        return self._scan is not None or self.refusal is not None
+
+    @property
+    def must_pack(self) -> bool:
+        """Whether the records have to be compressed with the topic's codec."""
+        return self._codec is not None and self.refusal is None
+
+    def unpack(self) -> None:
         """Decompresses the batch."""
-        batch = self._batch
         try:
-            if len(batch.data) != batch.size_bytes:
-                raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{batch!r} is incomplete")
-            packed = memoryview(batch.data)[HEADER_BYTES:]
-            self._payload = decompress(batch.codec, packed, max_bytes)
-            self._scan = RecordScan(batch, self._payload)
+            self._begin(MAX_DECOMPRESSED_BYTES, None)
         except BatchError as problem:
             self.refusal = problem.refusal
 
+    @property
+    def unpacked_bytes(self) -> int:
+        """What had to be decompressed."""
+        return self._scan.size_bytes if self._scan is not None and self._batch.codec else 0
+
+    def unpack_short(self, max_bytes: int, scratch: bytearray) -> bool:
+        """Decompresses a batch of at most `max_bytes`, into `scratch`; False for any other."""
+        try:
+            self._begin(max_bytes, scratch)
+        except TooLargeError:
+            return False
+        except BatchError as problem:
+            self.refusal = problem.refusal
+        return True
+
+    def _begin(self, max_bytes: int, scratch: bytearray | None) -> None:
+        batch = self._batch
+        data = batch.data
+        if len(data) != batch.size_bytes:
+            raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{batch!r} is incomplete")
+        payload: Buffer = memoryview(data)[HEADER_BYTES:]
+        codec = batch.codec
+        if codec:
+            payload = decompress(codec, payload, max_bytes, scratch)
+        self._scan = RecordScan(batch, payload)
+
     def step(self, count: int = RECORDS_PER_STEP) -> bool:
-        """Reads the next records; True when there are no more."""
+        """Checks the next records; True when there are no more."""
         if self.refusal is not None or self._scan is None:
             return True
         try:
@@ -94,27 +141,24 @@ class Opening:
             return True
 
     def pack(self) -> None:
-        """Compresses the batch with the topic's codec, if that differs."""
-        if self._codec is not None and self.refusal is None and self._payload is not None:
-            self.repacked = reseal(self._batch, self._codec, self._payload)
-        self._payload = None
+        """Compresses the batch with the topic's codec, if that differs; frees the memory."""
+        if self._scan is None:
+            return
+        if self._codec is not None and self.refusal is None:
+            self.repacked = reseal(self._batch, self._codec, self._scan.payload)
+        self._scan.payload = b""
 
-    @property
-    def record_count(self) -> int:
-        """The number of records by the header."""
-        return self._batch.record_count
-
-    def open_if_short(self, max_bytes: int = SHORT_BYTES) -> bool:
-        """Opens a batch that costs about a millisecond; False for a longer one."""
-        if self._batch.record_count > RECORDS_PER_STEP:
+    def pack_short(self, max_bytes: int) -> bool:
+        """Compresses a batch of at most `max_bytes`; False for any other."""
+        if self._scan is not None and self.must_pack and self._scan.size_bytes > max_bytes:
             return False
-        self.unpack(max_bytes)
-        if self.refusal is not None:  # Damaged, or larger than that: not known yet.
-            self.refusal = None
-            return False
-        self.step()
         self.pack()
         return True
+
+    def detach(self) -> None:
+        """Copies what `unpack_short` has left in the scratch buffer: the check goes on later."""
+        if self._scan is not None and self._batch.codec:
+            self._scan.payload = bytes(self._scan.payload)
 
     def open_now(self) -> None:
         """Opens the whole batch at once."""

@@ -2,8 +2,9 @@
 
 See the room's docstring for the rules. There are three appends:
 
-- `append_from_client`: one sealed batch of a producer, checked in Kafka's order: times and keys,
-  duplicates, the producer's epoch, the verification guard, the sequence. A refusal changes nothing.
+- `append_from_client`: one sealed batch of a producer, checked in Kafka's order: its records, their
+  times and keys, duplicates, the producer's epoch, the verification guard, the sequence. A refusal
+  changes nothing.
 - `append_records`: the records of a coordinator as one batch, without checks.
 - `append_marker`: the end of a transaction.
 
@@ -200,7 +201,7 @@ class Partition:
         guard: Guard | None = None,
         opening: Opening | None = None,
     ) -> Appended | Refusal:
-        """Checks and appends one batch of a producer; `opening` if its topic must read it."""
+        """Checks and appends one batch of a producer; `opening` if its records were checked."""
         config = self.log.config
         if opening is None and must_open(batch, config):
             opening = Opening(batch, config)
@@ -213,15 +214,15 @@ class Partition:
                 return Appended(known.base_offset, known.last_offset + 1, known.timestamp_ms)
             if refusal := check_producer(self.producers, self.verification, batch, state, guard):
                 return refusal
-        if opening is not None:
-            if opening.refusal is not None:
-                return opening.refusal
-            if opening.repacked is not None:
-                batch = opening.repacked
+        if opening is not None and opening.repacked is not None:
+            batch = opening.repacked
         append_time_ms = -1
         if config.is_append_time:
             batch.stamp_append_time(now_ms)
             append_time_ms = now_ms
+        elif opening is not None and not batch.is_append_time:
+            # Kafka does not trust the header either.
+            batch.correct_max_timestamp(opening.times[1])
         base_offset = self.log.log_end_offset
         batch.assign(base_offset, self.leader_epoch)
         self._append(batch, now_ms)

@@ -9,7 +9,8 @@
     21      2     attributes                producer; broker when it stamps the time of the append
     23      4     lastOffsetDelta           producer
     27      8     baseTimestamp             producer
-    35      8     maxTimestamp              producer; broker when it stamps the time of the append
+    35      8     maxTimestamp              producer; broker when it stamps the time of the append,
+                                            or when no record has this time
     43      8     producerId                producer
     51      2     producerEpoch             producer
     53      4     baseSequence              producer
@@ -63,6 +64,7 @@ assert PLACE_FIELDS.size == CRC_START
 _unpack_header = HEADER.unpack_from
 _pack_base_offset = struct.Struct(">q").pack_into
 _pack_leader_epoch = struct.Struct(">i").pack_into
+_pack_timestamp = struct.Struct(">q").pack_into
 _pack_crc = struct.Struct(">I").pack_into
 _pack_attributes = struct.Struct(">h").pack_into
 _MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
@@ -210,11 +212,19 @@ class SealedBatch:
 
         The times of the records stay: readers use the header's time if the flag is set.
         """
-        data = self.data
         self.attributes |= APPEND_TIME_FLAG
-        self.max_timestamp = now_ms
-        _pack_attributes(data, 21, self.attributes)
-        _pack_base_offset(data, 35, now_ms)
+        _pack_attributes(self.data, 21, self.attributes)
+        self._set_max_timestamp(now_ms)
+
+    def correct_max_timestamp(self, newest_ms: int) -> None:
+        """Sets the largest time of the records, if the producer has sent another one."""
+        if newest_ms != self.max_timestamp:
+            self._set_max_timestamp(newest_ms)
+
+    def _set_max_timestamp(self, timestamp_ms: int) -> None:
+        data = self.data
+        self.max_timestamp = timestamp_ms
+        _pack_timestamp(data, 35, timestamp_ms)
         self.crc = crc32c(memoryview(data)[CRC_START:])
         _pack_crc(data, 17, self.crc)
 

@@ -1,13 +1,19 @@
-"""The five codecs of a batch, with bounded memory.
+"""The five codecs of a batch, with bounded memory and work.
 
 Decompression writes into a buffer of known size, and repeats with a larger one if that is full, up
-to `limits.MAX_DECOMPRESSED_BYTES`: a few bytes of zstd can unpack to terabytes.
+to `limits.MAX_DECOMPRESSED_BYTES`: a few bytes of zstd can unpack to terabytes. A caller that must
+not take long passes a buffer of its own, `scratch`: then nothing larger is unpacked, and nothing
+that is split into thousands of pieces.
+
+What one client can read, another must be able to read, too. So a stream ends where its data does,
+and everything that Kafka's Java client refuses is refused:
 
 - gzip: one or more members, as in Kafka.
 - snappy: the stream of snappy-java, a header of 16 bytes and blocks of [i32 size][raw snappy]. Some
   clients send one raw block instead; Kafka reads it too.
-- lz4: the LZ4 frame with independent blocks (Kafka's reader refuses linked ones, KIP-57).
-- zstd: one frame.
+- lz4: one LZ4 frame with independent blocks (Kafka's reader refuses linked ones, KIP-57, and reads
+  only the first frame).
+- zstd: one or more frames.
 """
 
 from __future__ import annotations
@@ -46,6 +52,23 @@ _BLOCK_SIZE: Final = struct.Struct(">i")
 _LZ4_LEVEL: Final = 9  # Kafka's compression.lz4.level
 _GZIP_HEADER_WBITS: Final = 31
 _FIRST_GUESS_BYTES: Final = 64 * 1024
+_PIECE_BYTES: Final = 64 * 1024
+_MAPPED_BYTES: Final = 1024 * 1024
+"""A larger buffer is mapped: filling it with zeros would hold the interpreter for up to 0.1 s."""
+_PIECES_AT_ONCE: Final = 1000
+"""Members or blocks to read without a thread: about a millisecond."""
+
+# https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md
+_LZ4_START: Final = struct.Struct("<IBB")
+"""Magic, FLG and BD."""
+_LZ4_MAGIC: Final = 0x184D2204
+_LZ4_INDEPENDENT: Final = 0x20
+_LZ4_BLOCK_CHECKSUM: Final = 0x10
+_LZ4_CONTENT_SIZE: Final = 0x08
+_LZ4_CONTENT_CHECKSUM: Final = 0x04
+_LZ4_DICTIONARY: Final = 0x01
+_LZ4_SIZE: Final = struct.Struct("<I")
+_LZ4_UNCOMPRESSED: Final = 0x80000000
 
 
 def compress(codec: int, data: Buffer) -> bytes:
@@ -53,14 +76,25 @@ def compress(codec: int, data: Buffer) -> bytes:
     return _COMPRESS[codec](data)
 
 
-def decompress(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """Decompresses; BatchError for damage, an unknown codec, or more than `max_bytes`."""
+def decompress(
+    codec: int,
+    data: Buffer,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    scratch: bytearray | None = None,
+) -> Buffer:
+    """Decompresses; BatchError for damage, an unknown codec, or more than `max_bytes`.
+
+    With `scratch`, of at least `max_bytes`, the result may be a view of it, and TooLargeError may
+    also mean that there are too many pieces.
+    """
     reader = _DECOMPRESS.get(codec)
+    if not data:
+        return b""
     if reader is None:
         raise BatchError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"the compression codec {codec} is unknown"
         )
-    return reader(data, max_bytes)
+    return reader(data, max_bytes, scratch)
 
 
 def _compress_snappy(data: Buffer) -> bytes:
@@ -90,46 +124,65 @@ _COMPRESS: Final[dict[int, Callable[[Buffer], bytes]]] = {
 }
 
 
+class TooLargeError(BatchError):
+    """More than the caller wants to unpack."""
+
+    def __init__(self, codec: str, max_bytes: int) -> None:
+        super().__init__(
+            ErrorCode.INVALID_RECORD, f"a {codec} batch holds more than {max_bytes} bytes"
+        )
+
+
 def _damaged(codec: str, problem: object) -> BatchError:
-    return BatchError(ErrorCode.CORRUPT_MESSAGE, f"a {codec} batch cannot be opened: {problem}")
+    return BatchError(ErrorCode.INVALID_RECORD, f"a {codec} batch cannot be opened: {problem}")
 
 
-def _too_large(codec: str, max_bytes: int) -> BatchError:
-    return BatchError(
-        ErrorCode.CORRUPT_MESSAGE, f"a {codec} batch holds more than {max_bytes} bytes"
-    )
+def _buffer(size: int) -> bytearray | mmap.mmap:
+    return bytearray(size) if size <= _MAPPED_BYTES else mmap.mmap(-1, size)
 
 
-def _decompress_none(data: Buffer, max_bytes: int) -> Buffer:
+def _decompress_none(data: Buffer, max_bytes: int, scratch: bytearray | None) -> Buffer:
     return data
 
 
-def _decompress_gzip(data: Buffer, max_bytes: int) -> Buffer:
-    parts: list[bytes] = []
-    room = max_bytes
-    rest: Buffer = data
+def _decompress_gzip(data: Buffer, max_bytes: int, scratch: bytearray | None) -> Buffer:
+    """Reads the members in pieces: what follows a member is copied each time."""
+    view = memoryview(data)
+    out = bytearray()
+    position = members = 0
+    member = None
+    rest: Buffer = b""
     try:
-        while rest:
-            member = zlib.decompressobj(_GZIP_HEADER_WBITS)
-            parts.append(member.decompress(rest, room + 1))
-            room -= len(parts[-1])
-            if room < 0:
-                raise _too_large("gzip", max_bytes)
-            if not member.eof:
-                raise _damaged("gzip", "it ends too early")
-            rest = member.unused_data
+        while rest or position < len(view):
+            if not rest:
+                rest = view[position : position + _PIECE_BYTES]
+                position += len(rest)
+            if member is None:
+                members += 1
+                if scratch is not None and members > _PIECES_AT_ONCE:
+                    raise TooLargeError("gzip", max_bytes)
+                member = zlib.decompressobj(_GZIP_HEADER_WBITS)
+            out += member.decompress(rest, min(_MAPPED_BYTES, max_bytes + 1 - len(out)))
+            if len(out) > max_bytes:
+                raise TooLargeError("gzip", max_bytes)
+            rest = member.unconsumed_tail
+            if member.eof:
+                rest = member.unused_data
+                member = None
     except zlib.error as problem:
         raise _damaged("gzip", problem) from None
-    return b"".join(parts)
+    if member is not None:
+        raise _damaged("gzip", "it ends too early")
+    return out
 
 
-def _decompress_snappy(data: Buffer, max_bytes: int) -> Buffer:
+def _decompress_snappy(data: Buffer, max_bytes: int, scratch: bytearray | None) -> Buffer:
     view = memoryview(data)
     if bytes(view[:8]) != _XERIAL_MAGIC:
-        return _decompress_raw_snappy(view, max_bytes)
-    parts: list[Buffer] = []
-    room = max_bytes
+        return _decompress_raw_snappy(view, max_bytes, max_bytes)
+    out = bytearray()
     position = len(_XERIAL_HEADER)
+    blocks = 0
     while position < len(view):
         if position + 4 > len(view):
             raise _damaged("snappy", "it ends inside the size of a block")
@@ -137,52 +190,95 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> Buffer:
         position += 4
         if size < 0 or position + size > len(view):
             raise _damaged("snappy", f"a block claims {size} bytes")
-        parts.append(_decompress_raw_snappy(view[position : position + size], room))
-        room -= len(parts[-1])
+        blocks += 1
+        if scratch is not None and blocks > _PIECES_AT_ONCE:
+            raise TooLargeError("snappy", max_bytes)
+        block = view[position : position + size]
+        out += _decompress_raw_snappy(block, max_bytes - len(out), max_bytes)
         position += size
-    return b"".join(parts)
+    return out
 
 
-def _decompress_raw_snappy(data: memoryview, max_bytes: int) -> Buffer:
+def _decompress_raw_snappy(data: memoryview, room: int, max_bytes: int) -> Buffer:
+    """Decompresses one block into the `room` that is left of `max_bytes`."""
     try:
         size = cramjam.snappy.decompress_raw_len(data)
-        if size > max_bytes:
-            raise _too_large("snappy", max_bytes)
-        out = bytearray(size)
+        if size > room:
+            raise TooLargeError("snappy", max_bytes)
+        out = _buffer(size)
         written = cramjam.snappy.decompress_raw_into(data, out)
     except cramjam.DecompressionError as problem:
         raise _damaged("snappy", problem) from None
-    return out if written == size else out[:written]
+    return memoryview(out)[:written]
+
+
+def _decompress_lz4(data: Buffer, max_bytes: int, scratch: bytearray | None) -> Buffer:
+    _check_lz4_frame(data, _PIECES_AT_ONCE if scratch is not None else len(data), max_bytes)
+    return _bounded("lz4", cramjam.lz4.decompress_into, data, max_bytes, scratch)
+
+
+def _check_lz4_frame(data: Buffer, max_blocks: int, max_bytes: int) -> None:
+    """Checks that the bytes are one frame of independent blocks; not what is in the blocks."""
+    size = len(data)
+    try:
+        magic, flags, _ = _LZ4_START.unpack_from(data)
+        if magic != _LZ4_MAGIC:
+            raise _damaged("lz4", "it does not begin with a frame")
+        if not flags & _LZ4_INDEPENDENT:
+            raise _damaged("lz4", "its blocks depend on each other")
+        if flags & _LZ4_DICTIONARY:
+            raise _damaged("lz4", "it needs a dictionary")
+        position = _LZ4_START.size + (8 if flags & _LZ4_CONTENT_SIZE else 0) + 1
+        after_block = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+        for _ in range(max_blocks):
+            (block,) = _LZ4_SIZE.unpack_from(data, position)
+            position += 4
+            if not block:
+                break
+            position += (block & ~_LZ4_UNCOMPRESSED) + after_block
+        else:
+            raise TooLargeError("lz4", max_bytes)
+    except struct.error:
+        raise _damaged("lz4", "it ends too early") from None
+    position += 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
+    if position != size:
+        what = "ends too early" if position > size else f"has {size - position} bytes after it"
+        raise _damaged("lz4", f"its frame {what}")
+
+
+def _decompress_zstd(data: Buffer, max_bytes: int, scratch: bytearray | None) -> Buffer:
+    return _bounded("zstd", cramjam.zstd.decompress_into, data, max_bytes, scratch)
 
 
 def _bounded(
-    codec: str, decompress_into: Callable[[Buffer, bytearray | mmap.mmap], int]
-) -> _Reader:
-    """A reader that retries with larger buffers: cramjam only reports that one was too small."""
-
-    def read(data: Buffer, max_bytes: int) -> Buffer:
+    codec: str,
+    decompress_into: Callable[[Buffer, Buffer], int],
+    data: Buffer,
+    max_bytes: int,
+    scratch: bytearray | None,
+) -> Buffer:
+    """Tries larger and larger buffers: cramjam only reports that one was too small."""
+    size = max_bytes
+    if scratch is None:
         size = min(max_bytes, max(_FIRST_GUESS_BYTES, 4 * len(data)))
-        while True:
-            # A large bytearray takes a tenth of a second to fill with zeros.
-            out = bytearray(size) if size <= _FIRST_GUESS_BYTES else mmap.mmap(-1, size)
-            try:
-                written = decompress_into(data, out)
-                return memoryview(out)[:written]
-            except cramjam.DecompressionError as problem:
-                if "whole buffer" not in str(problem):
-                    raise _damaged(codec, problem) from None
-            if size >= max_bytes:
-                raise _too_large(codec, max_bytes)
-            size = min(max_bytes, size * 4)
-
-    return read
+    while True:
+        out = memoryview(_buffer(size) if scratch is None else scratch)[:size]
+        try:
+            written = decompress_into(data, out)
+            return out[:written]
+        except cramjam.DecompressionError as problem:
+            if "whole buffer" not in str(problem):
+                raise _damaged(codec, problem) from None
+        if size >= max_bytes:
+            raise TooLargeError(codec, max_bytes)
+        size = min(max_bytes, size * 4)
 
 
-_Reader = Callable[[Buffer, int], Buffer]
+_Reader = Callable[[Buffer, int, bytearray | None], Buffer]
 _DECOMPRESS: Final[dict[int, _Reader]] = {
     Codec.NONE: _decompress_none,
     Codec.GZIP: _decompress_gzip,
     Codec.SNAPPY: _decompress_snappy,
-    Codec.LZ4: _bounded("lz4", cramjam.lz4.decompress_into),
-    Codec.ZSTD: _bounded("zstd", cramjam.zstd.decompress_into),
+    Codec.LZ4: _decompress_lz4,
+    Codec.ZSTD: _decompress_zstd,
 }

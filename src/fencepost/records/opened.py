@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_TIMESTAMP
+from fencepost.base.limits import MAX_DECOMPRESSED_BYTES
 from fencepost.base.seams import Buffer
 from fencepost.records.batch import HEADER_BYTES, MIN_RECORD_BYTES, BatchError, SealedBatch
 from fencepost.records.compression import decompress
@@ -31,19 +32,23 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-def open_batch(batch: SealedBatch, *, name_errors: str = "strict") -> list[Record]:
+def open_batch(
+    batch: SealedBatch, *, name_errors: str = "strict", max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> list[Record]:
     """All records of a sealed batch; BatchError if its content contradicts its header.
 
     A header name that is not UTF-8 is damage, unless `name_errors` says otherwise ("replace").
     """
-    return list(iterate_records(batch, name_errors=name_errors))
+    return list(iterate_records(batch, name_errors=name_errors, max_bytes=max_bytes))
 
 
-def iterate_records(batch: SealedBatch, *, name_errors: str = "strict") -> Iterator[Record]:
+def iterate_records(
+    batch: SealedBatch, *, name_errors: str = "strict", max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> Iterator[Record]:
     """The records of `open_batch` one by one; BatchError at the first damage."""
     if len(batch.data) != batch.size_bytes:
         raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{batch!r} is incomplete")
-    payload = bytes(decompress(batch.codec, memoryview(batch.data)[HEADER_BYTES:]))
+    payload = bytes(decompress(batch.codec, memoryview(batch.data)[HEADER_BYTES:], max_bytes))
     count = batch.record_count
     if not 0 <= count * MIN_RECORD_BYTES <= len(payload):
         raise BatchError(ErrorCode.INVALID_RECORD, f"{count} records in {len(payload)} bytes")

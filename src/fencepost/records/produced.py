@@ -8,6 +8,7 @@ The order of the checks and their codes are Kafka's: the shape of the request fi
 from __future__ import annotations
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.base.refusal import Refusal
 from fencepost.base.seams import Buffer
 from fencepost.records.batch import (
@@ -83,17 +84,14 @@ def _check_header(batch: SealedBatch) -> Refusal | None:
 
 
 def check_timestamps(
-    batch: SealedBatch, now_ms: int, *, before_max_ms: int, after_max_ms: int
+    oldest_ms: int, newest_ms: int, now_ms: int, *, before_max_ms: int, after_max_ms: int
 ) -> Refusal | None:
-    """Refuses create times too far from the broker's clock.
-
-    Kafka checks every record. We check the header: its newest time is exact, and its base time is
-    the oldest if the first record is.
-    """
-    oldest_ms, newest_ms = now_ms - before_max_ms, now_ms + after_max_ms
-    if batch.max_timestamp > newest_ms or 0 <= batch.base_timestamp < oldest_ms:
+    """Refuses create times too far from the broker's clock; -1 is no time."""
+    if newest_ms > now_ms + after_max_ms or (
+        oldest_ms != NO_TIMESTAMP and oldest_ms < now_ms - before_max_ms
+    ):
         return Refusal(
             ErrorCode.INVALID_TIMESTAMP,
-            f"the times {batch.base_timestamp} to {batch.max_timestamp} are too far from {now_ms}",
+            f"the times {oldest_ms} to {newest_ms} are too far from {now_ms}",
         )
     return None

@@ -171,7 +171,6 @@ def test_after_a_failed_call_of_a_large_commit_its_offsets_are_as_answered(
 
 def begin_scrub(stage: Stage) -> None:
     """A pass over all segments, also those that recovery has just read."""
-    stage.node.scrub._is_first = False
     stage.loop.call_soon(stage.node.scrub._begin)
 
 

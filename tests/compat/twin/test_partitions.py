@@ -271,7 +271,9 @@ def test_batches_that_only_one_broker_refuses(twins: Twins) -> None:
         ask = produce("odd", unknown)
         talk.ask("an unknown codec", ask, differs="a batch with a codec that does not exist")
         other = spoil(batch(b"a"), ">h", 21, int(Codec.GZIP), seal=True)
-        talk.ask("a codec that it is not", produce("odd", other), differs="records in a batch")
+        talk.ask(
+            "a codec that it is not", produce("odd", other), differs="records that cannot be read"
+        )
         nothing = produce("odd", None)
         talk.ask_in_vain("no batch", nothing, differs="incomplete requests")
 

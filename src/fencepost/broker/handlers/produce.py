@@ -1,12 +1,13 @@
 """Produce (0): v3-13
 
-Behaviour: appends one sealed batch per partition; answers when the batches are durable by the
-           chosen mode. acks -1 also requires min.insync.replicas live brokers, acks 1 does not;
-           acks 0 gets no reply, and a refusal then closes the connection; other values are refused.
-           If the partition moves to another broker before the batches are durable, they become
-           durable first, and the client is answered as usual. The first write of a
-           transaction to a partition is appended only after the coordinator has verified it
-           (KIP-890), up to v11, or has added the partition to the transaction, from v12 on.
+Behaviour: checks the records of one batch per partition and appends it as it is; answers when the
+           batches are durable by the chosen mode. acks -1 also requires min.insync.replicas live
+           brokers, acks 1 does not; acks 0 gets no reply, and a refusal then closes the
+           connection; other values are refused. If the partition moves to another broker before
+           the batches are durable, they become durable first, and the client is answered as usual.
+           The first write of a transaction to a partition is appended only after the coordinator
+           has verified it (KIP-890), up to v11, or has added the partition to the transaction,
+           from v12 on.
 Versions:  v3 batches of magic 2 only; v7 zstd; v8 error messages and errors per record; v9
            flexible; v10 names the leader if another broker leads (KIP-951); v11
            TRANSACTION_ABORTABLE; v12 TV2; v13 topic ids. v0-2 are advertised and refused
@@ -34,6 +35,7 @@ from fencepost.base.refusal import Refusal
 from fencepost.base.seams import Buffer
 from fencepost.broker.context import Context
 from fencepost.broker.partitions import leadership
+from fencepost.broker.turns import Turn
 from fencepost.broker.waiting import NO_REPLY, NoReply, Parked
 from fencepost.partition.opening import RECORDS_PER_STEP, SHORT_BYTES, Opening, must_open
 from fencepost.partition.partition import Appended, Partition
@@ -84,7 +86,7 @@ class Write:
         self.batch = batch
         self.guard: Guard | None = None
         self.opening: Opening | None = None
-        """The contents of the batch, if the topic has to check them."""
+        """The check of the records, unless it is switched off."""
         self.reply = PartitionProduceResponse(index=index, base_offset=-1)
 
 
@@ -92,7 +94,7 @@ def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Parke
     """Serves one request; see above."""
     response, writes = _admit(request, context)
     to_open = [write.opening for write in writes if write.opening is not None]
-    if to_open and not _open_at_once(to_open):
+    if to_open and not _open_at_once(to_open, context.services.batch_opener.scratch):
         parked = Parked(holds_followers=True)
         _open_batches(request, response, writes, to_open, context, parked)
         return parked
@@ -120,11 +122,26 @@ def _go_on(
 # -----------------------------------------------
 
 
-def _open_at_once(to_open: list[Opening]) -> bool:
-    """Opens the batches of a request, if that takes at most about a millisecond in all."""
-    if sum(opening.record_count for opening in to_open) > RECORDS_PER_STEP:
-        return False
-    return all(opening.open_if_short(SHORT_BYTES // len(to_open)) for opening in to_open)
+def _open_at_once(to_open: list[Opening], scratch: bytearray) -> bool:
+    """Opens the batches of a request for at most one turn of the loop; True if all are open."""
+    left_bytes = SHORT_BYTES
+    records = 0
+    for opening in to_open:
+        records += opening.record_count
+    turn = Turn() if records > RECORDS_PER_STEP else None
+    for number, opening in enumerate(to_open):
+        if number and turn is not None and turn.is_over():
+            return False
+        if not opening.unpack_short(left_bytes, scratch):
+            return False
+        while not opening.step():
+            if turn is not None and turn.is_over():
+                opening.detach()
+                return False
+        if not opening.pack_short(left_bytes):
+            return False
+        left_bytes -= opening.unpacked_bytes
+    return True
 
 
 def _open_batches(
@@ -239,8 +256,9 @@ def _admit_partition(
         message = f"zstd needs version {FIRST_VERSION_WITH_ZSTD} or newer."
         return _refused_reply(data.index, Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message))
     write = Write(partition, batch, data.index)
-    if must_open(batch, partition.log.config):
-        write.opening = Opening(batch, partition.log.config)
+    config = partition.log.config
+    if context.services.config.record_validation_enable or must_open(batch, config):
+        write.opening = Opening(batch, config)
     return write
 
 

@@ -1,10 +1,10 @@
-"""Opens large batches beside the loop's other work, one at a time.
+"""Opens batches: short ones at once, large ones beside the loop's other work, one at a time.
 
-Checking the records of a batch with hundreds of thousands of them takes a second. A thread
-decompresses the bytes. The loop checks the records, some in each turn, so that other requests are
-served in between: in a thread this work would hold the interpreter lock, and compiled code would
-hold it until the end. Only one batch is open at a time, because each may decompress to
-`MAX_DECOMPRESSED_BYTES`.
+A batch may unpack to hundreds of megabytes and hold millions of records. A thread decompresses and
+compresses what is more than `SHORT_BYTES`. The loop checks the records, some in each turn, so that
+other requests are served in between: in a thread this work would hold the interpreter lock, and
+compiled code would hold it until the end. Only one large batch is open at a time, because each may
+decompress to `MAX_DECOMPRESSED_BYTES`.
 
 Meanwhile the request holds back the requests behind it on its connection: the batches of a
 producer are appended in its order.
@@ -16,8 +16,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from fencepost.partition.opening import Opening
+from fencepost.broker.turns import Turn
+from fencepost.partition.opening import SHORT_BYTES, Opening
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,8 @@ class Opener:
         self._jobs: deque[tuple[Sequence[Opening], Callback]] = deque()
         self._batches: deque[Opening] = deque()
         self._is_closed = False
+        self.scratch: Final = bytearray(SHORT_BYTES)
+        """Where short batches are unpacked, one after the other."""
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sets the loop that the work runs in."""
@@ -43,7 +47,7 @@ class Opener:
         self._is_closed = True
 
     def open(self, openings: Sequence[Opening], opened: Callback) -> None:
-        """Opens these batches, then calls back."""
+        """Opens these batches, of which some may be open already, then calls back."""
         self._jobs.append((openings, opened))
         if len(self._jobs) == 1:
             self._begin()
@@ -53,16 +57,27 @@ class Opener:
         self._unpack()
 
     def _unpack(self) -> None:
-        self._run(self._batches[0].unpack, self._step)
+        assert self._loop is not None
+        if self._batches[0].is_unpacked:
+            self._loop.call_soon(self._step)
+        else:
+            self._run(self._batches[0].unpack, self._step)
 
     def _step(self) -> None:
         assert self._loop is not None
         if self._is_closed:
             return
-        if self._batches[0].step():
-            self._run(self._batches[0].pack, self._packed)
+        batch = self._batches[0]
+        turn = Turn()
+        while not batch.step():
+            if turn.is_over():
+                self._loop.call_soon(self._step)
+                return
+        if batch.must_pack:
+            self._run(batch.pack, self._packed)
         else:
-            self._loop.call_soon(self._step)
+            batch.pack()
+            self._packed()
 
     def _packed(self) -> None:
         self._batches.popleft()

@@ -141,6 +141,12 @@ class BrokerSettings:
     message_max_bytes = integer(
         limits.MAX_BATCH_BYTES, "The largest record batch.", at_least(0), update=WIDE
     )
+    record_validation_enable = flag(
+        True,
+        "Whether records are checked before they are written; compacted topics always check.",
+        update=WIDE,
+        why_differs="not in Kafka, which always does",
+    )
     fetch_max_bytes = integer(
         limits.FETCH_RESPONSE_MAX_BYTES, "The largest fetch reply.", at_least(1024)
     )

@@ -7,6 +7,7 @@ start truncates, a folder that was set aside) is reported as a note.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -28,6 +29,7 @@ from fencepost.log.names import (
     offsets_with,
 )
 from fencepost.log.segment.index import SegmentIndex
+from fencepost.log.segment.record_check import LISTED, RecordCheck
 from fencepost.log.segment.survey import Survey, examine
 from fencepost.log.segment.wrong_epochs import EpochRun, find_wrong
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch, read_header
@@ -42,7 +44,6 @@ from fencepost.records.checkpoint import (
 from fencepost.records.control import read_marker
 from fencepost.records.coordinator_checkpoint import FILE_NAME as CHECKPOINT
 from fencepost.records.coordinator_checkpoint import decode_checkpoint
-from fencepost.records.entry import entries_of
 from fencepost.records.index import decode_aborted_txns
 from fencepost.records.saved_point import FILE_NAME as SAVED_POINT
 from fencepost.records.saved_point import decode_point
@@ -59,6 +60,10 @@ RESTORE_COORDINATOR: Final = (
     "restore it from a copy, or accept the loss with `fencepost repair`; until then its "
     "transactional ids or groups get COORDINATOR_NOT_AVAILABLE, unless a checkpoint covers the "
     "damage, and everything else is served"
+)
+SKIP: Final = (
+    "move the groups that stop there past them (`fencepost group reset`), or remove them with "
+    "`fencepost repair`; until then they are served as they are"
 )
 DELETE: Final = "delete it: it is rebuilt from the log"
 CORRECT_EPOCH: Final = (
@@ -213,7 +218,7 @@ class DirectoryCheck:
         for base, following in zip(bases, [*bases[1:], None][: len(bases)], strict=True):
             segment = SegmentCheck(self._disk, self._folder, entry, base, following)
             for finding in segment.run(
-                opens_batches=entry.rpartition("-")[0] in INTERNAL_TOPICS,
+                is_internal=entry.rpartition("-")[0] in INTERNAL_TOPICS,
                 # After a crash the indexes of the active segment are from an earlier stop.
                 has_indexes=following is not None or self._layout.clean,
             ):
@@ -284,7 +289,7 @@ class SegmentCheck:
         self._base = base
         self._following = following
         self._aborted: set[int] = set()
-        self._unreadable = 0
+        self._records = RecordCheck()
         self.size_bytes = 0
         self.end_offset = base
         self.epochs: list[EpochRun] = []
@@ -292,7 +297,7 @@ class SegmentCheck:
     def _name(self, suffix: str) -> str:
         return f"{self._entry}/{file_name(self._base, suffix)}"
 
-    def run(self, *, opens_batches: bool, has_indexes: bool) -> Iterator[Finding]:
+    def run(self, *, is_internal: bool, has_indexes: bool) -> Iterator[Finding]:
         """Yields the findings of the segment."""
         name = self._name(LOG)
         file = self._disk.open(f"{self._folder}/{name}")
@@ -303,11 +308,11 @@ class SegmentCheck:
                 self.size_bytes,
                 self._base,
                 self._following,
-                self._look_inside if opens_batches else self._look,
+                self._look,
             )
             self.end_offset = found.next_offset
             self.epochs = found.epochs
-            advice = RESTORE_COORDINATOR if opens_batches else RESTORE
+            advice = RESTORE_COORDINATOR if is_internal else RESTORE
             for damage in found.damage:
                 yield Finding(name, str(damage), advice)
             torn_bytes = self.size_bytes - found.size_bytes
@@ -316,8 +321,12 @@ class SegmentCheck:
                     f"has a torn tail of {torn_bytes} bytes after offset {found.next_offset - 1}"
                 )
                 yield Finding(name, problem, _CUT, is_damage=False)
-            if self._unreadable:
-                problem = f"has {self._unreadable} batches that cannot be opened"
+            unreadable = self._records.found(found.damage)
+            advice = RESTORE_COORDINATOR if is_internal else SKIP
+            for each in unreadable[:LISTED]:
+                yield Finding(name, str(each), advice)
+            if len(unreadable) > LISTED:
+                problem = f"has {len(unreadable) - LISTED} more batches with unreadable records"
                 yield Finding(name, problem, advice)
             if has_indexes:
                 yield from self._check_index(file.read, found)
@@ -325,23 +334,13 @@ class SegmentCheck:
             file.close()
         yield from self._check_aborted(found)
 
-    def _look(self, batch: SealedBatch) -> None:
+    def _look(self, batch: SealedBatch, position: int) -> None:
+        self._records.look(batch, position)
         if batch.is_control and batch.record_count:
-            try:
+            with suppress(BatchError):  # Noted above.
                 marker = read_marker(batch)
-            except BatchError:
-                self._unreadable += 1
-                return
-            if marker is not None and not marker.commit:
-                self._aborted.add(batch.base_offset)
-
-    def _look_inside(self, batch: SealedBatch) -> None:
-        self._look(batch)
-        try:
-            for _ in entries_of(batch):
-                pass
-        except BatchError:
-            self._unreadable += 1
+                if marker is not None and not marker.commit:
+                    self._aborted.add(batch.base_offset)
 
     def _check_index(self, read: Callable[[int, int], bytes], found: Survey) -> Iterator[Finding]:
         name = self._name(INDEX)

@@ -4,7 +4,8 @@ Theory of operation. The broker is stopped, and the operator has accepted the lo
 records. Each damaged range is replaced by an empty batch that covers the same offsets, as
 compaction leaves them: readers skip it, and no offset is used twice. If only the fields outside the
 CRC are damaged (offset, length, magic, leader epoch), they are corrected and nothing is lost.
-Missing files become empty batches too.
+Missing files become empty batches too, and so do batches whose records cannot be read
+(`log/segment/record_check.py`).
 
 The damaged file is kept as `.log.damaged`. The repaired file replaces the original with one rename.
 A repair that dies has repaired some files and left the others; a second one does the rest.
@@ -36,6 +37,7 @@ from fencepost.broker.storage.layout import Layout
 from fencepost.log.names import INDEX, LEADER_EPOCHS, LOG, TIME_INDEX, file_name, offsets_with
 from fencepost.log.recovery import TEMPORARY, tidy_folder
 from fencepost.log.segment.damage import Damage
+from fencepost.log.segment.record_check import RecordCheck
 from fencepost.log.segment.survey import SCAN_BYTES, examine
 from fencepost.log.segment.wrong_epochs import (
     EpochRun,
@@ -82,6 +84,9 @@ class _Plan(NamedTuple):
 
     base: int
     damage: list[Damage]
+    """In the order of the file, with the batches whose records cannot be read."""
+    unreadable: frozenset[Damage]
+    """Those of them whose bytes are as they were written."""
     epochs: list[EpochRun]
     end_offset: int
 
@@ -122,7 +127,7 @@ class Repair:
             end = bases[0] if bases else max(self._known_start, self._known_end)
             first = Damage(0, 0, self._known_start, end)
             if end > self._known_start:
-                plans.insert(0, _Plan(self._known_start, [first], [], end))
+                plans.insert(0, _Plan(self._known_start, [first], frozenset(), [], end))
                 runs.insert(0, first)
         self._note_loss(runs)
         all_epochs = list(chain.from_iterable(plan.epochs for plan in plans))
@@ -139,15 +144,17 @@ class Repair:
 
     def _plan(self, base: int, following: int | None) -> _Plan:
         file = self._disk.open(self._path(base))
+        records = RecordCheck()
         try:
             size = file.size()
-            found = examine(file, size, base, following)
+            found = examine(file, size, base, following, records.look)
         finally:
             file.close()
-        damage = list(found.damage)
+        unreadable = frozenset(each.place for each in records.found(found.damage))
+        damage = sorted([*found.damage, *unreadable])
         if following is None and found.next_offset < self._known_end:
             damage.append(Damage(found.size_bytes, size, found.next_offset, self._known_end))
-        return _Plan(base, damage, found.epochs, found.next_offset)
+        return _Plan(base, damage, unreadable, found.epochs, found.next_offset)
 
     def _path(self, base: int, suffix: str = LOG) -> str:
         return f"{self._folder}/{file_name(base, suffix)}"
@@ -185,7 +192,9 @@ class Repair:
                 position = 0
                 for damage in plan.damage:
                     _copy(source, position, damage.position, target, wrong)
-                    mended = None if source is None else _mend(source, damage)
+                    mended = None
+                    if source is not None and damage not in plan.unreadable:
+                        mended = _mend(source, damage)
                     epoch = _epoch_at(epochs, damage.first_offset)
                     filler = empty_batch(damage.first_offset, damage.end_offset, epoch)
                     target.append((mended or filler,))

@@ -3,8 +3,8 @@
 Theory of operation. A start reads only the records above the recovery points; reading everything
 would take as long as the disk is large. But disks fail silently, and files get changed by mistake.
 So after every start, and then once a week, the scrub reads each segment as `fencepost check` does:
-headers, CRCs, offsets; it opens no batch. The first pass skips segments that recovery has just
-read.
+headers, CRCs, offsets and records. No pass skips what recovery has just read: recovery does not
+check records.
 
 - One segment at a time, in one thread, at `BYTES_PER_SECOND`, in pieces of `PIECE_BYTES` with a
   pause after each. A piece of the smallest batches holds the interpreter for about a millisecond,
@@ -13,7 +13,8 @@ read.
   how far, and uses the result if the segment still belongs to its log. The active segment is read
   up to its end at that time.
 - The segment notes its damage, logs it once, and answers its readers with CORRUPT_MESSAGE
-  (`Segment.note_damage`). A file that cannot be read is logged, and the pass continues.
+  (`Segment.note_damage`). A file that cannot be read is logged, and the pass continues. So are
+  batches whose records cannot be read (`log/segment/record_check.py`): they are served as they are.
 - A running transaction coordinator holds in memory what the damaged records said. It saves its
   state at once (`CheckpointKeeper.save_durably`), so that the next start does not need them. The
   controller does the same for the metadata log, without which the next start would be refused.
@@ -33,6 +34,7 @@ from fencepost.base.ids import (
     TRANSACTION_STATE_TOPIC,
 )
 from fencepost.log.names import LOG
+from fencepost.log.segment.record_check import LISTED, RecordCheck
 from fencepost.log.segment.survey import examine
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.storage.background import Background
     from fencepost.broker.transactions.coordinator import TransactionCoordinator
+    from fencepost.log.segment.record_check import Unreadable
     from fencepost.log.segment.segment import Segment
     from fencepost.log.segment.survey import Survey
     from fencepost.partition.partition import Partition
@@ -89,6 +92,14 @@ class _PacedFile:
         self._read_bytes = len(data)
         return data
 
+    def rest(self) -> None:
+        """Pauses in proportion to the work since the last read or pause."""
+        worked = time.thread_time() - self._worked_until
+        self._scrub.pause(worked * PAUSES_PER_WORK)
+        if self._scrub.is_stopped:
+            raise _StoppedError
+        self._worked_until = time.thread_time()
+
 
 class SegmentRead:
     """The read of one segment up to its present end; `run` belongs in a thread."""
@@ -101,6 +112,7 @@ class SegmentRead:
         self._end_offset = segment.next_offset
         self.size_bytes = segment.size_bytes
         self.found: Survey | None = None
+        self.unreadable: list[Unreadable] = []
         self.problem: OSError | None = None
 
     def run(self) -> None:
@@ -108,13 +120,17 @@ class SegmentRead:
         try:
             file = self._disk.open(self._path)
             try:
+                paced = _PacedFile(file, self._scrub)
+                records = RecordCheck(paced.rest)
                 self.found = examine(
-                    _PacedFile(file, self._scrub),
+                    paced,
                     self.size_bytes,
                     self._base,
                     self._end_offset,
+                    records.look,
                     piece_bytes=PIECE_BYTES,
                 )
+                self.unreadable = records.found(self.found.damage)
             finally:
                 file.close()
         except OSError as problem:
@@ -146,13 +162,15 @@ class Scrub:
         self.is_stopped = False
         self._timer: TimerHandle | None = None
         self._work: Iterator[tuple[Partition, Segment] | None] = iter(())
-        self._is_first = True
         self._began_ms = 0
         self._logged_ms = 0
         self._segments = 0
         self._bytes = 0
         self._damaged = 0
         self._unreadable = 0
+        self._invalid = 0
+        self._reported: set[tuple[str, int]] = set()
+        """Paths and first offsets of the unreadable batches that were logged."""
 
     def start(self) -> None:
         """Schedules the first pass."""
@@ -166,7 +184,7 @@ class Scrub:
 
     def _begin(self) -> None:
         self._began_ms = self._logged_ms = self._runtime.clock.now_ms()
-        self._segments = self._bytes = self._damaged = self._unreadable = 0
+        self._segments = self._bytes = self._damaged = self._unreadable = self._invalid = 0
         self._work = self._segments_to_read()
         self._next()
 
@@ -179,11 +197,8 @@ class Scrub:
             if partition is None or partition.log.is_unborn:
                 passed += 1
             else:
-                recovered = partition.log.recovered_from if self._is_first else None
                 for segment in list(partition.log.segments):
-                    is_read = recovered is not None and segment.base_offset >= recovered
-                    is_empty = segment.next_offset == segment.base_offset
-                    if is_read or is_empty:
+                    if segment.next_offset == segment.base_offset:
                         passed += 1
                     elif _is_current(partition, segment):
                         yield partition, segment
@@ -232,8 +247,30 @@ class Scrub:
                 if reading.found.damage:
                     self._damaged += 1
                     segment.take_survey(reading.found)
+                if reading.unreadable:
+                    self._invalid += 1
+                    self._report_unreadable(segment, reading.unreadable)
+                if reading.found.damage or reading.unreadable:
                     self._notify_coordinator(partition)
         self._go_on()
+
+    def _report_unreadable(self, segment: Segment, found: list[Unreadable]) -> None:
+        path = segment.path(LOG)
+        new = [each for each in found if (path, each.place.first_offset) not in self._reported]
+        self._reported.update((path, each.place.first_offset) for each in new)
+        for each in new[:LISTED]:
+            log.error(
+                "%s: %s. They are served as they are, and readers may stop there. Move such "
+                "groups to offset %d (`fencepost group reset`), or stop the broker and remove the "
+                "records with `fencepost repair`",
+                path,
+                each,
+                each.place.end_offset,
+            )
+        if len(new) > LISTED:
+            log.error(
+                "%s: %d more batches have records that cannot be read", path, len(new) - LISTED
+            )
 
     def _notify_coordinator(self, partition: Partition) -> None:
         topic, index = partition.name
@@ -262,17 +299,18 @@ class Scrub:
             log.info("scrub: %d segments, %d bytes read so far", self._segments, self._bytes)
 
     def _finish(self) -> None:
-        level = logging.ERROR if self._damaged or self._unreadable else logging.INFO
+        is_bad = self._damaged or self._unreadable or self._invalid
         log.log(
-            level,
-            "scrub: %d segments (%d bytes) read in %d s: %d damaged, %d unreadable",
+            logging.ERROR if is_bad else logging.INFO,
+            "scrub: %d segments (%d bytes) read in %d s: %d damaged, %d unreadable, %d with "
+            "unreadable records",
             self._segments,
             self._bytes,
             (self._runtime.clock.now_ms() - self._began_ms) // 1000,
             self._damaged,
             self._unreadable,
+            self._invalid,
         )
-        self._is_first = False
         self._timer = self._runtime.call_later(INTERVAL_MS, self._begin)
 
 

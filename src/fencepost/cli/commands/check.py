@@ -27,8 +27,9 @@ def check(
 ) -> None:
     """Check a stopped data directory for damage.
 
-    Reads every batch, index, snapshot and checkpoint, and changes nothing. The exit code is 1 if
-    anything is damaged. Notes are not damage: the next start handles them.
+    Reads every batch with its records, and every index, snapshot and checkpoint, and changes
+    nothing. The exit code is 1 if anything is damaged. Notes are not damage: the next start handles
+    them.
 
     Example: fencepost check ./fencepost-data
     """

@@ -26,7 +26,8 @@ from fencepost.records.batch import (
     read_header,
 )
 
-OnBatch = Callable[[SealedBatch], None]
+OnBatch = Callable[[SealedBatch, int], None]
+"""Is called with each sound batch and its position."""
 SCAN_BYTES: Final = 1024 * 1024
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 EVERYTHING: Final = 2**63 - 1
@@ -235,7 +236,7 @@ def _survey_chunk(found: Survey, chunk: memoryview, on_batch: OnBatch | None) ->
             found.note(last_offset, found.size_bytes + start, newest, newest_offset)
             since_index = 0
         if on_batch is not None:
-            on_batch(read_header(chunk[start:end]))
+            on_batch(read_header(chunk[start:end]), found.size_bytes + start)
         next_offset = last_offset + 1
         since_index += end - start
         start = end
