@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import logging
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -227,6 +228,26 @@ def test_a_restart_after_a_caught_failure_says_so_although_there_is_nothing_to_r
     assert errors(caplog) == []
     pipeline.add(numbered(3))
     assert reason_in(pipeline.run() or "") == said.partition("will be refused: ")[2]
+
+
+def test_a_sink_whose_brokers_do_not_answer_delays_no_query_of_others_for_long(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.add(numbered(0))
+    assert pipeline.run() is None
+    asked = []
+
+    def hang(*_: object) -> None:
+        asked.append(True)
+        threading.Event().wait(60)
+
+    monkeypatch.setattr("fencepost.spark.sink.start_check.WAIT_SECONDS", 0.1)
+    unused = pipeline.sink(transactional_id="unused")
+    monkeypatch.setattr(unused, "find_refusal", hang)
+    for number in range(3):
+        pipeline.add(numbered(number + 1))
+        assert pipeline.run() is None
+    assert asked == [True], "and then no more"
 
 
 def test_a_query_that_may_go_on_starts_without_a_word(

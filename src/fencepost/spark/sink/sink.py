@@ -34,6 +34,7 @@ another producer has taken over the id.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -63,7 +64,6 @@ from fencepost.spark.sink.producer import DriverProducer
 from fencepost.spark.sink.receipts import Receipt, ReceiptHistory
 from fencepost.spark.sink.run_state import RunState, WriteRequest
 from fencepost.spark.sink.settings import read_settings
-from fencepost.spark.sink.start_check import watch_start
 from fencepost.spark.sink.topic_creation import TopicCreation
 from fencepost.spark.slots import announce_if_active
 
@@ -174,7 +174,10 @@ class TransactionalSink:
         if not is_unfenced:
             # Before the query plans its first batch, if there is a session.
             announce_if_active()
-            self._stop_watching = watch_start(self)
+            if "pyspark" in sys.modules:
+                from fencepost.spark.sink.start_check import watch_start
+
+                self._stop_watching = watch_start(self)
 
     def __repr__(self) -> str:
         name = self.guarantee if self.is_unfenced else repr(self.transactional_id)
@@ -358,29 +361,21 @@ class TransactionalSink:
 
     # The start of a run.
 
-    def find_refusal(self, session: SparkSession, query_id: str) -> str | None:
-        """Why the next batch of this query will be refused; empty if it will not be.
-
-        None if the ledger has another query, or none.
-        """
-        from fencepost.spark.sink.batch.micro_batch import find_run
-        from fencepost.spark.sink.batch.origins import SourceUse
-        from fencepost.spark.sink.checks import refusal_of
+    def find_refusal(self, query_id: str, next_id: int) -> tuple[str | None, str]:
+        """The query of the ledger, and why it refuses the next batch of this query, if it does."""
+        from fencepost.spark.sink.checks import NO_SOURCES, refusal_of
 
         if cluster_of(self.settings.client).find_topic(self._ledger.topic) is None:
-            return None
+            return None, ""
         self._ledger.prepare()
         view = self._ledger.peek(query_id, stable=False)
-        if view.entry is None or view.entry.query_id != query_id:
-            return None
-        next_id = find_run(session, query_id).next_batch_id()
-        if next_id is None:
-            return ""
+        owner = None if view.entry is None else view.entry.query_id
+        if owner != query_id:
+            return owner, ""
         batch = Batch(query_id, next_id)
-        decision = self._ledger.decide(view, batch, SourceUse(), self._overrides)
-        if decision.verdict is not Verdict.REFUSE:
-            return ""
-        return str(refusal_of(self.transactional_id, decision))
+        decision = self._ledger.decide(view, batch, NO_SOURCES, self._overrides)
+        is_refused = decision.verdict is Verdict.REFUSE
+        return owner, str(refusal_of(self.transactional_id, decision)) if is_refused else ""
 
     def _step(self, step: str, batch_id: int) -> None:
         log.debug("%s, batch %d: %s", self.transactional_id or self.guarantee, batch_id, step)

@@ -13,17 +13,18 @@ no code of the sink runs within `start`; the batch itself is refused when it com
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
 from fencepost.spark.session import is_connect
+from fencepost.spark.sink.batch.micro_batch import find_run
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from fencepost.spark.sink.sink import TransactionalSink
 
 log = logging.getLogger(__name__)
@@ -31,75 +32,72 @@ log = logging.getLogger(__name__)
 WAIT_SECONDS: Final = 5.0
 """How long the start of a query waits for the brokers to answer."""
 
-Stop = Callable[[], None]
 
-
-def watch_start(sink: TransactionalSink) -> Stop:
+def watch_start(sink: TransactionalSink) -> Callable[[], None] | None:
     """Listens for the start of the sink's query; the result ends that."""
-    if "pyspark" not in sys.modules:
-        return _nothing
-    from pyspark.sql import SparkSession
-
     session = SparkSession.getActiveSession()
     if session is None or is_connect(session):
-        return _nothing
-    listener = _make_listener(session, weakref.ref(sink))
+        return None
+    listener = StartListener(session, sink)
     try:
         session.streams.addListener(listener)
     except Exception:
         log.debug("the start of the query cannot be watched", exc_info=True)
-        return _nothing
-    return lambda: _remove(session, listener)
+        return None
+    return listener.end
 
 
-def _nothing() -> None:
-    pass
+class StartListener(StreamingQueryListener):
+    """Asks the ledger of one sink when a query starts."""
 
+    def __init__(self, session: SparkSession, sink: TransactionalSink) -> None:
+        self._session = session
+        self._sink = weakref.ref(sink)
+        self._is_known = False
+        self._owner: str | None = None
+        """The query of the ledger, once that is known."""
 
-def _remove(session: SparkSession, listener: Any) -> None:
-    try:
-        session.streams.removeListener(listener)
-    except Exception:
-        log.debug("the listener could not be removed", exc_info=True)
+    def end(self) -> None:
+        """Listens no more."""
+        try:
+            self._session.streams.removeListener(self)
+        except Exception:
+            log.debug("the listener could not be removed", exc_info=True)
 
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        sink, query_id = self._sink(), str(event.id)
+        if sink is None:
+            self.end()
+            return
+        next_id = find_run(self._session, query_id).next_batch_id()
+        # Other queries of the application start here, too. The brokers are asked once.
+        if next_id is None or (self._is_known and self._owner != query_id):
+            return
+        check = threading.Thread(target=self._check, args=(sink, query_id, next_id), daemon=True)
+        check.start()
+        # Spark waits for this call, and the brokers may not answer.
+        check.join(WAIT_SECONDS)
+        if check.is_alive():
+            self.end()
 
-def _make_listener(session: SparkSession, sink: weakref.ReferenceType[TransactionalSink]) -> Any:
-    from pyspark.sql.streaming.listener import StreamingQueryListener
+    def _check(self, sink: TransactionalSink, query_id: str, next_id: int) -> None:
+        try:
+            self._owner, refusal = sink.find_refusal(query_id, next_id)
+            self._is_known = True
+        except Exception:
+            log.debug("what comes next is not known", exc_info=True)
+            self.end()
+            return
+        if self._owner == query_id:
+            self.end()
+        if refusal:
+            log.error("fencepost: the next batch of this query will be refused: %s", refusal)
 
-    class StartListener(StreamingQueryListener):
-        def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-            found = sink()
-            if found is None:
-                _remove(session, self)
-                return
-            # Spark waits for this call. The brokers may not answer.
-            check = threading.Thread(target=self._check, args=(found, str(event.id)), daemon=True)
-            check.start()
-            check.join(WAIT_SECONDS)
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        pass
 
-        def _check(self, found: TransactionalSink, query_id: str) -> None:
-            if _is_query_of(found, session, query_id):
-                _remove(session, self)
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        pass
 
-        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-            pass
-
-        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-            pass
-
-        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-            pass
-
-    return StartListener()
-
-
-def _is_query_of(sink: TransactionalSink, session: SparkSession, query_id: str) -> bool:
-    """Whether the sink knows this query; logs what its next batch will be refused for."""
-    try:
-        refusal = sink.find_refusal(session, query_id)
-    except Exception:
-        log.debug("what comes next is not known", exc_info=True)
-        return False
-    if refusal:
-        log.error("fencepost: the next batch of this query will be refused: %s", refusal)
-    return refusal is not None
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        pass
