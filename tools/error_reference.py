@@ -320,8 +320,9 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         "INVALID_RECORD": Words(
             _PROGRAM,
             "The topic does not accept such a record: no key on a compacted topic, a control "
-            "batch, a malformed batch.",
-            "Set a key, or correct the topic's `cleanup.policy`.",
+            "batch, a batch whose records cannot be read.",
+            "Set a key, or correct the topic's `cleanup.policy`. The message says which record "
+            "cannot be read and why: the client is at fault.",
         ),
         "UNSTABLE_OFFSET_COMMIT": Words(
             _OTHER,

@@ -13,6 +13,7 @@ from fencepost.base.limits import FIRST_WRITE_WAIT_MS
 from fencepost.broker.peers.others import FirstWrite
 from fencepost.wire.apis import ApiKey
 from tests.cluster.brokers_stage import BrokersStage, Call
+from tests.records.malformed import batch, record
 from tests.transactions.protocol import PROTOCOLS, TV1, TV2, Protocol
 from tests.transactions.requests import add_request, produce_request, transaction_of
 from tests.transactions.wire import WireProducer, state_of, values
@@ -48,6 +49,30 @@ def test_a_first_write_is_verified_once_by_the_coordinator_on_another_broker(
         assert write.add is (protocol is TV2)
         producer.commit()
         assert values(cluster, "t") == [b"0", b"1", b"2"]
+
+
+@both
+def test_an_unreadable_batch_is_refused_after_the_coordinator_has_verified_it(
+    protocol: Protocol,
+) -> None:
+    with BrokersStage() as cluster:
+        producer = cluster.producer("a", protocol)
+        if protocol is TV1:
+            producer.add_one("t")
+        bad = batch(
+            record(off_by=1),
+            1,
+            base_sequence=0,
+            transactional=True,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+        )
+        request = produce_request({("t", 0): bad}, transactional_id="a")
+        reply = cluster.call(ApiKey.PRODUCE, protocol.produce, request)
+        assert error_of(reply) is ErrorCode.INVALID_RECORD
+        producer.send("t", b"readable")
+        producer.commit()
+        assert values(cluster, "t") == [b"readable"]
 
 
 def test_a_write_that_was_not_added_is_refused() -> None:

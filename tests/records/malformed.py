@@ -228,6 +228,19 @@ def lz4(data: bytes, *, linked: bool = False, checksum: bool = False) -> bytes:
     return bytes(compressor.finish())
 
 
+def plain_lz4(data: bytes, *, stored: bool = False) -> bytes:
+    """A frame of 64 KB blocks without checksums, as Java and librdkafka send it."""
+    parts = [bytes.fromhex("04224d18604082")]
+    for start in range(0, len(data), 1 << 16):
+        block = data[start : start + (1 << 16)]
+        if stored:
+            parts += (struct.pack("<I", len(block) | 1 << 31), block)
+        else:
+            packed = bytes(cramjam.lz4.compress_block(block, store_size=False))
+            parts += (struct.pack("<I", len(packed)), packed)
+    return b"".join(parts) + bytes(4)
+
+
 def flipped(data: bytes, place: int) -> bytes:
     changed = bytearray(data)
     changed[place] ^= 0x55
@@ -254,7 +267,21 @@ def damaged_streams() -> dict[str, tuple[int, bytes]]:
             f"{name} with a changed beginning": (codec, flipped(packed, 1)),
             f"long {name} with a changed middle": (codec, flipped(long, len(long) // 2)),
         }
+    plain = plain_lz4(LONG)
     return found | {
+        "plain lz4 cut in the middle": (Codec.LZ4, plain[: len(plain) // 2]),
+        "plain lz4 with a changed beginning": (Codec.LZ4, flipped(plain, 5)),
+        "plain lz4 with a changed size": (Codec.LZ4, flipped(plain, 7)),
+        "plain lz4 without blocks": (Codec.LZ4, plain[:7] + bytes(4)),
+        "a plain lz4 block of 2^31-1 bytes": (Codec.LZ4, plain[:7] + b"\xff\xff\xff\x7fxx"),
+        "a stored lz4 block of 2^31-1 bytes": (Codec.LZ4, plain[:7] + b"\xff\xff\xff\xffxx"),
+        "an lz4 block larger than 64 KB": (
+            Codec.LZ4,
+            plain[:7]
+            + struct.pack("<I", 70_000 | 1 << 31)
+            + record(value=bytes(69_950), delta=0)[:70_000].ljust(70_000, b"\0")
+            + bytes(4),
+        ),
         "a snappy block of -1 bytes": (
             Codec.SNAPPY,
             compress(Codec.SNAPPY, GOOD)[:16] + struct.pack(">i", -1) + b"xxxx",
@@ -282,7 +309,47 @@ def odd_streams() -> dict[str, tuple[int, bytes]]:
         }
     checked = lz4(GOOD, checksum=True)
     zipped = gzip.compress(GOOD)
+    plain = plain_lz4(GOOD)
     return found | {
+        "plain lz4": (Codec.LZ4, plain),
+        "plain lz4, stored": (Codec.LZ4, plain_lz4(GOOD, stored=True)),
+        "plain lz4 without its last byte": (Codec.LZ4, plain[:-1]),
+        "plain lz4 with an empty block": (Codec.LZ4, plain[:7] + b"\0\0\0\x80" + plain[7:]),
+        "plain lz4 with a block of nothing": (
+            Codec.LZ4,
+            plain[:7] + b"\1\0\0\0\0" + plain[7:],
+        ),
+        "plain lz4 with a block of nothing at its end": (
+            Codec.LZ4,
+            plain[:-4] + b"\1\0\0\0\0" + plain[-4:],
+        ),
+        "snappy with a block of nothing": (
+            Codec.SNAPPY,
+            compress(Codec.SNAPPY, b"") + b"\0\0\0\1\0" + compress(Codec.SNAPPY, GOOD)[16:],
+        ),
+        "snappy with a block of nothing at its end": (
+            Codec.SNAPPY,
+            compress(Codec.SNAPPY, GOOD) + b"\0\0\0\1\0",
+        ),
+        "snappy with a block of no bytes": (
+            Codec.SNAPPY,
+            compress(Codec.SNAPPY, b"") + bytes(4) + compress(Codec.SNAPPY, GOOD)[16:],
+        ),
+        "gzip with a member of nothing": (Codec.GZIP, gzip.compress(b"") + gzip.compress(GOOD)),
+        "gzip with a member of nothing at its end": (
+            Codec.GZIP,
+            gzip.compress(GOOD) + gzip.compress(b""),
+        ),
+        "zstd with a frame of nothing": (
+            Codec.ZSTD,
+            compress(Codec.ZSTD, b"") + compress(Codec.ZSTD, GOOD),
+        ),
+        "zstd with a frame of nothing at its end": (
+            Codec.ZSTD,
+            compress(Codec.ZSTD, GOOD) + compress(Codec.ZSTD, b""),
+        ),
+        "plain lz4 and a byte": (Codec.LZ4, plain + b"\0"),
+        "plain lz4 in two streams": (Codec.LZ4, plain_lz4(record()) + plain_lz4(record(1))),
         "lz4 with linked blocks": (Codec.LZ4, lz4(LONG * 3, linked=True)),
         "lz4 with a content checksum": (Codec.LZ4, checked),
         "lz4 with a wrong content checksum": (Codec.LZ4, flipped(checked, len(checked) - 1)),

@@ -53,7 +53,12 @@ def kafka(table: str) -> list[Row]:
 
 BROKER_ROWS = {row.name: row for row in kafka("broker")}
 TOPIC_ROWS = {row.name: row for row in kafka("topic")}
-OWN = {"durability", "queued.max.response.bytes", "transaction.recovery.ongoing"}
+OWN = {
+    "durability",
+    "queued.max.response.bytes",
+    "record.validation.enable",
+    "transaction.recovery.ongoing",
+}
 
 
 # -- the tables

@@ -147,6 +147,7 @@ ONLY_KAFKA_READS = {
     "snappy in two streams",
     "lz4 and a byte",
     "lz4 and text",
+    "plain lz4 and a byte",
     "lz4 twice",
     "lz4 with a wrong content checksum",
 }
