@@ -26,7 +26,10 @@ def check_admission(
     if opening is not None and opening.refusal is not None:
         return opening.refusal
     if not config.is_append_time:
-        oldest_ms, newest_ms = _times_of(batch, opening)
+        # The base timestamp of a header is the oldest if the first record is.
+        oldest_ms, newest_ms = batch.base_timestamp, batch.max_timestamp
+        if opening is not None and not batch.is_append_time:
+            oldest_ms, newest_ms = opening.oldest_ms, opening.newest_ms
         refusal = check_timestamps(
             oldest_ms,
             newest_ms,
@@ -40,16 +43,6 @@ def check_admission(
         assert opening is not None, "a compacted topic has read the keys"
         return _check_keys(opening)
     return None
-
-
-def _times_of(batch: SealedBatch, opening: Opening | None) -> tuple[int, int]:
-    """The oldest and the newest time of the records, or what the header says about them.
-
-    The base timestamp of a header is the oldest if the first record is.
-    """
-    if opening is None or batch.is_append_time:
-        return batch.base_timestamp, batch.max_timestamp
-    return opening.times
 
 
 def _name_records(refusal: Refusal, batch: SealedBatch, config: LogConfig, now_ms: int) -> Refusal:

@@ -82,10 +82,16 @@ class Opening:
         return [] if self._scan is None else self._scan.keyless
 
     @property
-    def times(self) -> tuple[int, int]:
-        """The oldest and the newest timestamp of the records."""
+    def oldest_ms(self) -> int:
+        """The oldest timestamp of the records."""
         assert self._scan is not None, "the batch is open"
-        return self._scan.oldest_ms, self._scan.newest_ms
+        return self._scan.oldest_ms
+
+    @property
+    def newest_ms(self) -> int:
+        """The newest timestamp of the records."""
+        assert self._scan is not None, "the batch is open"
+        return self._scan.newest_ms
 
     @property
     def is_unpacked(self) -> bool:

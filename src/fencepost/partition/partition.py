@@ -222,7 +222,7 @@ class Partition:
             append_time_ms = now_ms
         elif opening is not None and not batch.is_append_time:
             # Kafka does not trust the header either.
-            batch.correct_max_timestamp(opening.times[1])
+            batch.correct_max_timestamp(opening.newest_ms)
         base_offset = self.log.log_end_offset
         batch.assign(base_offset, self.leader_epoch)
         self._append(batch, now_ms)

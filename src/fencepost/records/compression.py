@@ -69,6 +69,9 @@ _LZ4_CONTENT_CHECKSUM: Final = 0x04
 _LZ4_DICTIONARY: Final = 0x01
 _LZ4_SIZE: Final = struct.Struct("<I")
 _LZ4_UNCOMPRESSED: Final = 0x80000000
+_LZ4_EMPTY: Final = (_LZ4_UNCOMPRESSED, 1)
+"""Blocks without content: no bytes as they are, or one compressed byte. Kafka's reader takes the
+first for the end, and some of its callers fail at the second."""
 _LZ4_PLAIN: Final = {
     bytes.fromhex("04224d18604082"): 64 * 1024,
     bytes.fromhex("04224d186050fb"): 256 * 1024,
@@ -250,10 +253,12 @@ def _decompress_lz4_blocks(
             if position != size:
                 break
             return out[:written]
+        if block in _LZ4_EMPTY:
+            break
         end = position + (block & ~_LZ4_UNCOMPRESSED)
         room = min(block_bytes, max_bytes - written)
         if block & _LZ4_UNCOMPRESSED:
-            if not position < end <= min(size, position + room):
+            if end > min(size, position + room):
                 break
             out[written : written + end - position] = view[position:end]
             written += end - position
@@ -286,7 +291,7 @@ def _check_lz4_frame(data: Buffer, max_blocks: int, max_bytes: int) -> None:
             position += 4
             if not block:
                 break
-            if block == _LZ4_UNCOMPRESSED:  # For Java the end, for others nothing.
+            if block in _LZ4_EMPTY:
                 raise _damaged("lz4", "a block is empty")
             position += (block & ~_LZ4_UNCOMPRESSED) + after_block
         else:

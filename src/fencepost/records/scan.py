@@ -57,6 +57,8 @@ class RecordScan:
         "_position",
         "_window_bytes",
         "keyless",
+        "newest_ms",
+        "oldest_ms",
         "payload",
         "size_bytes",
     )
@@ -98,20 +100,10 @@ class RecordScan:
         """The extremes of the timestamp deltas; the oldest without records that have no time."""
         self.keyless: list[int] = []
         """The first records without a key, by their index in the batch."""
-
-    @property
-    def oldest_ms(self) -> int:
-        """The lowest timestamp of a record that has one; NO_TIMESTAMP if none has."""
-        oldest: int = self._oldest  # No machine integer: the sum may not fit.
-        if oldest == _MAX_INT_64:
-            return NO_TIMESTAMP
-        return self._batch.base_timestamp + oldest
-
-    @property
-    def newest_ms(self) -> int:
-        """The largest timestamp; NO_TIMESTAMP if none is larger, as in Kafka."""
-        newest: int = self._newest
-        return max(NO_TIMESTAMP, self._batch.base_timestamp + newest)
+        self.oldest_ms: int = NO_TIMESTAMP
+        """After the last step: the lowest timestamp of a record that has one."""
+        self.newest_ms: int = NO_TIMESTAMP
+        """After the last step: the largest timestamp, but not below NO_TIMESTAMP, as in Kafka."""
 
     def step(self, count: int) -> bool:
         """Checks about `count` records; True when there are no more. BatchError for damage."""
@@ -128,9 +120,20 @@ class RecordScan:
             raise self._damage(str(problem)) from None
         if self._position != self.size_bytes:
             raise self._damage(f"{self.size_bytes - self._position} bytes follow the last record")
-        if self._count and not (_MIN_INT_64 <= self.oldest_ms <= self.newest_ms <= _MAX_INT_64):
-            raise self._damage("a timestamp does not fit into 64 bits")
+        if self._count:
+            self._add_times()
         return True
+
+    def _add_times(self) -> None:
+        # Not machine integers: the sums may not fit.
+        oldest: int = self._oldest
+        newest: int = self._newest
+        base = self._batch.base_timestamp
+        self.newest_ms = max(NO_TIMESTAMP, base + newest)
+        if oldest != _MAX_INT_64:
+            self.oldest_ms = base + oldest
+        if self.oldest_ms < _MIN_INT_64 or self.newest_ms > _MAX_INT_64:
+            raise self._damage("a timestamp does not fit into 64 bits")
 
     def _damage(self, problem: str) -> BatchError:
         return BatchError(ErrorCode.INVALID_RECORD, problem)

@@ -135,6 +135,8 @@ def test_streams_that_their_codec_cannot_read(twins: Twins, kind: str) -> None:
         for name, (codec, packed) in odd_streams().items():
             ask = produce(topic, malformed(b"", 2, codec=codec, packed=packed))
             row = STREAM_ROW if name in ONLY_KAFKA_READS else None
+            if name == "plain lz4 with a block of nothing" and kind != "zipped":
+                row = STREAM_ROW  # Kafka accepts it where it only skims.
             talk.ask(name, ask, see=is_refused, differs=row)
 
     twins.compare(script)
@@ -148,6 +150,7 @@ ONLY_KAFKA_READS = {
     "lz4 and a byte",
     "lz4 and text",
     "plain lz4 and a byte",
+    "plain lz4 with a block of nothing at its end",
     "lz4 twice",
     "lz4 with a wrong content checksum",
 }
