@@ -139,6 +139,9 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_log_unchanged(
     churn(node, 30)
     assert checkpoints(node) == []
     assert node.fatal_reasons == []
+    monkeypatch.undo()
+    node.made("the-next-change")
+    assert len(checkpoints(node)) == 1
 
 
 @pytest.mark.usefixtures("short_history")

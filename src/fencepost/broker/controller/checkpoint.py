@@ -87,6 +87,7 @@ class MetadataCheckpoints:
         self._disk = disk
         self._folder: Final = f"{data_folder}/{CLUSTER_METADATA_TOPIC}-0"
         self._due_at = LEAST_RECORDS
+        self._due_after_success = LEAST_RECORDS
         self._is_running = False
 
     def load(self, state: MetadataState, partition: Partition) -> None:
@@ -127,18 +128,19 @@ class MetadataCheckpoints:
     ) -> Checkpoint | None:
         """Prepares a checkpoint if the log has become long, and if none is being written.
 
-        The caller has to call `complete`, even if writing it failed.
+        The caller has to call `complete`, even if writing it failed. Until one succeeds, every
+        change tries again: after damage, the next start needs it.
         """
         offset = partition.log_end_offset
         if self._is_running or offset < self._due_at:
             return None
-        self._due_at = _next_due(state, offset)
         try:
             partition.log.roll(now_ms)
         except StorageError as problem:
             _warn(problem)
             return None
         self._is_running = True
+        self._due_after_success = _next_due(state, offset)
         epoch = partition.leader_epoch
         path = f"{self._folder}/{checkpoint_name(offset, epoch)}"
         sync = partition.log.prepare_sync()
@@ -152,6 +154,7 @@ class MetadataCheckpoints:
         try:
             if problem is not None:
                 raise problem
+            self._due_at = self._due_after_success
             partition.log.complete_sync(checkpoint.sync)
             partition.log.delete_before(checkpoint.sync.end_offset)
             for each in self._offsets():
