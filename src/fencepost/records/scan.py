@@ -103,7 +103,7 @@ class RecordScan:
         self.oldest_ms: int = NO_TIMESTAMP
         """After the last step: the lowest timestamp of a record that has one."""
         self.newest_ms: int = NO_TIMESTAMP
-        """After the last step: the largest timestamp; NO_TIMESTAMP if none is larger, as in Kafka."""
+        """After the last step: the largest timestamp, but not below NO_TIMESTAMP, as in Kafka."""
 
     def step(self, count: int) -> bool:
         """Checks about `count` records; True when there are no more. BatchError for damage."""
