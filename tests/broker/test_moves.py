@@ -586,6 +586,7 @@ def test_records_are_not_deleted_from_a_partition_that_moves_meanwhile(turns: in
     finish(stage)
 
 
+@pytest.mark.usefixtures("one_step_per_turn")
 def test_a_large_batch_that_is_opened_while_its_partition_moves_is_refused() -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "orders", settings={"cleanup.policy": "compact"})

@@ -81,8 +81,8 @@ MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
 gigabyte of zeros (gzip), or claim terabytes (zstd). A produced batch that holds more is refused, so
 that every reader of ours can open what the broker accepts. Clients send about 1 MB before
 compression, and 250 times the largest batch leaves room for those that count afterwards. The broker
-decompresses at most one batch above `partition.opening.SHORT_BYTES` at a time: this is also the
-most memory that bombs can take."""
+decompresses at most one batch above `partition.opening.SHORT_BYTES` at a time, and the scrub one
+more: that is all the memory that bombs can take."""
 
 MAX_RECORD_ERRORS: Final = 100
 """Records that a produce reply names when it refuses a batch; the first hundred are enough to find
