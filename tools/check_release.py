@@ -92,7 +92,7 @@ def _wrong_files(files: set[str], folder: str) -> Iterator[str]:
         path.relative_to(SOURCE).as_posix()
         for package in PACKAGES
         for path in (SOURCE / package).rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
+        if path.is_file() and "__pycache__" not in path.parts
     }
     typed = {f"{package}/py.typed" for package in PACKAGES}
     for name in sorted((sources | typed) - files):

@@ -113,6 +113,7 @@ def restart(clients: Clients) -> None:
             if attempt == 2:
                 raise
             stage.disk.kill()
+    clients.stage.advance(10_000)  # A coordinator that could not be loaded is tried again.
     clients.write()
 
 

@@ -34,6 +34,8 @@ class Opener:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._jobs: deque[tuple[Sequence[Opening], Callback]] = deque()
         self._batches: deque[Opening] = deque()
+        """Those of the first job that are not open yet."""
+        self._is_busy = False
         self._is_closed = False
         self.scratch: Final = bytearray(SHORT_BYTES)
         """Where short batches are unpacked, one after the other."""
@@ -49,10 +51,11 @@ class Opener:
     def open(self, openings: Sequence[Opening], opened: Callback) -> None:
         """Opens these batches, of which some may be open already, then calls back."""
         self._jobs.append((openings, opened))
-        if len(self._jobs) == 1:
+        if not self._is_busy:
             self._begin()
 
     def _begin(self) -> None:
+        self._is_busy = True
         self._batches.extend(self._jobs[0][0])
         self._unpack()
 
@@ -91,6 +94,9 @@ class Opener:
             log.critical("a batch was opened, but its request could not continue", exc_info=True)
             self._on_fatal(f"a request could not continue: {type(problem).__name__}: {problem}")
             return
+        # Not before: the request that went on may have let another one in, which has queued its
+        # batches.
+        self._is_busy = False
         if self._jobs:
             self._begin()
 

@@ -35,8 +35,12 @@ WAIT_SECONDS: Final = 5.0
 
 def watch_start(sink: TransactionalSink) -> Callable[[], None] | None:
     """Listens for the start of the sink's query; the result ends that."""
-    session = SparkSession.getActiveSession()
-    if session is None or is_connect(session):
+    try:
+        session = SparkSession.active()  # That of this thread, else the application's.
+    except Exception:
+        log.debug("there is no session yet", exc_info=True)
+        return None
+    if is_connect(session):
         return None
     listener = StartListener(session, sink)
     try:
