@@ -101,7 +101,7 @@ def test_a_coordinator_is_moved_over_the_same_requests(kafka: KafkaCluster) -> N
     ("arguments", "said"),
     [
         (("move", "refunds:0", "--to", "7"), "no live broker 7; its live brokers are 1, 2"),
-        (("move", "refunds:9", "--to", "1"), "refunds-9"),
+        (("move", "refunds:9", "--to", "1"), "no partition 9"),
         (("move", "nowhere:0", "--to", "1"), "nowhere"),
         (("roll",), "cannot be commanded"),
         (("kill", "1"), "cannot be commanded"),
