@@ -90,7 +90,7 @@ def test_a_program_is_type_checked_against_the_installed_package(
     assert [line for line in lines if line.startswith("user.py") and ": error:" in line] == []
     revealed = "\n".join(line for line in lines if "Revealed type" in line)
     assert "fencepost.testing.embedded.Broker" in revealed
-    assert "fencepost.spark.sink.sink.TransactionalSink" in revealed
+    assert "fencepost.spark.doors.foreach_batch.TransactionalSink" in revealed
     found = [re.sub(r"^misuse.py:(\d+): error: .*\[(.*)\]$", r"\1 \2", line) for line in lines]
     assert [line for line in found if re.match(r"\d ", line)] == [
         "5 arg-type",

@@ -203,20 +203,21 @@ def other_settings() -> Iterator[str]:
 
 def sink_arguments() -> Iterator[str]:
     """Every argument of the Spark sink."""
-    from fencepost.spark.sink.settings import ARGUMENTS
-    from fencepost.spark.sink.sink import TransactionalSink
+    from fencepost.spark.doors.foreach_batch import TransactionalSink
+    from fencepost.spark.settings import ARGUMENTS
 
     yield "| argument | default | meaning |"
     yield "|---|---|---|"
-    for name, parameter in inspect.signature(TransactionalSink).parameters.items():
-        is_required = parameter.default is inspect.Parameter.empty
-        default = "required" if is_required else f"`{parameter.default}`"
-        yield f"| `{name}` | {default} | {ARGUMENTS[name]} |"
+    parameters = inspect.signature(TransactionalSink).parameters
+    for name, meaning in ARGUMENTS.items():
+        default = parameters[name].default
+        shown = "required" if default is inspect.Parameter.empty else f"`{default}`"
+        yield f"| `{name}` | {shown} | {meaning} |"
 
 
 def sink_options() -> Iterator[str]:
     """The Kafka options that only the Spark sink has, and those that it refuses."""
-    from fencepost.spark.sink.settings import REFUSED, SINK_OPTIONS
+    from fencepost.spark.settings import REFUSED, SINK_OPTIONS
 
     yield "| option | default | meaning |"
     yield "|---|---|---|"
@@ -245,7 +246,7 @@ def source_options() -> Iterator[str]:
 
 def format_options() -> Iterator[str]:
     """Every option of the writers of `format("fencepost")` but the Kafka ones."""
-    from fencepost.spark.format.option_table import WRITE_OPTIONS
+    from fencepost.spark.doors.options import WRITE_OPTIONS
 
     yield "| option | default | for | meaning |"
     yield "|---|---|---|---|"
@@ -268,7 +269,7 @@ def client_options() -> Iterator[str]:
 def unused_options() -> Iterator[str]:
     """Options of Kafka's clients that are accepted but ignored."""
     from fencepost.client.options import UNUSED
-    from fencepost.spark.sink import settings
+    from fencepost.spark import settings
     from fencepost.spark.source import option_table, options
 
     own = {f"kafka.{option.name}" for option in settings.SINK_OPTIONS}

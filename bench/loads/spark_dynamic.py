@@ -1,7 +1,7 @@
 """The sink under dynamic allocation beside the same route with a barrier stage.
 
 Where Spark refuses barrier stages, tasks ask the driver for a permit instead
-(`spark/transport/meeting/permits.py`), and rows always go through Spark's shuffle. Both sinks of a
+(`spark/ways/meeting/permits.py`), and rows always go through Spark's shuffle. Both sinks of a
 round shuffle, with the same number of tasks, so only barrier and permits differ. A round is one
 micro-batch of a fresh query for each of them, from trigger to commit.
 """
@@ -56,15 +56,16 @@ def _rate(place: Stage, rows: int, topic: str, by_permit: bool) -> float:
 def _shuffling(bootstrap_servers: str, topic: str, by_permit: bool) -> TransactionalSink:
     """A sink that uses Spark's shuffle for every batch."""
     from fencepost.spark import TransactionalSink
-    from fencepost.spark.sink.run_state import MAX_DIRECT_FAILURES
+    from fencepost.spark.doors import run
+    from fencepost.spark.ways.row_writer import MAX_DIRECT_FAILURES, RowWriter
 
-    class ShufflingSink(TransactionalSink):
-        def _start_run(self, *arguments: Any) -> Any:
-            run = super()._start_run(*arguments)
-            run.direct_failures, run.by_permit = MAX_DIRECT_FAILURES, by_permit
-            return run
+    class ShufflingWriter(RowWriter):
+        def __init__(self, settings: Any, **_: Any) -> None:
+            super().__init__(settings, by_permit=by_permit)
+            self._direct_failures = MAX_DIRECT_FAILURES
 
-    return ShufflingSink(bootstrap_servers, transactional_id=topic, topic=topic)
+    setattr(run, "RowWriter", ShufflingWriter)  # noqa: B010
+    return TransactionalSink(bootstrap_servers, transactional_id=topic, topic=topic)
 
 
 LOAD: Final = Load(

@@ -135,7 +135,7 @@ LOADS: Final = (
         "spark-visible",
         "from write to visible through Spark, beside its own connector",
         (
-            Measure("visible", "ms, median", "less", ratio=1.2),
+            Measure("visible", "ms, median", "less", ratio=1.7),
             Measure("worst", "ms, the slowest", "less"),
         ),
         _visible_session,

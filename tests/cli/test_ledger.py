@@ -18,15 +18,13 @@ from fencepost.base.ids import TopicPartition
 from fencepost.cli.app import app
 from fencepost.client.admin import NewTopic, ResourceType
 from fencepost.client.failures import ProducerFenced
-from fencepost.client.groups import CommittedOffset
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.sink.batch.origins import SourceUse
-from fencepost.spark.sink.ledger.decision import Batch, Verdict
-from fencepost.spark.sink.ledger.entry import LedgerEntry, encode_entry, group_of
-from fencepost.spark.sink.ledger.legacy import encode_legacy, read_legacy
-from fencepost.spark.sink.ledger.record import append_record
-from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
-from tests.spark.sink.ledgers import FakeMicroBatch, LedgerCluster, embedded_ledger, enter
+from fencepost.spark.ledger.entry import LedgerEntry, encode_entry
+from fencepost.spark.ledger.rule import Batch, Verdict
+from fencepost.spark.ledger.sources import SourceUse
+from fencepost.spark.ledger.topic import LEDGER_TOPIC
+from fencepost.spark.ledger.writer import append_record
+from tests.spark.ledger.ledgers import FakeMicroBatch, LedgerCluster, embedded_ledger, enter
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +54,7 @@ def write(
     store = home.store(name)
     identity = home.begin(name)
     micro_batch = FakeMicroBatch(query_id, batch_id, '{"in": {"0": 42, "1": 7}}')
-    view = store.peek(query_id, stable=True)
+    view = store.peek()
     enter(store, identity, micro_batch, view, open_ms=open_ms, is_stateful=False)
     home.cluster.end_txn(identity, commit=True)
 
@@ -110,21 +108,18 @@ def test_adopt_lets_another_query_continue_after_the_given_batch(home: LedgerClu
     write(home, "adopted", 4, "p")
     store = home.store("adopted")
     batch = Batch("q", 7)
-    assert store.decide(store.peek("q", stable=True), batch, SourceUse()).verdict is Verdict.REFUSE
+    assert store.decide(store.peek(), batch, SourceUse()).verdict is Verdict.REFUSE
     row = run_json(home, "adopt", "adopted", "--query-id", "q", "--last-batch", "6", "--yes")
     assert (row["query_id"], row["last_batch"]) == ("q", 6)
     assert row["starting_offsets"] is None
-    assert store.decide(store.peek("q", stable=True), batch, SourceUse()).verdict is Verdict.WRITE
+    assert store.decide(store.peek(), batch, SourceUse()).verdict is Verdict.WRITE
 
 
 def test_adopt_works_for_an_id_without_a_record(home: LedgerCluster) -> None:
     row = run_json(home, "adopt", "brand-new", "--query-id", "q", "--last-batch", "-1", "--yes")
     assert row["last_batch"] == -1
     store = home.store("brand-new")
-    assert (
-        store.decide(store.peek("q", stable=True), Batch("q", 0), SourceUse()).verdict
-        is Verdict.WRITE
-    )
+    assert store.decide(store.peek(), Batch("q", 0), SourceUse()).verdict is Verdict.WRITE
 
 
 def test_commands_that_change_the_ledger_ask_first(home: LedgerCluster) -> None:
@@ -137,13 +132,13 @@ def test_commands_that_change_the_ledger_ask_first(home: LedgerCluster) -> None:
 
 
 def test_a_forgotten_id_can_be_used_by_another_query(home: LedgerCluster) -> None:
-    from fencepost.spark.sink.checks import check_ledger
+    from fencepost.spark.transaction.sparing import check_ledger
 
     write(home, "forgotten", 4)
     with pytest.raises(SinkRefused, match="belongs to query q"):
-        check_ledger(home.store("forgotten"), "forgotten", Batch("another", 0))
+        check_ledger(home.store("forgotten"), Batch("another", 0))
     run(home, "forget", "forgotten", "--yes")
-    check_ledger(home.store("forgotten"), "forgotten", Batch("another", 0))
+    check_ledger(home.store("forgotten"), Batch("another", 0))
     with pytest.raises(FencepostError, match="no record of 'forgotten'"):
         run(home, "forget", "forgotten", "--yes")
 
@@ -202,39 +197,12 @@ def test_two_records_of_one_id_are_merged_into_one(home: LedgerCluster) -> None:
     assert home.batch_in("twice") is None
 
 
-@pytest.mark.parametrize("how", ["adopt", "forget"])
-def test_a_legacy_entry_is_shown_and_cleared(home: LedgerCluster, how: str) -> None:
-    name = f"old-{how}"
-    place = TopicPartition("out", 0)
-    identity = home.begin(name)
-    offsets = {
-        place: encode_legacy(LedgerEntry("p", 6)),
-        TopicPartition("in", 0): CommittedOffset(9),
-    }
-    home.cluster.txn_offset_commit(identity, group_of(name), offsets)
-    home.cluster.end_txn(identity, commit=True)
-    row = run_json(home, "show", name)
-    assert (row["query_id"], row["old_places"], row["old_entry"]) == ("p", ["out-0"], "in use")
-    if how == "adopt":
-        run(home, "adopt", name, "--query-id", "q", "--last-batch", "6", "--yes")
-        legacy = read_legacy(home.cluster.offset_fetch(group_of(name)), "")
-        assert legacy is not None
-        assert legacy.entry is None
-        assert run_json(home, "show", name)["old_entry"] == "moved"
-    else:
-        run(home, "forget", name, "--yes")
-        assert read_legacy(home.cluster.offset_fetch(group_of(name)), "") is None
-    # The source offsets stay.
-    left = home.cluster.offset_fetch(group_of(name))
-    assert left[TopicPartition("in", 0)].offset == 9
-
-
 def test_the_ledger_command_needs_no_spark() -> None:
     """Administrators need not install the spark extra."""
     code = """
 import sys
 for name in ("pyspark", "pyarrow", "py4j", "numpy", "pandas", "numba"):
     sys.modules[name] = None
-import fencepost.cli.commands.ledger, fencepost.spark.sink.ledger.admin
+import fencepost.cli.commands.ledger, fencepost.spark.ledger.admin
 """
     subprocess.run([sys.executable, "-c", code], check=True)

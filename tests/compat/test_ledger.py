@@ -26,12 +26,11 @@ from fencepost.client.blocking import connect
 from fencepost.client.groups import CommittedOffset
 from fencepost.client.reading import EARLIEST, LATEST
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.sink.batch.origins import SourceUse
-from fencepost.spark.sink.ledger.decision import Batch, Verdict
-from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView, group_of
-from fencepost.spark.sink.ledger.legacy import encode_legacy, read_legacy
-from fencepost.spark.sink.ledger.store import LedgerStore
-from tests.spark.sink.ledgers import FakeMicroBatch, LedgerCluster, enter
+from fencepost.spark.ledger.entry import LedgerView, group_of
+from fencepost.spark.ledger.rule import Batch, Verdict
+from fencepost.spark.ledger.sources import SourceUse
+from fencepost.spark.ledger.store import LedgerStore
+from tests.spark.ledger.ledgers import FakeMicroBatch, LedgerCluster, enter
 
 if TYPE_CHECKING:
     from tests.compat.conftest import Side
@@ -56,7 +55,7 @@ def enter_batch(
 ) -> LedgerView:
     """A batch of a driver that has just started."""
     identity = home.begin(name, version)
-    view = store.peek("q", stable=True)
+    view = store.peek()
     micro_batch = FakeMicroBatch("q", batch_id, f'{{"{home.topic}-in": {{"0": {batch_id}}}}}')
     view = enter(store, identity, micro_batch, view)
     home.cluster.end_txn(identity, commit=commit)
@@ -83,7 +82,7 @@ def test_one_driver_writes_several_batches(home: LedgerCluster, protocol: int) -
     home.cluster.create_topics([NewTopic(f"{home.topic}-in", 1, 1)])
     store = home.store(home.topic)
     identity = home.begin(home.topic, protocol)
-    view = store.peek("q", stable=True)
+    view = store.peek()
     for batch_id in range(5):
         micro_batch = FakeMicroBatch("q", batch_id, f'{{"{home.topic}-in": {{"0": {batch_id}}}}}')
         view = enter(store, identity, micro_batch, view)
@@ -166,7 +165,7 @@ def test_added_partitions_change_nothing_and_a_lost_topic_is_noticed(home: Ledge
     assert [home.batch_in(name) for name in names] == [3] * 4
     home.delete()
     store = home.store(names[0])
-    decision = store.decide(store.peek("q", stable=True), Batch("q", 4), SourceUse())
+    decision = store.decide(store.peek(), Batch("q", 4), SourceUse())
     assert decision.verdict is Verdict.REFUSE
     assert "the cluster has no ledger" in decision.reason
 
@@ -197,27 +196,6 @@ def test_a_topic_with_unsafe_settings_is_refused_as_ledger(
     home.create(1, **settings)
     with pytest.raises(SinkRefused, match=named):
         home.store("id")
-
-
-def test_a_legacy_ledger_is_found_and_moved(home: LedgerCluster, protocol: int) -> None:
-    home.cluster.create_topics([NewTopic(f"{home.topic}-in", 1, 1)])
-    old_place = TopicPartition(f"{home.topic}-in", 0)
-    identity = home.begin(home.topic, protocol)
-    offsets = {old_place: encode_legacy(LedgerEntry("q", 6, "f"))}
-    home.cluster.txn_offset_commit(identity, group_of(home.topic), offsets)
-    home.cluster.end_txn(identity, commit=True)
-    store = home.store(home.topic)
-    assert home.view(home.topic).entry == LedgerEntry("q", 6, "f")
-    identity = home.begin(home.topic, protocol)
-    view = store.peek("q", stable=True)
-    micro_batch = FakeMicroBatch("q", 7)
-    enter(store, identity, micro_batch, view, sources=SourceUse())
-    home.cluster.end_txn(identity, commit=True)
-    home.begin(home.topic)
-    assert home.batch_in(home.topic) == 7
-    legacy = read_legacy(home.cluster.offset_fetch(group_of(home.topic)), "q")
-    assert legacy is not None
-    assert legacy.entry is None
 
 
 def test_the_ledger_commands_work(home: LedgerCluster) -> None:

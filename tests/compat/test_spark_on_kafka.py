@@ -22,8 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DRIVERS = "tests/spark/test_driver_deaths.py::test_"
 EXECUTORS = "tests/spark/test_executors.py::test_"
 DYNAMIC = "tests/spark/test_dynamic_allocation.py::test_"
-PRESERVING = "tests/spark/sink/test_preserving.py::test_"
-CALLS = "tests/spark/sink/test_calling.py::test_"
+CALLS = "tests/spark/doors/test_calling.py::test_"
 REPLAYS = "tests/spark/queries/test_replays.py::test_"
 REPEATED = f"{REPLAYS}a_repeated_batch_is_written_once_and_changes_the_state_once"
 ROWS = "tests/spark/queries/test_rows.py::test_"
@@ -57,15 +56,10 @@ SELECTIONS = {
         f"{EXECUTORS}a_batch_is_written_once_if_an_executor_is_killed_in_mid_write[shuffled-1]",
         f"{EXECUTORS}an_executor_that_resumes_during_the_next_batch_cannot_write[direct-1]",
         f"{EXECUTORS}deleted_shuffle_files_are_recomputed",
-        f"{EXECUTORS}preserved_partitions_are_written_once_if_an_executor_is_killed_in_mid_write",
     ],
     "dynamic allocation: a stage that is tried again": [
         f"{DYNAMIC}a_stage_that_is_tried_again_while_a_task_writes_fails_the_attempt",
         f"{DYNAMIC}rows_that_are_packed_again_after_some_were_written_fail_the_attempt",
-    ],
-    "preserved partitions": [
-        f"{PRESERVING}every_row_goes_to_the_partition_it_was_read_from_in_the_same_order",
-        f"{PRESERVING}a_partition_that_several_tasks_read_is_refused[minPartitions]",
     ],
     "the format: streams that die or stop, and batch writes": [
         f"{DEATHS}of_two_new_queries_with_one_id_the_first_is_fenced_and_does_not_take_it_back",

@@ -11,7 +11,7 @@ from fencepost.client.blocking import connect
 from fencepost.examples.refunds.pipeline.__main__ import create_project
 from fencepost.examples.refunds.spark.settlements import Topics
 from tests.spark.conftest import read_values
-from tests.spark.format.test_pipelines import SETTLEMENTS, fill_topics, run_pipeline
+from tests.spark.doors.test_pipelines import SETTLEMENTS, fill_topics, run_pipeline
 
 if TYPE_CHECKING:
     from tests.compat.conftest import Side

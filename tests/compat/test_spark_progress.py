@@ -2,8 +2,7 @@
 
 Method: a topic of transactions, some of them aborted, read by Spark's source and by ours in small
 batches on one Apache Kafka. Spark reports metrics for its own source only; what `Progress` computes
-must equal them there, and must be the same for ours. Last, the sink without a transaction writes to
-Apache Kafka, batch after batch with one producer id.
+must equal them there, and must be the same for ours.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.records.opened import Record
-from fencepost.spark import TransactionalSink
 from fencepost.spark.progress.lag import SourceLag
 
 if TYPE_CHECKING:
@@ -32,13 +30,13 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
 ]
 
-TOPIC, TARGET = "progress-of-transactions", "progress-at-least-once"
+TOPIC = "progress-of-transactions"
 
 
 @pytest.fixture(scope="module")
 def cluster(apache_kafka: Side) -> Iterator[Cluster]:
     with connect(apache_kafka.bootstrap_servers) as client:
-        client.create_topics([NewTopic(TOPIC, 2, 1), NewTopic(TARGET, 1, 1)])
+        client.create_topics([NewTopic(TOPIC, 2, 1)])
         for number in range(12):
             _write(client, number, commit=number % 3 != 0)
         yield client
@@ -87,30 +85,3 @@ def test_the_lag_equals_the_metrics_of_sparks_own_source(
     # 12 transactions of two records and a marker each, a third of them aborted.
     assert [sum((behind or {}).values()) for behind, _, _ in found["kafka"]] == [24, 12, 0]
     assert sum(rows for _, rows, _ in found["kafka"]) == 16
-
-
-def test_the_sink_without_a_transaction_writes_to_apache_kafka_with_one_producer_id(
-    connector_spark: SparkSession, apache_kafka: Side, cluster: Cluster, tmp_path: Path
-) -> None:
-    servers = apache_kafka.bootstrap_servers
-    sink = TransactionalSink(servers, topic=TARGET, guarantee="at-least-once")
-    query = (
-        _rows(connector_spark, servers, "fencepost")
-        .coalesce(1)
-        .writeStream.foreachBatch(sink)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination(120)
-    assert query.exception() is None
-    assert sum(one.rows for one in sink.receipts) == 16
-    assert len(sink.receipts) == 3
-    place = TopicPartition(TARGET, 0)
-    assert len(list(cluster.records(place))) == 16
-    batches = cluster.fetch({place: 0})[place].batches
-    assert not any(batch.is_transactional for batch in batches)
-    # The task of the first batch has an id, and the driver, which writes the others, has one.
-    assert len({batch.producer_id for batch in batches}) == 2
-    epochs = [batch.producer_epoch for batch in batches]
-    assert len(set(zip((b.producer_id for b in batches), epochs, strict=True))) == 3

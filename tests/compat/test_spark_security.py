@@ -21,10 +21,10 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.records.opened import Record
-from fencepost.spark.sink.ledger.entry import group_of
-from fencepost.spark.sink.ledger.reader import read_ledger_view
-from fencepost.spark.sink.ledger.topic import create_topic
-from fencepost.spark.sink.sink import TransactionalSink
+from fencepost.spark.doors.foreach_batch import TransactionalSink
+from fencepost.spark.ledger.entry import group_of
+from fencepost.spark.ledger.reader import read_ledger_view
+from fencepost.spark.ledger.topic import create_topic
 from tests.compat.test_client_security import PASSWORD, Secured, secured
 from tests.spark.pipeline import finish
 from tools.java_tools import JavaTools

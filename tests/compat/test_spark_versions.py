@@ -20,14 +20,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
 
 SINK: Final = (
-    "sink/test_sink.py::test_every_row_is_written_once_to_the_partition_of_its_key",
-    "sink/test_sink.py::test_a_stateful_query_that_repeats_a_batch_keeps_its_state",
-    "sink/test_sink.py::test_a_job_that_fails_after_writing_is_aborted_and_retried",
-    "sink/test_sink.py::test_an_unknown_outcome_of_end_txn_is_resolved_from_the_ledger",
-    "sink/test_stopping.py",
-    "transport/test_routes.py::test_a_batch_larger_than_the_driver_expected_is_written_by_tasks",
-    "transport/test_routes.py::test_rows_in_more_partitions_than_slots_go_through_the_shuffle",
-    "transport/test_slots.py",
+    "doors/test_sink.py::test_every_row_is_written_once_to_the_partition_of_its_key",
+    "doors/test_sink.py::test_a_stateful_query_that_repeats_a_batch_keeps_its_state",
+    "doors/test_sink.py::test_a_job_that_fails_after_writing_is_aborted_and_retried",
+    "doors/test_sink.py::test_an_unknown_outcome_of_end_txn_is_resolved_from_the_ledger",
+    "doors/test_stopping.py",
+    "ways/test_routes.py::test_a_batch_larger_than_the_driver_expected_is_written_by_tasks",
+    "ways/test_routes.py::test_rows_in_more_partitions_than_slots_go_through_the_shuffle",
+    "ways/test_slots.py",
 )
 SOURCE: Final = (
     (
@@ -41,20 +41,16 @@ TABLES: Final = (
     "auditing/test_audit.py::test_every_kind_of_finding_is_counted_and_named",
 )
 WRITES: Final = (
-    "format/test_streams.py::test_rows_are_written_once_and_a_repeated_batch_is_drained",
-    ("format/test_batches.py::test_the_same_version_again_is_drained_and_a_lower_one_is_refused"),
+    "doors/test_streams.py::test_rows_are_written_once_and_a_repeated_batch_is_drained",
+    ("doors/test_batches.py::test_the_same_version_again_is_drained_and_a_lower_one_is_refused"),
 )
 STREAMS: Final = (
-    (
-        "source/test_prefetch.py::"
-        "test_a_small_batch_runs_no_task_in_python_and_spark_counts_its_rows"
-    ),
     (
         "source/test_source.py::"
         "test_a_stream_is_read_in_limited_batches_and_continues_from_its_checkpoint"
     ),
     (
-        "sink/test_sink.py::"
+        "doors/test_sink.py::"
         "test_offsets_of_a_source_on_the_same_cluster_are_committed_in_the_transaction"
     ),
 )

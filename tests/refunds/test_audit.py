@@ -23,7 +23,7 @@ from fencepost.examples.refunds.spark.settlements import (
     Settlement,
     merchant_rules,
 )
-from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView
+from fencepost.spark.ledger.entry import LedgerEntry, LedgerView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

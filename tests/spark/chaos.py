@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -26,6 +26,7 @@ from fencepost.client.blocking import Cluster, connect
 from fencepost.client.reading import LATEST
 from fencepost.client.transactions import ProducerIdentity
 from fencepost.records.opened import Record
+from tests.spark.ways.watching import close_ways
 
 OLD_PROTOCOL = "-tv1"
 """A transactional id with this suffix uses transaction version 1, on any cluster."""
@@ -48,10 +49,7 @@ def speak_by_name(patch: pytest.MonkeyPatch) -> None:
 
 def through_the_shuffle(patch: pytest.MonkeyPatch) -> None:
     """Sends rows through Spark's shuffle, which tests can stop between its stages."""
-    from fencepost.spark.sink.jobs import job
-
-    for other_way in ("_run_collected", "_run_direct"):
-        patch.setattr(job, other_way, lambda rows, plan: None)
+    close_ways(patch.setattr, "collected", "direct")
 
 
 def in_tasks(
@@ -59,41 +57,32 @@ def in_tasks(
     around: Callable[[Deliver, Batches], Batches],
     applies: Callable[[ProducerIdentity], bool] = lambda identity: True,
 ) -> None:
-    """Makes `around` wrap every writer of rows, on each of the four routes."""
+    """Makes `around` wrap every writer of rows, on each of the three routes."""
     from pyspark import cloudpickle
 
-    from fencepost.spark.sink.jobs import job
+    from fencepost.spark.ways import direct, shuffled
+    from fencepost.spark.ways.collected import CollectedRows
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    for name in ("_direct_task", "_preserving_task", "_delivering_task"):
-        patch.setattr(job, name, _around_task(getattr(job, name), around, applies))
+    for module, name in ((direct, "_task"), (shuffled, "_delivering_task")):
+        patch.setattr(module, name, _around_task(getattr(module, name), around, applies))
     # The current one, so that wrappers can be nested.
-    write_collected = vars(job)["write_collected"]
+    send = CollectedRows.send
 
-    def write_collected_rows(plan: Any, identity: ProducerIdentity, *more: Any) -> Batches:
-        if not applies(identity):
-            return cast(Batches, write_collected(plan, identity, *more))
-        return around(lambda _: write_collected(plan, identity, *more), iter(()))
+    def send_rows(rows: CollectedRows, sealed: Any) -> Any:
+        if not applies(rows._identity):
+            return send(rows, sealed)
+        sent = []
 
-    patch.setattr(job, "write_collected", write_collected_rows)
+        def deliver(_: Batches) -> Batches:
+            sent.append(send(rows, sealed))
+            return iter(())
 
+        for _ in around(deliver, iter(())):
+            pass
+        return sent[-1]
 
-def in_unfenced_tasks(
-    patch: pytest.MonkeyPatch, around: Callable[[Deliver, Batches], Batches]
-) -> None:
-    """The same for the tasks of a sink without a transaction."""
-    from pyspark import cloudpickle
-
-    from fencepost.spark.sink.jobs import job
-
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    genuine = vars(job)["_own_rows_task"]
-
-    def task(plan: Any) -> Deliver:
-        deliver = genuine(plan)
-        return lambda batches: around(deliver, batches)
-
-    patch.setattr(job, "_own_rows_task", task)
+    patch.setattr(CollectedRows, "send", send_rows)
 
 
 def _around_task(
@@ -137,7 +126,7 @@ class AfterFirstWrite:
     act: Callable[[str, Any, TopicPartition], None]
 
     def __call__(self, deliver: Deliver, batches: Batches) -> Batches:
-        from fencepost.spark.transport.delivery import Delivery
+        from fencepost.spark.ways.delivery import Delivery
 
         write, put = Delivery.write, Delivery.put
 
@@ -171,15 +160,6 @@ class AfterFirstWrite:
                 return cluster.list_offsets({place: LATEST}, isolation=isolation)[place].offset
 
             await_truth(lambda: end("read_uncommitted") > end("read_committed"))
-
-
-@dataclass(frozen=True)
-class AfterFirstUnfencedWrite(AfterFirstWrite):
-    """The same without a transaction: the batch is visible at once."""
-
-    def _await_write(self, place: TopicPartition) -> None:
-        with connect(self.bootstrap) as cluster:
-            await_truth(lambda: cluster.list_offsets({place: LATEST})[place].offset > 0)
 
 
 @dataclass(frozen=True)

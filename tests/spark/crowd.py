@@ -33,11 +33,9 @@ class Point(NamedTuple):
     version: int = 2
     case: str = "lines"
     """The query, by its name in `queries/cases.py`."""
-    is_direct: bool = False
-    """Whether a query of the format does without a shuffle."""
 
     def __str__(self) -> str:
-        text = f"{self.step}-{self.batch}-tv{self.version}{'-direct' * self.is_direct}"
+        text = f"{self.step}-{self.batch}-tv{self.version}"
         return re.sub(r"\W+", "-", text if self.case == "lines" else f"{self.case}-{text}")
 
     @property
@@ -56,7 +54,6 @@ class CrowdQuery:
     step: str
     batch: int
     case: str
-    is_direct: bool
 
 
 class Crowd:
@@ -111,7 +108,6 @@ class Crowd:
             point.step,
             point.batch,
             point.case,
-            point.is_direct,
         )
         add_files(Path(query.folder), *point.query.files)
         return query

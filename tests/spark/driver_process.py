@@ -36,8 +36,6 @@ class Order:
     step: str
     batch: int
     case: str
-    is_direct: bool = False
-    """Only queries of the format are told; the sink chooses its route itself."""
     reached: int = -1
     """The batch in which the query is."""
 

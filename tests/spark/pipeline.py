@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fencepost.spark.sink.sink import TransactionalSink
+from fencepost.spark.doors.foreach_batch import TransactionalSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+pytest.importorskip("pyspark", reason="the spark extra is not installed")
+
+from pyspark.errors import PySparkException
+
+from fencepost.spark import route
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.sink.ledger.admin import describe_id
+from fencepost.spark.ledger.admin import describe_id
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values, require_spark
 from tests.spark.connect_server import At, ConnectServer, DieAt, Told, WaitAt
@@ -205,3 +210,52 @@ def test_a_sink_without_the_querys_checkpoint_is_refused(
     assert read_values(cluster, pipeline.topic) == []
     with pytest.raises(SinkRefused, match="receipts stay there"):
         _ = wrong.last_receipt
+
+
+# The format.
+
+
+class NotInFlow(PySparkException):
+    """What Spark raises if the function of a flow asks for columns."""
+
+    def getCondition(self) -> str:  # noqa: N802
+        return "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+
+
+def run_flow(pipeline: ConnectPipeline, patch: pytest.MonkeyPatch, *, may_ask: bool) -> str | None:
+    """Routes as in the function of a flow, and runs the query."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise NotInFlow("columns are not known here")
+
+    session: Any = pipeline.spark
+    lines = session.readStream.text(str(pipeline.folder / "in"))
+    with patch.context() as flow:
+        flow.setattr("fencepost.spark.doors.route.select_rows", refuse)
+        if not may_ask:
+            flow.setattr(type(session.client), "schema", refuse)
+        routed = route(lines.select("value"), pipeline.bootstrap, topic=pipeline.topic)
+    writer = routed.writeStream.format("fencepost").trigger(availableNow=True)
+    writer.option("kafka.bootstrap.servers", pipeline.bootstrap)
+    writer.option("transactionalId", pipeline.transactional_id)
+    return finish(writer.option("checkpointLocation", str(pipeline.checkpoint)).start())
+
+
+def test_a_flow_is_routed_without_asking_for_columns(
+    pipeline: ConnectPipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.add(["a", "b"])
+    assert run_flow(pipeline, monkeypatch, may_ask=False) is None
+    assert sorted(read_values(cluster, pipeline.topic)) == ["a", "b"]
+
+
+def test_without_the_private_name_spark_is_asked_for_columns_or_a_flow_is_refused(
+    pipeline: ConnectPipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if PySpark had another name for it: what is set has no effect.
+    monkeypatch.setattr("fencepost.spark.doors.route._know_columns", lambda *_: None)
+    pipeline.add(["a", "b"])
+    with pytest.raises(SinkRefused, match=r"route\(\) cannot be used in the function of a flow"):
+        run_flow(pipeline, monkeypatch, may_ask=False)
+    assert run_flow(pipeline, monkeypatch, may_ask=True) is None
+    assert sorted(read_values(cluster, pipeline.topic)) == ["a", "b"]

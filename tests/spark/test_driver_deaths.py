@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fencepost.client.blocking import Cluster
-from fencepost.spark.sink.ledger.reader import read_ledger_view
+from fencepost.spark.ledger.reader import read_ledger_view
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values, require_spark
 from tests.spark.crowd import Crowd, Point

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fencepost.client.blocking import Cluster
-from fencepost.spark.session import changed_setting
+from fencepost.spark.engine.session import changed_setting
 from tests.spark import chaos
 from tests.spark.chaos import Batches, Deliver
 from tests.spark.conftest import Sessions, on_spark, read_values
@@ -120,7 +120,7 @@ class WithoutPermits:
     around: Callable[[Deliver, Batches], Batches]
 
     def __call__(self, deliver: Deliver, batches: Batches) -> Batches:
-        from fencepost.spark.transport.meeting import permits
+        from fencepost.spark.ways.meeting import permits
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(permits.Permit, "ask", lambda _: None)
@@ -145,7 +145,7 @@ def test_rows_that_another_try_sends_elsewhere_are_duplicated_only_without_permi
     marker = str(pipeline.folder / "marker")
     fault: Any = KillInMidWrite(pipeline.bootstrap, marker)
     if permits == "without":
-        from fencepost.spark.transport.meeting.permits import PermitBook
+        from fencepost.spark.ways.meeting.permits import PermitBook
 
         fault = WithoutPermits(fault)
         monkeypatch.setattr(PermitBook, "check", lambda *_: None)
@@ -275,10 +275,10 @@ def test_rows_that_are_packed_again_after_some_were_written_fail_the_attempt(
 
 def _in_three_tasks(patch: pytest.MonkeyPatch) -> None:
     """A write stage of three tasks, one after the other on two cores."""
-    from fencepost.spark.sink.jobs import job
+    from fencepost.spark.ways import shuffled
 
     chaos.through_the_shuffle(patch)
-    patch.setattr(job, "choose_slots", lambda *_: 3)
+    patch.setattr(shuffled, "choose_slots", lambda *_: 3)
 
 
 def _done_in_last_stage(spark: SparkSession) -> int:

@@ -20,11 +20,9 @@ import pytest
 from fencepost.client.blocking import Cluster
 from tests.spark import chaos
 from tests.spark.conftest import Sessions, on_spark, read_values
-from tests.spark.format import faults
-from tests.spark.format.routed import RoutedPipeline
+from tests.spark.doors import faults
+from tests.spark.doors.routed import RoutedPipeline
 from tests.spark.pipeline import Pipeline, finish, numbered
-from tests.spark.sink.test_preserving import CopyQuery, contents, fill
-from tests.spark.transport.test_routes import routes  # noqa: F401 - a fixture.
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,18 +71,15 @@ def test_a_batch_is_written_once_if_an_executor_is_killed_in_mid_write(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
-@pytest.mark.parametrize("way", ["direct", "shuffled"])
 def test_a_query_of_the_format_fails_with_its_executor_and_its_restart_writes_the_batch_once(
     spark_with_executors: SparkSession,
     bootstrap: str,
     cluster: Cluster,
     tmp_path: Path,
     new_topic: Callable[..., str],
-    way: str,
 ) -> None:
     faults.register(spark_with_executors)
     routed = RoutedPipeline(spark_with_executors, bootstrap, tmp_path, new_topic(8))
-    routed.is_direct = way == "direct"
     routed.add(numbered(0), numbered(1))
     failure = routed.run_routed(
         format=faults.FORMAT, faultStep="kill", faultBatch=1, faultMarker=tmp_path / "marker"
@@ -117,28 +112,6 @@ def test_an_executor_that_resumes_during_the_next_batch_cannot_write(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
-def test_preserved_partitions_are_written_once_if_an_executor_is_killed_in_mid_write(
-    pipeline: Pipeline,
-    cluster: Cluster,
-    new_topic: Callable[..., str],
-    routes: list[str],  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Five partitions, packed into the slots of two executors."""
-    source, target = new_topic(5, "in"), new_topic(5, "out")
-    copy = CopyQuery(pipeline.spark, pipeline.bootstrap, pipeline.folder, source, target)
-    marker = prepare(pipeline, monkeypatch, "preserved", 2, chaos.kill_executor)
-    fill(cluster, source)
-    assert copy.run(maxTasks=2) is None
-    assert Path(marker).exists()
-    assert routes == ["shuffled"]
-    assert contents(cluster, target) == contents(cluster, source)
-    fill(cluster, source)
-    assert copy.run() is None
-    assert routes == ["shuffled", "preserved"]
-    assert contents(cluster, target) == contents(cluster, source)
-
-
 def test_deleted_shuffle_files_are_recomputed(
     pipeline: Pipeline, cluster: Cluster, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +140,36 @@ def test_deleted_shuffle_files_are_recomputed(
     occupant.join()
     assert attempts == [0, 0]
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
+
+
+def test_deleted_shuffle_files_fail_a_query_of_the_format_and_its_restart_writes_the_batch_once(
+    spark_with_executors: SparkSession,
+    bootstrap: str,
+    cluster: Cluster,
+    tmp_path: Path,
+    sessions: Sessions,
+    new_topic: Callable[..., str],
+) -> None:
+    """Without the barrier Spark would run the stage again, and both tries would write."""
+    routed = RoutedPipeline(spark_with_executors, bootstrap, tmp_path, new_topic(8))
+    routed.add(numbered(0))
+    occupied, released = tmp_path / "occupied", tmp_path / "released"
+    occupant = threading.Thread(
+        target=_occupy_a_slot, args=(routed.spark, str(occupied), str(released))
+    )
+    occupant.start()
+    chaos.await_file(occupied)
+    chaos.delete_shuffle_files(sessions.folder)
+    query = routed.start_routed()
+    chaos.await_truth(lambda: any(sessions.folder.rglob("shuffle_*.data")))
+    assert chaos.delete_shuffle_files(sessions.folder) > 0
+    released.touch()
+    failure = finish(query)
+    occupant.join()
+    assert failure is not None
+    assert read_values(cluster, routed.topic) == []
+    assert routed.run_routed() is None
+    assert sorted(read_values(cluster, routed.topic)) == sorted(numbered(0))
 
 
 def _occupy_a_slot(spark: SparkSession, occupied: str, released: str) -> None:

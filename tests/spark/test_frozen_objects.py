@@ -41,8 +41,8 @@ def test_objects_are_frozen_once_and_again_after_more_modules(
 
 
 def test_a_task_that_writes_what_the_shuffle_brought_freezes(frozen: list[int]) -> None:
-    from fencepost.spark.transport.delivery import Attempt
-    from fencepost.spark.transport.shuffled import DeliveryPlan, deliver
+    from fencepost.spark.ways.delivery import Attempt
+    from fencepost.spark.ways.shuffled import DeliveryPlan, deliver
 
     with Broker() as broker, connect(broker.bootstrap_servers) as cluster:
         plan = DeliveryPlan(cluster.init_producer_id("t"), 1, cluster.options)
@@ -71,7 +71,7 @@ def test_a_task_that_reads_a_few_records_freezes(frozen: list[int]) -> None:
 def test_a_task_that_packs_a_few_rows_freezes(frozen: list[int]) -> None:
     import pyarrow as pa
 
-    from fencepost.spark.transport.packing.packer import Packer, PackingPlan
+    from fencepost.spark.ways.packing.packer import Packer, PackingPlan
 
     plan = PackingPlan(
         batch_id=0,

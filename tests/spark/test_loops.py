@@ -168,16 +168,6 @@ def test_the_topic_of_that_name_in_another_cluster_is_another_topic(
     assert read_values(cluster, loops.topic) == VALUES
 
 
-def test_a_sink_without_transactions_refuses_too(loops: Loops, cluster: Cluster) -> None:
-    given: dict[str, Any] = {"transactional_id": None, "guarantee": "at-least-once"}
-    refusal(loops.run(loops.stream(), loops.sink(**given)), loops.topic)
-    refusal(loops.run(loops.stream(), loops.sink(**given, topic=loops.topic)), loops.topic)
-    assert read_values(cluster, loops.topic) == VALUES
-    given["may_write_to_sources"] = True
-    assert loops.run(loops.stream(), loops.sink(**given)) is None
-    assert len(read_values(cluster, loops.topic)) > len(VALUES)
-
-
 def test_a_query_that_reads_its_own_ledger_is_refused(
     loops: Loops, new_topic: Callable[..., str]
 ) -> None:
@@ -198,7 +188,7 @@ def test_the_stream_format_refuses_rows_for_a_topic_that_the_query_reads(
 ) -> None:
     if not is_planned:
         # As on Spark Connect, where the plan cannot be seen.
-        monkeypatch.setattr("fencepost.spark.format.route.loop_metadata", lambda *_: {})
+        monkeypatch.setattr("fencepost.spark.doors.route.loop_metadata", lambda *_: {})
     failure = refusal(loops.run_format(loops.stream()), loops.topic)
     assert "mayWriteToSources=true" in failure
     refusal(loops.run_format(loops.stream(), loops.topic, topic=loops.topic), loops.topic)

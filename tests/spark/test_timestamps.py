@@ -98,24 +98,18 @@ def copies(
     return Copies(spark, bootstrap, tmp_path, (new_topic(1, "in"), new_topic(1, "out")))
 
 
-@pytest.mark.parametrize("given", [{}, {"guarantee": "at-least-once"}], ids=["once", "or more"])
-def test_the_sink_writes_the_times_of_the_rows(
-    copies: Copies, cluster: Cluster, given: dict[str, Any]
-) -> None:
+def test_the_sink_writes_the_times_of_the_rows(copies: Copies, cluster: Cluster) -> None:
     expected = fill(cluster, copies.source, 0, 30)
-    assert copies.run_sink(**given) is None
+    assert copies.run_sink() is None
     # The second batch of a small query is written by the driver.
     expected |= fill(cluster, copies.source, 30, 5)
-    assert copies.run_sink(**given) is None
+    assert copies.run_sink() is None
     assert times_of(cluster, copies.target) == expected
 
 
-@pytest.mark.parametrize("shuffle", [True, None], ids=["shuffled", "direct"])
-def test_the_stream_format_writes_the_times_of_the_rows(
-    copies: Copies, cluster: Cluster, shuffle: bool | None
-) -> None:
+def test_the_stream_format_writes_the_times_of_the_rows(copies: Copies, cluster: Cluster) -> None:
     expected = fill(cluster, copies.source, 0, 30)
-    assert copies.run_format(shuffle=shuffle) is None
+    assert copies.run_format() is None
     assert times_of(cluster, copies.target) == expected
 
 

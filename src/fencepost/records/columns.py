@@ -1,7 +1,7 @@
 """Reads record batches into Arrow columns, without a Python object per record.
 
 Numba compiles the loops here. The import takes about two seconds with cached code, and more the
-first time, so it happens only where it pays (`spark/transport/packing/packer.py`,
+first time, so it happens only where it pays (`spark/ways/packing/packer.py`,
 `spark/source/range_reader.py`). Small batches, and installations without numba, use `builder.py`
 and `opened.py`. Both paths give the same bytes and refuse the same bytes; a test compares them.
 

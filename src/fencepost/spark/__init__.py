@@ -1,22 +1,39 @@
 """The Spark room: exactly-once from Kafka through Spark to Kafka, over the wire alone.
 
 It reaches brokers only through `fencepost.client`, so it runs unchanged on fencepost and on Apache
-Kafka. Each module opens with its theory of operation:
+Kafka. A micro-batch, or a batch write, is one Kafka transaction over all executors:
 
-- `sink/`: `TransactionalSink`, one Kafka transaction per micro-batch. `sink/ledger/` records in the
-  same transaction which batches were committed, and decides what to do with a batch.
-- `format/`: `route` and the writers of `format("fencepost")`, for streams, pipelines and batches.
-- `progress/`: `Progress`, what running queries do.
-- `transport/`: how rows become batches, reach the writer of their partition, and are counted.
-- `source/`: topics as streams and tables. `views/`: logs with the fate of each record.
-  `auditing/`: `audit`, whether the outputs of any pipeline agree with its inputs.
-  `data_source.py` is `format("fencepost")`, registered through the module `pyspark_fencepost`.
+    door          foreachBatch (`TransactionalSink`), or `format("fencepost")` for streams and
+                  batches; translates what Spark calls into steps of the transaction
+      |
+    transaction   fence -> decide -> lend -> write -> enter -> end; settle what is in doubt, abort
+      |           what failed. One table of states, one file that runs it
+      |
+      +- ledger   which batch is committed, recorded in a compacted topic by the transaction that
+      |           committed it; a table says: write, drain, take over or refuse
+      |
+      +- ways     how rows reach the only writer of their partition: collected by the driver, from
+                  task to task, or through Spark's shuffle; and how they are counted
+
+Read in this order:
+
+- `transaction/states.py`, `transaction/transaction.py`: the life of a batch.
+- `ledger/rule.py`: what a repeated, lost or strange batch means. `ledger/writer.py`: its record.
+- `ways/row_writer.py`: the choice of a way; then `collected.py`, `direct.py`, `shuffled.py`, and
+  `delivery.py`, which all of them end in. `accounts.py` counts.
+- `doors/foreach_batch.py`, `doors/stream_format.py`, `doors/batch_write.py`; `doors/route.py`.
+- `engine/`: what is known of Spark itself: settings, hosts, the running batch, its checkpoint.
+- `sentences.py`: what goes wrong, in one sentence. `failures.py`: the exceptions.
+
+Beside them: `source/`, topics as streams and tables; `views/`, logs with the fate of each record;
+`progress/`, what running queries do; `auditing/`, whether the outputs of any pipeline agree with
+its inputs. `data_source.py` is `format("fencepost")`, registered through `pyspark_fencepost`.
 
 Spark starts its Python workers with `python3` from the PATH unless PYSPARK_PYTHON is set. In a
 virtual environment that is not activated that is another Python, without pyarrow and fencepost. In
 that case importing this package sets PYSPARK_PYTHON to the running Python: import it before the
 session is created. spark-submit and executors on other machines keep their own
-(`sink/jobs/workers_python.py`).
+(`engine/workers_python.py`).
 """
 
 from __future__ import annotations
@@ -29,21 +46,21 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from fencepost.spark.auditing.run import audit
-    from fencepost.spark.failures import reason_of
-    from fencepost.spark.format.route import route
+    from fencepost.spark.doors.foreach_batch import TransactionalSink
+    from fencepost.spark.doors.route import route
     from fencepost.spark.installation import prepare
     from fencepost.spark.progress.progress import Progress
-    from fencepost.spark.sink.sink import TransactionalSink
+    from fencepost.spark.sentences import reason_of
 
 __all__ = ["Progress", "TransactionalSink", "audit", "prepare", "reason_of", "route"]
 
 _HOMES: Final = {
     "Progress": "fencepost.spark.progress.progress",
-    "TransactionalSink": "fencepost.spark.sink.sink",
+    "TransactionalSink": "fencepost.spark.doors.foreach_batch",
     "audit": "fencepost.spark.auditing.run",
     "prepare": "fencepost.spark.installation",
-    "reason_of": "fencepost.spark.failures",
-    "route": "fencepost.spark.format.route",
+    "reason_of": "fencepost.spark.sentences",
+    "route": "fencepost.spark.doors.route",
 }
 """Where the public names are: importing this package loads neither Spark nor Arrow."""
 

@@ -8,11 +8,9 @@ it: workers are forked.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Final
 
-from fencepost.client.admin import ClusterView
-from fencepost.client.blocking import Cluster, PendingCall
+from fencepost.client.blocking import Cluster
 from fencepost.client.failures import UnknownTopicOrPartition
 from fencepost.client.options import ClientOptions
 from fencepost.spark.failures import RowRefused
@@ -38,18 +36,8 @@ def cluster_id_of(options: ClientOptions) -> str:
 
 def partition_count(options: ClientOptions, topic: str) -> int:
     """How many partitions a topic has; RowRefused when there is no such topic."""
-    return begin_partition_count(options, topic)()
-
-
-def begin_partition_count(options: ClientOptions, topic: str) -> Callable[[], int]:
-    """Sends the request and returns a function that waits for the answer."""
-    begun = cluster_of(options).begin_metadata([topic])
-    return lambda: _heard_count(begun, topic)
-
-
-def _heard_count(begun: PendingCall[ClusterView], topic: str) -> int:
     try:
-        view = begun.finish()
+        view = cluster_of(options).metadata([topic])
     except UnknownTopicOrPartition:
         raise RowRefused(
             f"the cluster has no topic {topic!r}: create it, or correct topic= of the sink or the "

@@ -9,7 +9,7 @@ import pyspark
 from pyspark.sql.datasource import DataSource
 
 from fencepost.base.failures import ConfigError
-from fencepost.spark.plain_errors import plain_errors
+from fencepost.spark.sentences import plain_errors
 from fencepost.spark.source.columns import DDL, ddl_of
 from fencepost.spark.source.options import SourceOptions, read_source_options
 from fencepost.spark.views.options import is_view, read_view_options
@@ -17,8 +17,8 @@ from fencepost.spark.views.options import is_view, read_view_options
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from fencepost.spark.format.batch_writer import BatchWriter
-    from fencepost.spark.format.stream_writer import StreamWriter
+    from fencepost.spark.doors.batch_write import BatchWriter
+    from fencepost.spark.doors.stream_format import StreamWriter
     from fencepost.spark.source.batch_reader import BatchReader
     from fencepost.spark.source.stream_reader import StreamReader
     from fencepost.spark.views.data_reader import ViewReader
@@ -91,23 +91,22 @@ class FencepostSource(DataSource):
         return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        from fencepost.spark.format.batch_writer import BatchWriter
-        from fencepost.spark.format.loops import with_reads
-        from fencepost.spark.format.options import read_write_options
-        from fencepost.spark.format.save_modes import check_mode
-        from fencepost.spark.format.task import check_routed
+        from fencepost.spark.doors.batch_write import BatchWriter
+        from fencepost.spark.doors.loops import with_reads
+        from fencepost.spark.doors.options import check_mode, read_write_options
+        from fencepost.spark.doors.trailer import check_routed
 
         with plain_errors():
-            check_mode("overwrite" if overwrite else "append")
+            check_mode(overwrite=overwrite)
             options = read_write_options(self.options, streaming=False)
-            token = check_routed(schema)
+            check_routed(schema)
             options = with_reads(options, schema)
-        return BatchWriter(options, token)
+        return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        from fencepost.spark.format.loops import with_reads
-        from fencepost.spark.format.options import read_write_options
-        from fencepost.spark.format.task import check_routed
+        from fencepost.spark.doors.loops import with_reads
+        from fencepost.spark.doors.options import read_write_options
+        from fencepost.spark.doors.trailer import check_routed
 
         with plain_errors():
             if not hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):
@@ -115,11 +114,11 @@ class FencepostSource(DataSource):
             if overwrite:
                 raise ConfigError(NOT_COMPLETE)
             options = read_write_options(self.options, streaming=True)
-            token = check_routed(schema)
+            check_routed(schema)
             options = with_reads(options, schema)
-        from fencepost.spark.format.stream_writer import StreamWriter
+        from fencepost.spark.doors.stream_format import StreamWriter
 
-        return StreamWriter(options, token)
+        return StreamWriter(options)
 
 
 def _require_own_schema(options: SourceOptions, given: StructType) -> None:

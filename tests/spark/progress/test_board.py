@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from fencepost.spark.ledger.rule import Verdict
 from fencepost.spark.progress import board as board_module
 from fencepost.spark.progress.board import QUERIES_KEPT, Board, QueryState
-from fencepost.spark.sink.ledger.decision import Verdict
-from fencepost.spark.sink.receipts import RECEIPTS_KEPT, Receipt, ReceiptHistory, receipts_of
+from fencepost.spark.transaction.receipts import RECEIPTS_KEPT, Receipt, ReceiptHistory, receipts_of
 
 
 def progress(query: str, run: str, batch: int, rows: int = 10, **changes: Any) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
 from fencepost.records.opened import Record
 from fencepost.spark import Progress
+from fencepost.spark.doors.foreach_batch import TransactionalSink
 from fencepost.spark.progress.board import QueryState, QueryStatus
 from fencepost.spark.progress.listener import BoardListener
-from fencepost.spark.sink.sink import TransactionalSink
 from tests.spark.conftest import on_spark
 from tests.spark.pipeline import Pipeline, numbered
 

@@ -16,35 +16,19 @@ from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster
 from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import Pipeline
+from tests.spark.ways.watching import WAYS, watch_ways
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 pytestmark = on_spark()
 
-ROUTES = ("collected", "direct", "shuffled")
-
 
 @pytest.fixture
 def routes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The route of each batch that was written, with its number."""
-    from fencepost.spark.sink.jobs import job
-
     taken: list[tuple[str, int]] = []
-
-    def watch(name: str) -> None:
-        genuine = getattr(job, f"_run_{name}")
-
-        def run(rows: Any, plan: Any) -> Any:
-            reports = genuine(rows, plan)
-            if reports is not None:
-                taken.append((name, plan.batch_id))
-            return reports
-
-        monkeypatch.setattr(job, f"_run_{name}", run)
-
-    for name in ROUTES:
-        watch(name)
+    watch_ways(monkeypatch.setattr, lambda way, batch_id: taken.append((way, batch_id)))
     return taken
 
 
@@ -93,7 +77,7 @@ def test_batches_of_every_size_and_route_are_written_once_with_all_kinds_of_rows
         failures += 1
     assert pipeline.run(pipeline.sink(), mixed) is None
     assert failures == 5
-    assert {route for route, _ in routes} == set(ROUTES)
+    assert {route for route, _ in routes} == set(WAYS)
     # Batch 4 was committed before its crash, and only drained after it.
     assert [route for route in routes if route[1] == 4] == [("shuffled", 4)]
     found = Counter(

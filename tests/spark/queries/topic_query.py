@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
 from fencepost.records.opened import Record
-from fencepost.spark.sink.sink import TransactionalSink
+from fencepost.spark.doors.foreach_batch import TransactionalSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

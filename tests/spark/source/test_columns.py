@@ -36,9 +36,9 @@ from fencepost.spark.source.columns import plain_columns  # noqa: E402
 from fencepost.spark.source.compiled_columns import decoded_columns  # noqa: E402
 from fencepost.spark.source.options import COLUMNS  # noqa: E402
 from fencepost.spark.source.ranges import OffsetRange  # noqa: E402
-from fencepost.spark.transport.delivery import stamp_producer  # noqa: E402
-from fencepost.spark.transport.packing.packer import PackingPlan  # noqa: E402
-from tests.spark.transport.packed import columnwise, plainly  # noqa: E402
+from fencepost.spark.ways.delivery import stamp_producer  # noqa: E402
+from fencepost.spark.ways.packing.packer import PackingPlan  # noqa: E402
+from tests.spark.ways.packed import columnwise, plainly  # noqa: E402
 
 ALL = (*COLUMNS, "headers")
 CODECS = [codec.name.lower() for codec in Codec]
@@ -301,7 +301,7 @@ def test_small_and_large_batches_give_the_same_rows(
 
 def test_importing_the_package_does_not_load_numba() -> None:
     said = (
-        "import sys, fencepost.spark.sink.jobs.job, fencepost.spark.sink.sink, "
+        "import sys, fencepost.spark.ways.direct, fencepost.spark.doors.foreach_batch, "
         "fencepost.spark.data_source\n"
         "print([name for name in sys.modules if name in ('numba', 'fencepost.records.columns')])"
     )

@@ -16,7 +16,7 @@ from fencepost.spark.offsets import (
     parse_starts,
     to_layout,
 )
-from fencepost.spark.sink.settings import read_settings
+from fencepost.spark.settings import read_settings
 from fencepost.spark.source.options import read_source_options
 from fencepost.spark.source.ranges import OffsetRange, limit_offsets, pack_ranges, split_ranges
 

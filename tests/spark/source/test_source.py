@@ -19,8 +19,8 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster
 from fencepost.records.opened import Record
-from fencepost.spark.failures import reason_in, reason_of
-from fencepost.spark.sink.sink import TransactionalSink
+from fencepost.spark.doors.foreach_batch import TransactionalSink
+from fencepost.spark.sentences import reason_in, reason_of
 from tests.spark.conftest import on_spark, read_values
 
 if TYPE_CHECKING:

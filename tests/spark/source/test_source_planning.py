@@ -32,7 +32,6 @@ from fencepost.spark.source.open_transaction_watch import (
 )
 from fencepost.spark.source.options import read_source_options
 from fencepost.spark.source.positions import Subscribed
-from fencepost.spark.source.prefetch import Prefetcher
 from fencepost.spark.source.ranges import OffsetRange
 from fencepost.spark.source.stream_reader import StreamReader
 
@@ -86,8 +85,6 @@ def world(monkeypatch: pytest.MonkeyPatch) -> PlanningCluster:
     monkeypatch.setattr(stream, "Positions", lambda options: found)
     monkeypatch.setattr(open_transaction_watch, "Positions", lambda options: found)
     monkeypatch.setattr(stream, "time", found)
-    # There is nothing to read.
-    monkeypatch.setattr(Prefetcher, "read", lambda *_: None)
     return found
 
 

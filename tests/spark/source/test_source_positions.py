@@ -13,8 +13,6 @@ from fencepost.base.failures import ConfigError
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
 from fencepost.client.groups import CommittedOffset
 from fencepost.spark.failures import DataLost
-from fencepost.spark.sink.ledger.entry import LedgerEntry
-from fencepost.spark.sink.ledger.legacy import encode_legacy, moved_to
 from fencepost.spark.source import positions
 from fencepost.spark.source.options import read_source_options
 from fencepost.spark.source.positions import Positions
@@ -248,16 +246,6 @@ def test_committed_starts_at_the_groups_offsets_or_at_the_beginning_without_one(
     asked = asking(startingOffsets="committed", kafka_group_id="fencepost-refunds")
     assert start_of(asked) == {A0: 10, A1: 17}
     assert cluster.groups == ["fencepost-refunds"]
-
-
-@pytest.mark.parametrize("old", [encode_legacy(LedgerEntry("q", 17)), moved_to("t")], ids=str)
-def test_a_legacy_ledger_entry_is_not_used_as_a_start_offset(
-    cluster: ThreeTopicCluster, old: CommittedOffset
-) -> None:
-    """If its topic was also a source, partition 0 would start at the number of a batch."""
-    cluster.committed = {A0: old, A1: CommittedOffset(17)}
-    asked = asking(startingOffsets="committed", kafka_group_id="fencepost-refunds")
-    assert start_of(asked) == {A0: 10, A1: 17}
 
 
 def test_a_pattern_does_not_match_the_ledger(cluster: ThreeTopicCluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 pytestmark = on_spark()
 
 STREAMING_API = "pyspark.sql.streaming.datasource"
+STREAM_READER = "fencepost.spark.source.stream_reader"
+PRIVATE_API = "pyspark.sql.datasource_internal"
+OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "some"}
 
 
 def test_the_tests_run_on_the_spark_that_was_asked_for(spark: SparkSession) -> None:
@@ -46,7 +50,21 @@ def test_without_the_streaming_api_the_source_is_refused_in_one_sentence(
     from fencepost.spark.data_source import FencepostSource
 
     monkeypatch.setitem(sys.modules, STREAMING_API, None)
-    monkeypatch.delitem(sys.modules, "fencepost.spark.source.stream_reader", raising=False)
-    source = FencepostSource({"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "some"})
+    monkeypatch.delitem(sys.modules, STREAM_READER, raising=False)
+    source = FencepostSource(OPTIONS)
     with pytest.raises(ConfigError, match=r"needs Spark 4\.2 or newer"):
         source.streamReader(None)  # type: ignore[arg-type]
+
+
+def test_the_stream_reader_needs_no_private_module_of_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from fencepost.spark.source.options import read_source_options
+
+    monkeypatch.setitem(sys.modules, PRIVATE_API, None)
+    monkeypatch.delitem(sys.modules, STREAM_READER, raising=False)
+    reader = importlib.import_module(STREAM_READER).StreamReader(
+        read_source_options(OPTIONS, streaming=True)
+    )
+    assert reader.reportLatestOffset() is None
+    assert reader.__class__ is type(reader)

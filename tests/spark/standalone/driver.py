@@ -43,21 +43,9 @@ def say(line: str) -> None:
 
 def tell_routes() -> None:
     """Prints the route of each attempt that has written its rows."""
-    from fencepost.spark.sink.jobs import job
+    from tests.spark.ways.watching import watch_ways
 
-    def watch(name: str) -> None:
-        genuine = getattr(job, f"_run_{name}")
-
-        def run(rows: Any, plan: Any) -> Any:
-            reports = genuine(rows, plan)
-            if reports is not None:
-                say(f"route {name}")
-            return reports
-
-        setattr(job, f"_run_{name}", run)
-
-    for name in ("collected", "direct", "shuffled"):
-        watch(name)
+    watch_ways(setattr, lambda way, _: say(f"route {way}"))
 
 
 def make_session(orders: Orders) -> SparkSession:

@@ -23,6 +23,7 @@ from tests.spark.conftest import ROOT, on_spark, require_spark
 from tests.spark.standalone import driver, other_user
 from tests.spark.standalone.application import Application
 from tests.spark.standalone.cluster import StandaloneCluster
+from tests.spark.ways import watching
 
 pytestmark = on_spark(600)
 
@@ -56,6 +57,9 @@ class Account:
         home, folder = self.folder / "home", self.folder / name
         folder.mkdir()
         script = str(shutil.copy(driver.__file__, folder))
+        # The driver imports it by its name in the checkout.
+        (folder / "tests" / "spark" / "ways").mkdir(parents=True)
+        shutil.copy(watching.__file__, folder / "tests" / "spark" / "ways")
         submit = [str(home / "spark" / "bin" / "spark-submit"), "--master", self._spark.master_url]
         found = Application(
             f"{name}-{self.folder.name}",

@@ -16,8 +16,8 @@ from fencepost.cli.layout import App
 from fencepost.cli.output import output
 
 if TYPE_CHECKING:
-    from fencepost.spark.sink.ledger.admin import IdDescription, LedgerRecord
-    from fencepost.spark.sink.ledger.entry import LedgerEntry
+    from fencepost.spark.ledger.admin import IdDescription, LedgerRecord
+    from fencepost.spark.ledger.entry import LedgerEntry
 
 app = App(
     help="The ledger of the Spark sink: the last committed batch of each query.",
@@ -54,7 +54,7 @@ def create_command(
 
     Example: fencepost ledger create --partitions 16
     """
-    from fencepost.spark.sink.ledger.topic import SEGMENT_BYTES, check_settings, create_topic
+    from fencepost.spark.ledger.topic import SEGMENT_BYTES, check_settings, create_topic
 
     with connection.open() as cluster:
         existed = cluster.find_topic(topic) is not None
@@ -91,7 +91,7 @@ def list_command(
 
     Example: fencepost ledger list --json
     """
-    from fencepost.spark.sink.ledger.admin import list_records
+    from fencepost.spark.ledger.admin import list_records
 
     with connection.open() as cluster:
         rows = [_summary(record) for record in list_records(cluster, topic)]
@@ -139,7 +139,7 @@ def adopt_command(
 
     Example: fencepost ledger adopt refunds --query-id 4f1c... --last-batch 41
     """
-    from fencepost.spark.sink.ledger.admin import adopt
+    from fencepost.spark.ledger.admin import adopt
 
     before = _describe_id(connection, transactional_id, topic)
     confirm(
@@ -171,7 +171,7 @@ def forget_command(
 
     Example: fencepost ledger forget refunds --durations
     """
-    from fencepost.spark.sink.ledger.admin import forget, forget_durations
+    from fencepost.spark.ledger.admin import forget, forget_durations
 
     before = _describe_id(connection, transactional_id, topic)
     _require_record(before, transactional_id, topic)
@@ -190,7 +190,7 @@ def forget_command(
 
 
 def _describe_id(connection: Connection, transactional_id: str, topic: str) -> IdDescription:
-    from fencepost.spark.sink.ledger.admin import describe_id
+    from fencepost.spark.ledger.admin import describe_id
 
     with connection.open() as cluster:
         return describe_id(cluster, transactional_id, topic)
@@ -202,7 +202,7 @@ def _show(transactional_id: str, described: IdDescription, *, as_json: bool) -> 
 
 
 def _require_record(described: IdDescription, transactional_id: str, topic: str) -> None:
-    if not described.records and described.legacy is None:
+    if not described.records:
         raise FencepostError(
             f"Topic {topic!r} has no record of {transactional_id!r}: `fencepost ledger list` lists "
             "its records."
@@ -249,14 +249,11 @@ def _description(transactional_id: str, described: IdDescription) -> dict[str, A
             }
     if described.entry is not None:
         row |= _entry_fields(described.entry)
-    if described.legacy is not None:
-        row["old_places"] = [str(place) for place in described.legacy.places]
-        row["old_entry"] = "moved" if described.legacy.entry is None else "in use"
     return row
 
 
 def _entry_fields(entry: LedgerEntry) -> dict[str, Any]:
-    from fencepost.spark.sink.ledger.entry import starting_offsets
+    from fencepost.spark.ledger.entry import starting_offsets
 
     row: dict[str, Any] = {
         "query_id": entry.query_id,

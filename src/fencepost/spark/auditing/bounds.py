@@ -30,7 +30,6 @@ from fencepost.client.admin import ResourceType
 from fencepost.client.failures import Refused
 from fencepost.client.reading import EARLIEST, LATEST
 from fencepost.spark.auditing.question import ONE, Question
-from fencepost.spark.sink.ledger.legacy import source_offsets
 
 if TYPE_CHECKING:
     from fencepost.client.admin import TopicView
@@ -178,8 +177,8 @@ def _committed(
 ) -> Offsets | None:
     if question.group is None:
         return None
-    # The ledger of an old sink is an offset of the same group, and means a batch.
-    return source_offsets(cluster.offset_fetch(question.group, partitions))
+    committed = cluster.offset_fetch(question.group, partitions)
+    return {tp: value.offset for tp, value in committed.items()}
 
 
 def _output_places(cluster: Cluster, question: Question, sleep: Sleep) -> list[Place]:

@@ -28,8 +28,9 @@ from fencepost.spark.auditing.reading import (
     Statistics,
     packed_rows,
 )
-from fencepost.spark.failures import AuditFailed, sentence_of
-from fencepost.spark.transport.slots import bring_to_slots
+from fencepost.spark.failures import AuditFailed
+from fencepost.spark.sentences import sentence_of
+from fencepost.spark.ways.slots import bring_to_slots
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -30,7 +30,7 @@ from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
 from fencepost.client.reading import EARLIEST
 from fencepost.records.fates import Fate
 from fencepost.spark.auditing.bounds import Bounds, Place
-from fencepost.spark.auditing.hashing import Hashing
+from fencepost.spark.auditing.hashing import hashes_of
 from fencepost.spark.auditing.keys import KeyExpression, keys_of
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.source.options import SourceOptions
@@ -103,7 +103,10 @@ class Reading:
     places: tuple[Place, ...]
     input_key: KeyExpression
     output_key: KeyExpression
-    hashing: Hashing
+    seed: int
+    """Of the hashes: the same in all tasks."""
+    is_compiled: bool
+    """Whether fields of JSON are found in compiled loops."""
     buckets: int
     spans: tuple[Span, ...] = field(repr=False)
 
@@ -209,14 +212,13 @@ class _SpanReader:
 
     def _packed(self, rows: pa.RecordBatch) -> Words:
         wanted, aborted = _visible(rows.column("fate"), is_settled=self._span.is_settled)
-        hashing = self._reading.hashing
-        keys = keys_of(self._key, rows, is_compiled=hashing.is_compiled)
+        keys = keys_of(self._key, rows, is_compiled=self._reading.is_compiled)
         offsets = rows.column("offset").to_numpy().view(np.uint64)
         if not wanted.all():
             # After the keys were taken: values are longer.
             keys, offsets = keys.filter(pa.array(wanted)), offsets[wanted]
         found = np.empty((len(keys), RECORD_WORDS), np.uint64)
-        found[:, :2] = hashing.hashes(keys)
+        found[:, :2] = hashes_of(keys, self._reading.seed)
         found[:, 2] = offsets
         if keys.null_count:
             found = found[np.asarray(keys.is_valid())]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.spark.auditing.bounds import Bounds, fix_bounds
 from fencepost.spark.auditing.finding_rows import finding_frame, finding_rows
-from fencepost.spark.auditing.hashing import COMPILED_RECORDS, Hashing
 from fencepost.spark.auditing.job import Job, Summary
 from fencepost.spark.auditing.judging import (
     PROVEN,
@@ -36,7 +35,7 @@ from fencepost.spark.auditing.result import (
 )
 from fencepost.spark.compiled import compiled_columns
 from fencepost.spark.connection import cluster_of
-from fencepost.spark.session import (
+from fencepost.spark.engine.session import (
     allows_barrier,
     await_slots,
     concurrent_tasks,
@@ -49,6 +48,8 @@ if TYPE_CHECKING:
 
 _BUCKET_RECORDS: Final = 500_000
 _MAX_BUCKETS: Final = 4_000
+_COMPILED_RECORDS: Final = 200_000
+"""From this many records on, the compiled scanner of JSON pays: numba takes seconds to load."""
 _KEPT: Final = 200_000
 """How many findings of a kind come to the driver."""
 DEFAULT_GRACE_SECONDS: Final = 10.0
@@ -153,17 +154,14 @@ class Audit:
     def _job(self, slots: int) -> Job:
         bounds, question = self.bounds, self.question
         buckets = max(slots, min(bounds.offsets // _BUCKET_RECORDS + 1, _MAX_BUCKETS))
-        is_large = bounds.offsets >= COMPILED_RECORDS
-        hashing = Hashing(
-            seed=secrets.randbits(63),
-            is_compiled=is_large and compiled_columns(bounds.offsets) is not None,
-        )
+        is_large = bounds.offsets >= _COMPILED_RECORDS
         reading = Reading(
             options=self.source,
             places=bounds.places,
             input_key=question.input_key,
             output_key=question.output_key,
-            hashing=hashing,
+            seed=secrets.randbits(63),
+            is_compiled=is_large and compiled_columns(bounds.offsets) is not None,
             buckets=buckets,
             spans=plan_spans(bounds, slots),
         )

@@ -1,6 +1,7 @@
 """What running queries do, for people and programs: `fencepost.spark.Progress`.
 
-Spark tells a listener about every batch; sinks keep receipts (`sink/receipts.py`). From both:
+Spark tells a listener about every batch; sinks keep receipts
+(`transaction/receipts.py`). From both:
 
     event of Spark -> listener.py -> board.py (one record per query) -> screens.py
                                         ^          |

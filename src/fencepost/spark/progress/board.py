@@ -19,9 +19,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from fencepost.spark.ledger.rule import Verdict
 from fencepost.spark.progress.lag import SourceLag, SourceStatus
-from fencepost.spark.sink.ledger.decision import Verdict
-from fencepost.spark.sink.receipts import receipts_of
+from fencepost.spark.transaction.receipts import receipts_of
 
 QUERIES_KEPT: Final = 256
 BATCHES_TIMED: Final = 10

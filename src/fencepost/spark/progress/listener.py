@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from fencepost.spark.failures import reason_in
+from fencepost.spark.sentences import reason_in
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (

@@ -7,7 +7,6 @@ batch_reader.py      `spark.read`: topics as they are now
 positions.py         where partitions begin and end, as the cluster says
 ranges.py            offset arithmetic: how much to read, how to split it into tasks
 range_reader.py      what a task does: one range of offsets into Arrow
-prefetch.py          small batches of a stream, read where they are planned
 columns.py, compiled_columns.py
                      records into Arrow columns, one by one or in compiled loops
 open_transaction_watch.py

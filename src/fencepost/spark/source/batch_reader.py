@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fencepost.base.failures import ConfigError
-from fencepost.spark.plain_errors import plain_errors
-from fencepost.spark.slots import announced_slots
+from fencepost.spark.engine.slots import announced_slots
+from fencepost.spark.sentences import plain_errors
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.positions import Positions, check_deleted, report_loss
 from fencepost.spark.source.range_reader import read_ranges

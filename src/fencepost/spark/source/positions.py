@@ -18,9 +18,8 @@ from fencepost.client.blocking import Cluster
 from fencepost.client.failures import Refused, UnknownTopicOrPartition
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import DataLost, RowRefused
+from fencepost.spark.ledger.topic import LEDGER_TOPIC
 from fencepost.spark.offsets import PartitionOffsets
-from fencepost.spark.sink.ledger.legacy import source_offsets
-from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
 from fencepost.spark.source.options import LATEST, Bound, SourceOptions
 from fencepost.spark.source.ranges import OffsetRange
 
@@ -249,8 +248,7 @@ class Positions:
                 "(fencepost-<transactional id> for the offsets that a TransactionalSink commits)"
             )
         committed = self.cluster.offset_fetch(group, partitions)
-        # A legacy ledger is an offset of the same group, and means a batch, not a record.
-        found = source_offsets(committed)
+        found = {tp: value.offset for tp, value in committed.items()}
         return found | self.earliest([tp for tp in partitions if tp not in found])
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
 from fencepost.spark.compiled import compiled_columns, freeze_loaded_objects
 from fencepost.spark.connection import cluster_of
-from fencepost.spark.plain_errors import plain_errors
+from fencepost.spark.sentences import plain_errors
 from fencepost.spark.source.columns import plain_columns
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.positions import Positions, explaining, report_deleted, report_loss

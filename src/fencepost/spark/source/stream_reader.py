@@ -20,8 +20,7 @@ that was read and is missing now, or that the options no longer name, stays in t
 options name it again, nothing is read twice.
 
 The reader runs in a separate Python process for the whole query. `read` runs in other processes, on
-a copy that was made at the start and never updated. Small batches are read by this process itself
-(`prefetch.py`).
+a copy that was made at the start and never updated.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -51,12 +49,11 @@ from fencepost.spark.offsets import (
     parse_offsets,
     to_layout,
 )
-from fencepost.spark.plain_errors import plain_errors
-from fencepost.spark.source.batch_reader import RangePartition, as_partitions
+from fencepost.spark.sentences import plain_errors
+from fencepost.spark.source.batch_reader import as_partitions
 from fencepost.spark.source.open_transaction_watch import OpenTransactionWatch
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.positions import Positions, Subscribed, check_deleted, report_loss
-from fencepost.spark.source.prefetch import Prefetcher
 from fencepost.spark.source.range_reader import read_ranges
 from fencepost.spark.source.ranges import OffsetRange, limit_offsets
 from fencepost.spark.source.whole_transactions import CutFinder
@@ -78,9 +75,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger: float | None = None
         self._watch = OpenTransactionWatch(options)
         self._cuts = CutFinder()
-        self._prefetcher = Prefetcher(options)
-        self._prefetched: list[pa.RecordBatch] | None = None
-        """The rows of the batch that is being planned, until Spark takes them."""
 
     # Planning.
 
@@ -218,24 +212,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with plain_errors(self._options.client):
             ranges = self._ranges(start, end)
             filled = [wanted for wanted in ranges if wanted.size > 0]
-            self._prefetched = self._prefetcher.read(filled)
-            if self._prefetched is not None:
-                return [RangePartition(tuple(filled))]
             check_deleted(self._options, Positions(self._options), filled)
             return as_partitions(self._options, ranges)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        """What `isinstance` sees. Spark takes rows with a plan from its own simple reader only.
-
-        It asks after `partitions`, and calls `getCache` then, and nothing in between.
-        """
-        return type(self) if self._prefetched is None else _SimpleStreamReaderWrapper
-
-    def getCache(self, _: Any, __: Any) -> Iterator[pa.RecordBatch]:  # noqa: N802
-        """The rows that were read with the plan, once."""
-        rows, self._prefetched = self._prefetched, None
-        return iter(rows or ())
 
     def _ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRange]:
         known, until = self._begin_of(start, end), parse_offsets(end)

@@ -35,9 +35,8 @@ from fencepost.examples.refunds.spark.settlements import (
     EXACTLY_ONCE,
     Topics,
 )
-from fencepost.spark.sink.ledger.entry import LedgerView, group_of
-from fencepost.spark.sink.ledger.legacy import source_offsets
-from fencepost.spark.sink.ledger.reader import read_ledger_view
+from fencepost.spark.ledger.entry import LedgerView, group_of
+from fencepost.spark.ledger.reader import read_ledger_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,7 +188,8 @@ def read_ledger(cluster: Cluster, prefix: str) -> LedgerView:
 
 def read_offsets(cluster: Cluster, prefix: str) -> dict[TopicPartition, int]:
     """Returns the source offsets that the pipeline's transactions have committed."""
-    return source_offsets(cluster.offset_fetch(group_of(transactional_id(prefix))))
+    committed = cluster.offset_fetch(group_of(transactional_id(prefix)))
+    return {tp: value.offset for tp, value in committed.items()}
 
 
 def audit_side(spark: SparkSession, writing: str, options: argparse.Namespace) -> Findings:

@@ -26,7 +26,7 @@ from fencepost.examples.refunds.spark.settlements import (
     merchant_rules,
 )
 from fencepost.spark import TransactionalSink
-from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
+from fencepost.spark.ledger.topic import LEDGER_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

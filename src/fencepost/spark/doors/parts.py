@@ -1,0 +1,86 @@
+"""The parts of a batch: each DataFrame with its topic.
+
+One part writes a topic, because the writers of a part number its records from 0 under the batch's
+identity. The user must union two DataFrames for one topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fencepost.spark.engine.read_topics import (
+    ReadTopics,
+    refuse_loop,
+    refuse_own_ledger,
+    why_not,
+)
+from fencepost.spark.failures import SinkRefused
+from fencepost.spark.ways.row_writer import Part
+
+_HAS_A_PART: Final = (
+    "which has its own DataFrame in this call of sink.write: one DataFrame of a batch writes a "
+    "topic, so union the two"
+)
+_PERMISSION: Final = "may_write_to_sources=True to the sink"
+HOLDS_THE_LEDGER: Final = "which holds the ledger: write it to another topic"
+
+
+def without_loops(parts: tuple[Part, ...], read: ReadTopics, ledger_topic: str) -> tuple[Part, ...]:
+    """Parts whose rows must not name a topic that the query reads.
+
+    SinkRefused if a part goes to one, or if the ledger is in one.
+    """
+    if not read.names and not read.patterns:
+        return parts
+    for part in parts:
+        refuse_loop(part.topic, read, _PERMISSION)
+    refuse_own_ledger(ledger_topic, read, _PERMISSION)
+    named = dict.fromkeys(read.names, why_not(_PERMISSION))
+    return tuple(
+        part._replace(reserved={**named, **part.reserved}) if part.topic is None else part
+        for part in parts
+    )
+
+
+def frames_of(given: Any) -> tuple[Any, ...]:
+    """The DataFrames in the argument of `sink.write`, of whatever type it is."""
+    return tuple(given.values()) if isinstance(given, Mapping) else (given,)
+
+
+def read_parts(given: Any, sink_topic: str | None, ledger_topic: str) -> tuple[Part, ...]:
+    """Checks the argument of `sink.write`; SinkRefused says what is wrong."""
+    if not isinstance(given, Mapping):
+        raise SinkRefused(
+            "sink.write expects a mapping from topics to DataFrames: it got "
+            f'{type(given).__name__}. Call sink.write({{"topic": df, ...}}, batch_id), or '
+            "sink(df, batch_id) for a single DataFrame. Nothing was written"
+        )
+    topics: dict[str | None, Any] = {}
+    for key, df in given.items():
+        if not (key is None or (isinstance(key, str) and key)):
+            raise SinkRefused(
+                f"the key {key!r} of sink.write is not a topic name: use the topic's name, or None "
+                "for the DataFrame that goes where sink(df, batch_id) would write it. Nothing was "
+                "written"
+            )
+        if not hasattr(df, "sparkSession"):
+            raise SinkRefused(
+                f"sink.write got {type(df).__name__} for topic {key!r}, and needs a DataFrame. "
+                "Nothing was written"
+            )
+        topic = sink_topic if key is None else key
+        if topic in topics:
+            raise SinkRefused(
+                f"sink.write got two DataFrames for topic {topic!r} (None means the topic of the "
+                "sink): one DataFrame of a batch writes a topic, so union the two. Nothing was "
+                "written"
+            )
+        if topic == ledger_topic:
+            raise SinkRefused(
+                f"sink.write got a DataFrame for topic {topic!r}, {HOLDS_THE_LEDGER}. Nothing "
+                "was written"
+            )
+        topics[topic] = df
+    reserved = dict.fromkeys(filter(None, topics), _HAS_A_PART) | {ledger_topic: HOLDS_THE_LEDGER}
+    return tuple(Part(topic, df, reserved if topic is None else {}) for topic, df in topics.items())

@@ -1,0 +1,121 @@
+"""Which hosts an application runs on, and what may travel between them in the clear.
+
+Tasks exchange batches over sockets that are authenticated but not encrypted
+(`ways/meeting/handshake.py`). On one host that is their business. Between hosts rows go
+through Spark's shuffle, which is encrypted if the application's settings say so, unless the user
+passes exchange="plain". If Spark encrypts anything, its shuffle is used on one host too.
+
+Executors also need the passwords of the brokers, which Spark sends them with the plan. If Spark
+does not encrypt its RPC and executors are on other hosts, the sink refuses to start, again unless
+exchange="plain". Keys in files (`ssl.key.location`) are read where they are used and not sent.
+
+Executors come and go, so the hosts are looked up for every job. If all are on one host, tasks use
+its loopback interface only: one that is elsewhere all the same reaches nobody, the attempt fails,
+and the next one uses the shuffle (`ways/exchange.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from fencepost.spark.engine.session import allows_barrier, is_connect, is_on, setting
+from fencepost.spark.failures import SinkRefused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fencepost.client.options import ClientOptions
+    from fencepost.spark.settings import SinkSettings
+
+_RPC_ENCRYPTION: Final = (
+    "spark.network.crypto.enabled",
+    "spark.authenticate.enableSaslEncryption",
+    "spark.ssl.rpc.enabled",
+)
+_ENCRYPTION: Final = (*_RPC_ENCRYPTION, "spark.io.encryption.enabled")
+"""If Spark encrypts between executors or on their disks, rows must not travel on plain sockets."""
+
+
+def exchange_hosts(session: SparkSession, settings: SinkSettings) -> tuple[str, ...] | None:
+    """The hosts between which tasks may send each other rows without Spark.
+
+    Empty if all executors are on one host, which needs no address; None if tasks must not.
+    """
+    if any(is_on(session, name) for name in _ENCRYPTION):
+        return None
+    if _is_local(session) or len(hosts := executor_hosts(session)) <= 1:
+        return ()
+    return tuple(sorted(hosts)) if settings.is_plain else None
+
+
+def meeting_place(session: SparkSession) -> tuple[str, str]:
+    """The driver's address for tasks, and its bind address: loopback if all tasks are local."""
+    if _is_local(session):
+        return "127.0.0.1", "127.0.0.1"
+    host = setting(session, "spark.driver.host", "127.0.0.1")
+    # Spark writes IPv6 addresses with brackets.
+    return host.strip("[]"), setting(session, "spark.driver.bindAddress", host).strip("[]")
+
+
+def check_secrets(session: SparkSession, settings: SinkSettings) -> None:
+    """SinkRefused if Spark would send a password of the brokers to another host in the clear."""
+    if settings.is_plain or not has_secrets(settings.client) or _is_local(session):
+        return
+    if any(is_on(session, name) for name in _RPC_ENCRYPTION):
+        return
+    if others := _other_hosts(session):
+        raise SinkRefused(
+            "the options have a password or key for the brokers, and Spark would send it in the "
+            f"clear to executors on {others}: set spark.authenticate and "
+            "spark.network.crypto.enabled to true, or pass exchange='plain' to allow it. Nothing "
+            "of the batch was written"
+        )
+
+
+def _other_hosts(session: SparkSession) -> str:
+    """On which hosts but the driver's executors may be; empty if on none."""
+    if is_connect(session):
+        return "hosts that Spark Connect does not show"
+    if others := executor_hosts(session) - {_driver_host(session)}:
+        return f"other hosts ({', '.join(sorted(others))})"
+    # Executors that are started for the job may be anywhere.
+    return "" if allows_barrier(session) else "any host that dynamic allocation chooses"
+
+
+def has_secrets(options: ClientOptions) -> bool:
+    """Whether these options hold a password or a private key themselves."""
+    tls = options.tls
+    keys = (None, None) if tls is None else (tls.key_text, tls.key_password)
+    return options.login is not None or any(key is not None for key in keys)
+
+
+def executor_hosts(session: SparkSession) -> set[str]:
+    """The hosts of the executors that are registered now."""
+    context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001
+    stores = str(context.getExecutorMemoryStatus().keySet().mkString(" "))
+    return hosts_in(stores.split(), _driver_host(session))
+
+
+def hosts_in(stores: Iterable[str], driver: str) -> set[str]:
+    """The hosts of executors, from the addresses of all block stores, of which one is the driver's.
+
+    SparkEnv would tell which, but py4j cannot look at that class without all of Spark's jars.
+    """
+    hosts = [host_of(store) for store in stores]
+    if driver in hosts:
+        hosts.remove(driver)
+    return set(hosts)
+
+
+def host_of(address: str) -> str:
+    """The host in `host:port`."""
+    return address.rpartition(":")[0].strip("[]")
+
+
+def _is_local(session: SparkSession) -> bool:
+    return setting(session, "spark.master").startswith("local")
+
+
+def _driver_host(session: SparkSession) -> str:
+    return setting(session, "spark.driver.host").strip("[]")

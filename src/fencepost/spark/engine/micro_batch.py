@@ -1,0 +1,371 @@
+"""The batch and its query, read from Spark's engine.
+
+`foreachBatch` receives a DataFrame and a number. The query's id is a local property of the calling
+thread. A thread that the user started has no such property; there the query is the one whose
+session the DataFrame belongs to, because the engine clones a session for each run. The source
+offsets are only in the engine's own object, which is not a public interface. If that fails (another
+Spark version) the offsets are unknown, and the ledger decides without a fingerprint.
+
+All of this needs the driver. On Spark Connect the sink runs outside of it, and reads what it can
+from the checkpoint (`connect_batch.py`).
+
+Every call into the JVM costs a fraction of a millisecond per batch, so each is made only when
+needed, and what stays the same during a run is read once.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JError
+
+from fencepost.spark.engine.read_topics import leaf_options
+from fencepost.spark.engine.session import is_connect
+from fencepost.spark.failures import SinkRefused
+from fencepost.spark.ledger.entry import fingerprint_of
+from fencepost.spark.ledger.rule import Batch
+from fencepost.spark.offsets import (
+    PartitionOffsets,
+    SourceOffsets,
+    parse_all,
+    parse_sources,
+    parse_starts,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_BETWEEN: Final = "\x00"
+"""Separates the offsets of two sources. JSON text cannot contain it."""
+
+_KEEPING_STATE: Final = frozenset(
+    {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "GlobalLimit"}
+)
+"""Nodes of a logical plan that keep state if they are streaming, in addition to
+`...WithState...`."""
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_JOB_GROUP: Final = "spark.jobGroup.id"
+
+_TEMPORARY: Final = "temporary-"
+_RANDOM: Final = re.compile(rf"({_TEMPORARY})?[0-9a-f-]{{36}}")
+"""The folder of a checkpoint for which nobody has chosen a name."""
+_LOCATION: Final = "spark.sql.streaming.checkpointLocation"
+
+_UNKNOWN: Final = (Py4JError, AttributeError, TypeError)
+"""Raised by calls into an engine with other internals than the supported one."""
+
+
+class MicroBatch:
+    """One batch of one run of a query."""
+
+    has_engine = True
+    """Whether the sink runs in the driver, where it can reach the engine."""
+    sources_unknown = "the query reads something other than topics, or one topic twice"
+    """Why the options of the sources are not known, if they are not."""
+
+    def __init__(
+        self,
+        query_id: str,
+        run_id: str,
+        batch_id: int,
+        execution: Any = None,
+        *,
+        is_foreign: bool = False,
+    ) -> None:
+        self.query_id = query_id
+        self.run_id = run_id
+        self.batch_id = batch_id
+        self.run = (query_id, run_id)
+        self.is_foreign = is_foreign
+        """Whether the calling thread is not the query's own."""
+        self._execution = execution
+
+    def __repr__(self) -> str:
+        return f"<batch {self.batch_id} of query {self.query_id}, run {self.run_id}>"
+
+    @cached_property
+    def end_offsets(self) -> tuple[str, ...]:
+        """The end offsets of each source, as the checkpoint stores them; empty if unknown."""
+        return self._offsets("endOffsets")
+
+    @cached_property
+    def start_offsets(self) -> tuple[str, ...]:
+        """The start offsets of each source; empty if unknown."""
+        return self._offsets("startOffsets")
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of the end offsets; empty if they are unknown."""
+        return fingerprint_of(self.end_offsets) if self.end_offsets else ""
+
+    def as_batch(self, parts: Iterable[str] | None = None, *, is_again: bool = False) -> Batch:
+        """The batch as the ledger compares and records it."""
+        ended = self.ended
+        return Batch(
+            self.query_id,
+            self.batch_id,
+            self.fingerprint,
+            self.start,
+            {} if ended is None else ended.id_texts,
+            is_stateful=self.is_stateful,
+            parts=None if parts is None else tuple(parts),
+            run_id=self.run_id,
+            is_again=is_again,
+            ended=ended,
+        )
+
+    @cached_property
+    def ended(self) -> SourceOffsets | None:
+        """Where the sources end; None if that is unknown or some source is not a topic."""
+        return parse_all(self.end_offsets)
+
+    @cached_property
+    def start(self) -> PartitionOffsets | None:
+        """Where the sources begin; None likewise."""
+        # Spark has no start offsets for the first batch; our source stores them in its end offsets.
+        if not self.start_offsets:
+            return parse_starts(self.end_offsets)
+        return parse_sources(self.start_offsets)
+
+    @property
+    def expected_rows(self) -> int | None:
+        """How many offsets the batch has in its sources; None if they are unknown."""
+        if self.start is None or self.ended is None:
+            return None
+        start = self.start
+        return sum([end - start.get(tp, 0) for tp, end in self.ended.offsets.items()])
+
+    def next(self, batch_id: int, *, is_foreign: bool = False) -> MicroBatch:
+        """A later batch of the same run."""
+        later = MicroBatch(
+            self.query_id, self.run_id, batch_id, self._execution, is_foreign=is_foreign
+        )
+        known = self.__dict__
+        if batch_id == self.batch_id + 1 and "ended" in known:
+            # It begins where this one ends: that saves a call into the JVM.
+            later.start_offsets = self.end_offsets
+            later.start = None if self.ended is None else self.ended.offsets
+        if "is_stateful" in known:
+            later.is_stateful = self.is_stateful
+        return later
+
+    @cached_property
+    def _context(self) -> Any:
+        """The engine's object of its current batch."""
+        return None if self._execution is None else self._execution.getLatestExecutionContext()
+
+    def next_batch_id(self) -> int | None:
+        """The batch that comes after those that Spark has finished.
+
+        None if one is unfinished, which Spark then repeats at once, or if nothing is known.
+        """
+        try:
+            if self._execution is None:
+                return None
+            finished = self._execution.commitLog().getLatestBatchId()
+            begun = self._execution.offsetLog().getLatestBatchId()
+            if finished.isEmpty() or not begun.equals(finished):
+                return None
+            return int(finished.get()) + 1
+        except _UNKNOWN as problem:
+            log.debug("the last batch of the checkpoint is not known: %s", problem)
+            return None
+
+    def check_batch(self) -> None:
+        """Raises SinkRefused if the engine is in another batch."""
+        try:
+            current = None if self._context is None else int(self._context.batchId())
+        except (*_UNKNOWN, ValueError) as problem:
+            log.debug("the engine's current batch is not known: %s", problem)
+            return
+        if current is not None and current != self.batch_id:
+            raise SinkRefused(
+                f"the sink was called for batch {self.batch_id}, but the query is in batch "
+                f"{current}: pass the batch id that Spark passes to your function, and do not "
+                "return from the function before the sink has returned. Nothing was written"
+            )
+
+    @contextmanager
+    def in_thread(self, session: SparkSession) -> Iterator[None]:
+        """Assigns the jobs of a user's thread to the query, so that `query.stop()` ends them."""
+        if not self.is_foreign:
+            yield
+            return
+        context = session.sparkContext
+        ours = {
+            _QUERY_ID: self.query_id,
+            "sql.streaming.runId": self.run_id,
+            "streaming.sql.batchId": str(self.batch_id),
+            _JOB_GROUP: self.run_id,
+        }
+        before = {name: context.getLocalProperty(name) for name in ours}
+        try:
+            for name, value in ours.items():
+                context.setLocalProperty(name, value)
+            yield
+        finally:
+            for name, old in before.items():
+                # None removes it, which the stubs do not say.
+                context.setLocalProperty(name, old)  # type: ignore[arg-type]
+
+    def source_options(self) -> list[dict[str, str] | None]:
+        """The options of every source of the query, None for one that shows none.
+
+        Empty if nothing is known.
+        """
+        try:
+            if self._execution is None:
+                return []
+            return list(leaf_options(self._execution.logicalPlan(), streaming_only=True))
+        except _UNKNOWN as problem:
+            log.debug("the options of the sources are not known: %s", problem)
+            return []
+
+    @property
+    def has_lasting_checkpoint(self) -> bool:
+        """Whether the next start of the query finds this checkpoint again; True if unknown."""
+        try:
+            if self._execution is None:
+                return True
+            folder = str(self._execution.resolvedCheckpointRoot()).rpartition("/")[2]
+            if not _RANDOM.fullmatch(folder):
+                return True
+            if folder.startswith(_TEMPORARY):
+                return False
+            # A query without a name has a random one in the folder that the session's setting
+            # names. Otherwise the user has chosen this name.
+            settings = self._execution.sparkSession().conf()
+            return bool(self._execution.name()) or not settings.get(_LOCATION, "")
+        except _UNKNOWN as problem:
+            log.debug("the checkpoint of the query is not known: %s", problem)
+            return True
+
+    @cached_property
+    def is_stateful(self) -> bool | None:
+        """Whether the query's plan has a stateful operator; None if unknown."""
+        try:
+            return None if self._execution is None else _keeps_state(self._execution.logicalPlan())
+        except _UNKNOWN as problem:
+            log.debug("cannot tell whether the query keeps state: %s", problem)
+            return None
+
+    def is_running(self) -> bool:
+        """Whether this run of the query is active; False if unknown."""
+        try:
+            return self._execution is not None and bool(self._execution.isActive())
+        except Py4JError:
+            return False
+
+    def is_stopping(self) -> bool:
+        """Whether the query is being stopped: a failed job is then not tried again."""
+        return self._execution is not None and not self.is_running()
+
+    def _offsets(self, which: str) -> tuple[str, ...]:
+        if self._execution is None:
+            return ()
+        try:
+            progress = getattr(self._context, which)()
+            # The string form of an offset is its JSON.
+            text: str = progress.values().mkString(_BETWEEN)
+        except _UNKNOWN as problem:
+            log.warning("the offsets of batch %d are not known: %s", self.batch_id, problem)
+            return ()
+        return tuple(sorted(text.split(_BETWEEN))) if text else ()
+
+
+def _keeps_state(node: Any) -> bool:
+    if not node.isStreaming():
+        return False
+    name = str(node.nodeName())
+    if name in _KEEPING_STATE or "WithState" in name:
+        return True
+    found = node.children()
+    children = [found.apply(index) for index in range(found.size())]
+    if name == "Join" and all(child.isStreaming() for child in children):
+        return True
+    return any(_keeps_state(child) for child in children)
+
+
+def read_micro_batch(
+    session: SparkSession,
+    batch_id: int,
+    before: MicroBatch | None = None,
+    *,
+    has_rows: bool = True,
+    checkpoint: str | None = None,
+) -> MicroBatch:
+    """Finds the query and the run of a batch.
+
+    `session` is that of the batch's DataFrame; if `has_rows` is false it may be any. `before` is
+    the last batch of this sink. Only Connect needs the checkpoint.
+    """
+    is_known = before is not None and before.has_engine
+    if not is_known and is_connect(session):
+        from fencepost.spark.engine.connect_batch import read_connect_batch
+
+        return read_connect_batch(session, batch_id, checkpoint)
+    context = session.sparkContext
+    # The engine's thread has the run as its job group, unless the user's function has changed it.
+    if before is not None and context.getLocalProperty(_JOB_GROUP) == before.run_id:
+        return before.next(batch_id)
+    query_id = context.getLocalProperty(_QUERY_ID)
+    if query_id:
+        # Spark allows one active run of a query at a time.
+        if before is not None and before.query_id == query_id and before.is_running():
+            return before.next(batch_id)
+        return _find_run(session, query_id, batch_id)
+    if not has_rows:
+        raise SinkRefused(
+            "sink.skip was called outside of a streaming query, or in a thread of your own, where "
+            "the query is not known: call it in the function that you pass to foreachBatch. "
+            "Nothing was written"
+        )
+    found = _find_by_session(session, batch_id)
+    if found is None:
+        raise SinkRefused(
+            "TransactionalSink was called outside of a streaming query, or with a DataFrame that "
+            "does not come from the query's batch: use it as "
+            "df.writeStream.foreachBatch(TransactionalSink(...)); in a thread of your own, pass a "
+            "DataFrame derived from the batch's. Nothing was written"
+        )
+    return found
+
+
+def find_run(session: SparkSession, query_id: str) -> MicroBatch:
+    """The active run of a query, before its first batch."""
+    return _find_run(session, query_id, -1)
+
+
+def _find_run(session: SparkSession, query_id: str, batch_id: int) -> MicroBatch:
+    try:
+        jvm: Any = session.sparkContext._jvm  # noqa: SLF001
+        queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
+        execution = queries.get(jvm.java.util.UUID.fromString(query_id))
+        return MicroBatch(query_id, execution.runId().toString(), batch_id, execution)
+    except _UNKNOWN as problem:
+        log.warning("the run of batch %d is not known: %s", batch_id, problem)
+        return MicroBatch(query_id, "", batch_id)
+
+
+def _find_by_session(session: SparkSession, batch_id: int) -> MicroBatch | None:
+    """The active query that this session was cloned for."""
+    try:
+        java_session = session._jsparkSession  # noqa: SLF001
+        # An enumeration: py4j would treat the map as a Python dict and fetch its values key by key.
+        runs = java_session.sharedState().activeStreamingQueries().elements()
+        while runs.hasMoreElements():
+            execution = runs.nextElement()
+            if java_session.equals(execution.sparkSessionForStream()):
+                query_id, run_id = execution.id().toString(), execution.runId().toString()
+                return MicroBatch(query_id, run_id, batch_id, execution, is_foreign=True)
+    except _UNKNOWN as problem:
+        log.warning("the query of batch %d is not known: %s", batch_id, problem)
+    return None

@@ -1,0 +1,63 @@
+"""The life of one transaction: a micro-batch, or a batch write, as one table.
+
+    planned    nothing has happened yet
+    fenced     the transactional id is ours, with an epoch that nobody has written with
+    decided    the ledger has said what to do with the batch
+    writing    executors, or the driver itself, write rows with the identity that was lent to them
+    entered    all rows are acknowledged and counted; source offsets and the ledger's record are in
+               the transaction too
+    ending     EndTxn is on its way: from here on the brokers decide
+    in doubt   an answer was lost: the transaction may be open, committed or aborted
+    committed  everything is visible
+    aborted    nothing is or will be visible. The next attempt begins with a fresh epoch
+    drained    the batch was committed before, so its plan ran and its rows were dropped
+
+The states from planned to decided, from writing to entered, and from entering to the end may be
+passed in three processes: format("fencepost") plans, writes and commits in processes of their own.
+
+A move that MOVES does not list is a bug of ours. Whatever a user, a task or a broker may cause has
+its own move: a failure aborts, and an abort without an answer leaves the transaction in doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+
+class State(Enum):
+    """Where a transaction stands."""
+
+    PLANNED = "planned"
+    FENCED = "fenced"
+    DECIDED = "decided"
+    WRITING = "writing"
+    ENTERED = "entered"
+    ENDING = "ending"
+    IN_DOUBT = "in doubt"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    DRAINED = "drained"
+
+
+MOVES: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
+    {
+        State.PLANNED: frozenset({State.FENCED}),
+        State.FENCED: frozenset({State.DECIDED}),
+        State.DECIDED: frozenset({State.WRITING, State.DRAINED}),
+        State.WRITING: frozenset({State.ENTERED, State.ABORTED, State.IN_DOUBT}),
+        State.ENTERED: frozenset({State.ENDING, State.ABORTED, State.IN_DOUBT}),
+        State.ENDING: frozenset({State.COMMITTED, State.ABORTED, State.IN_DOUBT}),
+        State.IN_DOUBT: frozenset({State.COMMITTED, State.ABORTED, State.DECIDED}),
+        State.ABORTED: frozenset({State.FENCED}),
+        State.COMMITTED: frozenset(),
+        State.DRAINED: frozenset(),
+    }
+)
+"""Which state may follow which. From in doubt to decided: the batch turned out to be committed
+before its plan had run to its end, so it is drained."""
+
+OPEN: Final = frozenset({State.WRITING, State.ENTERED, State.ENDING})
+"""States in which the transaction may be open, and a failure must abort it."""

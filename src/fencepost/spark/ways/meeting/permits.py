@@ -1,0 +1,258 @@
+"""Permits: one writer per task of a write stage that Spark may run more than once.
+
+Where Spark refuses barrier stages (dynamic allocation), it runs tasks again as it likes: after a
+failure, after the loss of an executor, and after the loss of shuffle files, where it starts the
+whole stage again while tasks of the first try go on. Python sees all of these tries as attempt 0.
+So the driver grants one permit per task and attempt of the job:
+
+- A task asks when it has its rows, before its first write. A task without rows asks too, before it
+  reports: if the rows of its first try went elsewhere in the second, that must be noticed.
+- The first to ask gets the permit. A second one is another try of the same task, and the first may
+  have written. It is refused, no further permit is granted, and the driver cancels the job, aborts
+  the transaction, and begins a new attempt with a fresh epoch and a fresh secret.
+- A task that gets no permit writes nothing and fails.
+- A task that fails with a permit says so, and the driver cancels the job at once, with the reason.
+
+A try is known by a random token, so a task that asks again because the answer was lost gets the
+same answer. If it died instead, the next try is refused.
+
+Spark may run a task again as long as none of its tries has the permit. Rows arrive sorted, so a
+task has read all of its shuffle files before it asks: files that are lost before cost no attempt.
+
+    task   -> driver   one line: [task, token, task attempt id, failure or ""]
+    driver -> task     one line: "" for granted, or why not
+
+A task of an earlier attempt of the job has another secret. It gets no permit of this attempt even
+if the driver's port is the same, and without an answer it writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+
+from fencepost.spark.failures import AttemptFailed, PeerLost, PermitRefused
+from fencepost.spark.sentences import sentence_in
+from fencepost.spark.ways.meeting.driver_listener import DriverListener, LineConnection
+from fencepost.spark.ways.meeting.handshake import greet, make_secret
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fencepost.spark.ways.delivery import Attempt
+
+log = logging.getLogger(__name__)
+
+CALL_SECONDS: Final = 10.0
+"""How long to wait for a connection or an answer: both sides answer at once."""
+CALLS: Final = 3
+"""How often a task asks if its connections break. One that cannot connect fails at once, because
+Spark runs a failed task several times itself."""
+MAX_FAILURE_CHARACTERS: Final = 4_000
+
+T = TypeVar("T")
+
+
+class Asker(NamedTuple):
+    """One try of a task."""
+
+    task: int
+    token: str
+    task_attempt_id: int
+
+
+class PermitBook:
+    """Which try of each task may write: the rule, without sockets. Used by several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders: dict[int, Asker] = {}
+        self.problem = ""
+        """Why this attempt of the job has failed; empty if it has not."""
+
+    def ask(self, asker: Asker) -> str:
+        """Grants the permit and returns an empty text, or returns why not."""
+        with self._lock:
+            if not self.problem:
+                holder = self._holders.setdefault(asker.task, asker)
+                if holder.token != asker.token:
+                    self.problem = _shown(PermitRefused(_second_try(holder, asker)))
+            return self.problem
+
+    def fail(self, asker: Asker, failure: str) -> str:
+        """Ends the attempt because the holder of a permit has failed; returns why it ends."""
+        with self._lock:
+            holder = self._holders.get(asker.task)
+            if holder is not None and holder.token == asker.token:
+                self.problem = self.problem or failure
+            return self.problem
+
+    def end(self) -> None:
+        """Grants nothing from now on."""
+        with self._lock:
+            self.problem = self.problem or _shown(PermitRefused("this attempt of the job is over"))
+
+    def check(self, reports: Iterable[Mapping[str, Any]]) -> None:
+        """PermitRefused unless every report comes from a holder; AttemptFailed if it has failed."""
+        with self._lock:
+            self.raise_problem()
+            holders = {holder.task_attempt_id for holder in self._holders.values()}
+        reported = {int(report["task_attempt_id"]) for report in reports}
+        if strangers := reported - holders:
+            raise PermitRefused(f"Spark's tasks {sorted(strangers)} reported without a permit")
+
+    def raise_problem(self) -> None:
+        """AttemptFailed if this attempt has failed."""
+        if self.problem:
+            raise AttemptFailed(self.problem)
+
+
+def _second_try(holder: Asker, asker: Asker) -> str:
+    return (
+        f"task {asker.task} of the write stage ran as Spark's task {holder.task_attempt_id}, which "
+        f"may have written, and runs again as {asker.task_attempt_id}: this attempt is aborted"
+    )
+
+
+def _shown(problem: Exception) -> str:
+    """An exception as the last line of a traceback."""
+    return "".join(traceback.format_exception_only(problem)).strip()[:MAX_FAILURE_CHARACTERS]
+
+
+# A task's side.
+
+
+@dataclass(frozen=True, slots=True)
+class PermitCall:
+    """What a task needs to ask."""
+
+    address: tuple[str, int]
+    """Where the driver listens."""
+    secret: bytes
+    """Only the tasks of this attempt of the job have it."""
+
+    def __call__(self, asker: Asker, failure: str = "") -> str:
+        """The driver's answer; asks again if the connection breaks. PeerLost if there is none."""
+        for _ in range(CALLS):
+            try:
+                connection = socket.create_connection(self.address, CALL_SECONDS)
+            except OSError as problem:
+                raise self._lost(problem) from None
+            try:
+                with connection:
+                    greet(connection, self.secret)
+                    with LineConnection(connection) as driver:
+                        driver.send([*asker, failure])
+                        return str(driver.read())
+            except (OSError, PeerLost) as problem:
+                broken = problem
+        raise self._lost(broken)
+
+    def _lost(self, problem: Exception) -> PeerLost:
+        host, port = self.address
+        return PeerLost(
+            f"no answer of the driver at {host}:{port} ({problem}). A task needs its permit, and "
+            "wrote nothing: make sure that executors can connect to any port of the driver at this "
+            "address (spark.driver.host)"
+        )
+
+
+class Permit:
+    """The permit of one try of a task."""
+
+    def __init__(self, call: PermitCall, attempt: Attempt) -> None:
+        self._call = call
+        token = secrets.token_hex(16)
+        self._asker = Asker(attempt.partition_id, token, attempt.task_attempt_id)
+        self._is_granted = False
+
+    def ask(self) -> None:
+        """Returns if this try may write; raises PermitRefused, or PeerLost without an answer."""
+        if problem := self._call(self._asker):
+            raise PermitRefused(f"no permit, nothing was written: {sentence_in(problem)}")
+        self._is_granted = True
+
+    def guard(self, reports: Iterator[T]) -> Iterator[T]:
+        """Passes the reports on; tells the driver if the task fails after it got its permit."""
+        try:
+            yield from reports
+        except Exception as problem:
+            if self._is_granted:
+                # Without an answer, the driver learns of it from the next try of this task.
+                with suppress(PeerLost):
+                    self._call(self._asker, _shown(problem))
+            raise
+
+
+# The driver's side.
+
+
+class PermitServer:
+    """The driver's side, for the duration of one attempt of the job."""
+
+    def __init__(self, host: str, bind_host: str, on_problem: Callable[[], None]) -> None:
+        """`on_problem` is called once, in another thread, when the attempt has failed."""
+        self.book = PermitBook()
+        self._on_problem = on_problem
+        secret = make_secret()
+        self._listener = DriverListener(host, bind_host, secret, self._grant, "permits")
+        self.call = PermitCall(self._listener.address, secret)
+        self._lock = threading.Lock()
+        self._is_told = False
+
+    def __enter__(self) -> Self:
+        self._listener.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Grants nothing from now on, and disconnects callers."""
+        self.book.end()
+        self._listener.close()
+
+    def _grant(self, caller: LineConnection) -> None:
+        task, token, task_attempt_id, failure = caller.read()
+        asker = Asker(task, token, task_attempt_id)
+        problem = self.book.fail(asker, failure) if failure else self.book.ask(asker)
+        if problem:
+            self._tell()
+        caller.send(problem)
+
+    def _tell(self) -> None:
+        with self._lock:
+            is_first, self._is_told = not self._is_told, True
+        if is_first:
+            try:
+                self._on_problem()
+            except Exception:
+                # The refused task fails the job, too, after as many tries as Spark makes.
+                log.warning("the job of a failed attempt could not be cancelled", exc_info=True)
+
+
+@contextmanager
+def granting_permits(session: SparkSession, host: str, bind_host: str) -> Iterator[PermitServer]:
+    """Grants permits to the tasks of the block's job, and cancels it when the attempt has failed.
+
+    The jobs of an attempt have a tag of their own, so that nothing else is cancelled with them. The
+    exception is AttemptFailed then, with the reason, and not Spark's about a cancelled job.
+    """
+    context = session.sparkContext
+    tag = f"fencepost-{secrets.token_hex(8)}"
+    with PermitServer(host, bind_host, lambda: context.cancelJobsWithTag(tag)) as permits:
+        context.addJobTag(tag)
+        try:
+            yield permits
+        except Exception:
+            permits.book.raise_problem()
+            raise
+        finally:
+            context.removeJobTag(tag)

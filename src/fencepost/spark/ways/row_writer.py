@@ -1,0 +1,270 @@
+"""Brings the rows of a DataFrame to the only writer of their partition, in one of three ways.
+
+    collected  the driver collects a small batch and writes it itself (`collected.py`)
+    direct     from task to task over sockets, in one barrier stage (`direct.py`): where all tasks
+               can run at once, and on one host unless the user allows plain connections
+    shuffled   through Spark's shuffle (`shuffled.py`): for any plan, after a failed attempt, and
+               where Spark refuses barrier stages
+
+All three have the same guarantee. The way is chosen before the first job of a batch: from the
+source offsets where they are known, else from the size of the last batch. So a plan runs once, with
+two exceptions: a batch of unknown size that is ten times as large as the last one, and a plan that
+Spark does not accept as a barrier stage (a union, for example), which it says before any task runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fencepost.base.failures import FencepostError
+from fencepost.base.ids import TopicPartition
+from fencepost.spark.connection import partition_count
+from fencepost.spark.sentences import failure_of_job
+from fencepost.spark.ways.accounts import Account, settle_accounts
+from fencepost.spark.ways.collected import (
+    MAX_COLLECTED_ROWS,
+    CollectedRows,
+    RowCollector,
+    collect_limit_after,
+)
+from fencepost.spark.ways.limits import TopicLimits
+from fencepost.spark.ways.packing.packer import PackingPlan
+from fencepost.spark.ways.packing.rows import select_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from fencepost.client.transactions import ProducerIdentity
+    from fencepost.spark.engine.micro_batch import MicroBatch
+    from fencepost.spark.failures import BatchTooLarge
+    from fencepost.spark.settings import SinkSettings
+
+MAX_DIRECT_FAILURES: Final = 3
+"""After this many batches in a row whose direct exchange failed, a run uses the shuffle only: its
+executors cannot reach each other, and finding that out takes half a minute each time."""
+
+BY_COLUMN: Final = "*"
+"""The name of a part whose rows name their topic. No topic can have this name."""
+
+
+class Part(NamedTuple):
+    """One DataFrame of a batch."""
+
+    topic: str | None
+    """None: the column `topic` names it."""
+    df: DataFrame
+    reserved: Mapping[str, str] = {}
+    """Topics that rows must not name, and why."""
+
+    @property
+    def name(self) -> str:
+        """The topic, or `*` if the rows name theirs."""
+        return self.topic or BY_COLUMN
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """One attempt to write one DataFrame."""
+
+    part: Part
+    settings: SinkSettings
+    identity: ProducerIdentity
+    batch_id: int
+    batch_bytes: int
+    """The maximum bytes of records per batch for these topics."""
+    codec: int
+    by_permit: bool = False
+    """Whether to do without barrier stages: tasks ask for permits, and rows are shuffled."""
+
+    def partition_counts(self) -> Mapping[str, int]:
+        """How many partitions the topic has; empty if the rows name theirs."""
+        topic = self.part.topic
+        return {} if topic is None else {topic: partition_count(self.settings.client, topic)}
+
+    def packing(self, slots: int, partition_counts: Mapping[str, int]) -> PackingPlan:
+        """What the tasks that pack get."""
+        return PackingPlan(
+            batch_id=self.batch_id,
+            slots=slots,
+            topic=self.part.topic,
+            partition_counts=partition_counts,
+            codec=self.codec,
+            batch_bytes=self.batch_bytes,
+            max_record_bytes=self.settings.client.max_request_bytes,
+            options=self.settings.client,
+            reserved=self.part.reserved,
+        )
+
+
+class RowWriter:
+    """Writes the DataFrames of one run of a query."""
+
+    def __init__(self, settings: SinkSettings, *, by_permit: bool) -> None:
+        self._settings = settings
+        self._codec = settings.codec
+        self._by_permit = by_permit
+        self._limits = TopicLimits(settings)
+        self._batch_bytes: dict[str, int] = {}
+        self._collectors: dict[str, RowCollector] = {}
+        self._direct_failures = 0
+        """Batches in a row whose first attempt failed."""
+
+    def write(
+        self,
+        part: Part,
+        identity: ProducerIdentity,
+        batch_id: int,
+        *,
+        is_quick: bool = True,
+        expected: int | None = None,
+    ) -> Account | CollectedRows:
+        """Writes all rows, or returns those that the driver has collected and not sent.
+
+        `is_quick` allows the quicker ways. `expected`: how many rows the source has, if known.
+        """
+        name = part.name
+        if name not in self._batch_bytes:
+            self._batch_bytes[name] = self._limits.batch_bytes(part.topic)
+        job = WriteJob(
+            part,
+            self._settings,
+            identity,
+            batch_id,
+            self._batch_bytes[name],
+            self._codec,
+            self._by_permit,
+        )
+        collector = self._collectors.get(name)
+        if collector is None:
+            with_times = self._settings.write_timestamps
+            collector = self._collectors[name] = RowCollector(part.topic, with_times=with_times)
+        if not is_quick or (expected or 0) > MAX_COLLECTED_ROWS:
+            collector.limit = 0
+        if collector.limit:
+            collected = collector.collect(job)
+            if collected is not None:
+                return collected
+        account = settle_accounts(self._run(job, is_quick=is_quick))
+        self.remember(part, account)
+        return account
+
+    def remember(self, part: Part, account: Account) -> None:
+        """Adapts the collector's limit to the size of the last batch."""
+        self._collectors[part.name].limit = collect_limit_after(account)
+
+    def remember_attempt(self, *, is_first: bool) -> None:
+        """Counts batches in a row whose first attempt failed."""
+        if not is_first:
+            self._direct_failures += 1
+        elif self._direct_failures < MAX_DIRECT_FAILURES:
+            self._direct_failures = 0
+
+    def learn(self, problem: BatchTooLarge) -> None:
+        """Makes batches smaller; RowRefused if the batch had one record."""
+        self._limits.learn(problem)
+        self._batch_bytes.clear()
+
+    def _run(self, job: WriteJob, *, is_quick: bool) -> list[Mapping[str, Any]]:
+        """Has executors write the rows; returns their reports."""
+        from fencepost.spark.engine.hosts import check_secrets
+        from fencepost.spark.ways.direct import run_direct
+        from fencepost.spark.ways.shuffled import run_shuffled
+
+        check_secrets(job.part.df.sparkSession, job.settings)
+        times = self._settings.write_timestamps
+        rows = select_rows(job.part.df, job.part.topic, with_times=times)
+        may_run_at_once = is_quick and self._direct_failures < MAX_DIRECT_FAILURES
+        reports = run_direct(rows, job) if may_run_at_once and not job.by_permit else None
+        return run_shuffled(rows, job) if reports is None else reports
+
+
+Sealed = tuple[TopicPartition, bytearray]
+"""The ledger's record as a batch, and its partition."""
+
+
+@dataclass(slots=True)
+class Written:
+    """What was acknowledged, for each DataFrame by its name; and what is still to be sent."""
+
+    accounts: dict[str, Account] = field(default_factory=dict)
+    held: HeldRows | None = None
+    """The last DataFrame, if the driver has collected it: it is sent with the ledger's record."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRows:
+    """Rows of a batch that the driver has collected."""
+
+    part: Part
+    rows: CollectedRows
+    micro_batch: MicroBatch
+
+    def send(self, sealed: Sealed | None) -> tuple[Account, bool]:
+        """Sends the rows and, if one broker can take both, the record; whether it did."""
+        try:
+            return self.rows.send(sealed)
+        except FencepostError:
+            raise
+        except Exception as problem:  # noqa: BLE001 - raised again in one sentence.
+            raise failure_of_job(problem, self.part.df, self.micro_batch) from None
+
+
+@dataclass(slots=True)
+class BatchRows:
+    """The DataFrames of one call of the sink."""
+
+    parts: tuple[Part, ...]
+    micro_batch: MicroBatch
+    writer: RowWriter
+    before_end: Callable[[], None]
+    """Raises if the batch must not be committed."""
+    is_first: bool = True
+    """Whether this is the first attempt."""
+
+    def write(self, identity: ProducerIdentity, *, is_first: bool) -> Written:
+        """Writes all DataFrames, but for the last one if the driver holds it."""
+        self.is_first = is_first
+        written = Written()
+        for part in self.parts:
+            found = self._write_part(part, identity)
+            if not isinstance(found, CollectedRows):
+                written.accounts[part.name] = found
+                continue
+            held = HeldRows(part, found, self.micro_batch)
+            if part is self.parts[-1]:
+                written.held = held
+            else:
+                written.accounts[part.name] = held.send(None)[0]
+        return written
+
+    def _write_part(self, part: Part, identity: ProducerIdentity) -> Account | CollectedRows:
+        batch = self.micro_batch
+        try:
+            return self.writer.write(
+                part,
+                identity,
+                batch.batch_id,
+                # The quicker ways need the engine, and are not tried again.
+                is_quick=self.is_first and batch.has_engine,
+                expected=batch.expected_rows,
+            )
+        except FencepostError:
+            raise
+        except Exception as problem:  # noqa: BLE001 - raised again in one sentence.
+            raise failure_of_job(problem, part.df, batch) from None
+
+    def check(self) -> None:
+        """Called before the end of the transaction."""
+        self.before_end()
+        self.writer.remember_attempt(is_first=self.is_first)
+
+    def drain(self) -> None:
+        """Runs the plans and drops the rows: a stateful query must store its state."""
+        for part in self.parts:
+            part.df.write.format("noop").mode("overwrite").save()
+
+    def learn(self, problem: BatchTooLarge) -> None:
+        """Makes batches smaller; RowRefused if that is not possible."""
+        self.writer.learn(problem)

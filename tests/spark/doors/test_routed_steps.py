@@ -1,0 +1,231 @@
+"""Goal: what a user does after `route()` means what it says, or is refused with nothing visible.
+
+Method: each step runs after `route()` on real Spark, in a batch write of many rows to three
+partitions, and then the same rows are written without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.base.failures import ConfigError
+from fencepost.client.blocking import Cluster
+from fencepost.spark import route
+from tests.spark.conftest import on_spark, read_values
+from tests.spark.doors.routed import RoutedPipeline
+from tests.spark.pipeline import numbered
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = on_spark()
+
+VALUES = [f"{n:03}" for n in range(200)]
+
+
+def mapped(change: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[DataFrame], DataFrame]:
+    """A step in the same task."""
+    return lambda df: df.mapInArrow(change, df.schema)
+
+
+def without_trailer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.filter(batch.column("attempt").is_null())
+
+
+def doubled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        rows = batch.filter(batch.column("attempt").is_null())
+        yield rows
+        yield batch
+
+
+def all_doubled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch
+        yield batch
+
+
+def reordered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows from the last to the first, then the trailer."""
+    import pyarrow as pa
+
+    whole = pa.Table.from_batches(list(batches)).combine_chunks()
+    last = whole.num_rows - 1
+    yield from whole.take([*range(last - 1, -1, -1), last]).to_batches()
+
+
+def with_other_payload(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Some values are other ones."""
+    import pyarrow as pa
+
+    for batch in batches:
+        at = batch.schema.get_field_index("payload")
+        payloads = [one and one.replace(b"19", b"91") for one in batch.column(at).to_pylist()]
+        yield batch.set_column(at, batch.schema.field(at), pa.array(payloads, pa.binary()))
+
+
+def of_other_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The trailer of each task says that it is another one's."""
+    import pyarrow as pa
+
+    for batch in batches:
+        at = batch.schema.get_field_index("task")
+        tasks = [None if one is None else 1 - one for one in batch.column(at).to_pylist()]
+        yield batch.set_column(at, batch.schema.field(at), pa.array(tasks, pa.int32()))
+
+
+REFUSED: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "filter on a column": lambda df: df.where("topic IS NULL OR partition > 0"),
+    "filter out manifests": lambda df: df.where("topic IS NOT NULL OR attempt IS NOT NULL"),
+    "filter out trailers": lambda df: df.where("attempt IS NULL"),
+    "filter out all": lambda df: df.where("slot > 99"),
+    "limit": lambda df: df.limit(1),
+    "sort": lambda df: df.sort("ordinal"),
+    "sort in partitions": lambda df: df.sortWithinPartitions("ordinal"),
+    "repartition": lambda df: df.repartition(2),
+    "repartition in a barrier": lambda df: df.repartition(2).mapInArrow(
+        lambda batches: batches, df.schema, barrier=True
+    ),
+    "dropDuplicates": lambda df: df.dropDuplicates(),
+    "fewer columns": lambda df: df.drop("payload"),
+    "columns in another order": lambda df: df.select(*reversed(df.columns)),
+    "without the trailer": mapped(without_trailer),
+    "doubled": mapped(doubled),
+    "doubled with the trailer": mapped(all_doubled),
+    "reordered": mapped(reordered),
+    "other payload": mapped(with_other_payload),
+    "other task": mapped(of_other_task),
+}
+
+SAME: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "filter that keeps all": lambda df: df.where("slot >= 0 OR slot IS NULL"),
+    "column and back": lambda df: df.withColumn("more", df.slot).drop("more"),
+    "alias": lambda df: df.alias("routed"),
+}
+
+
+class Table:
+    """Writes the same rows to one topic."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, topic: str) -> None:
+        self.bootstrap = bootstrap
+        self.topic = topic
+        self.rows = spark.createDataFrame([(value, value) for value in VALUES], ["key", "value"])
+
+    def routed(self, **more: Any) -> DataFrame:
+        return route(self.rows, self.bootstrap, topic=self.topic, **more)
+
+    def write(self, df: DataFrame) -> None:
+        writer = df.write.format("fencepost").mode("append")
+        options = {"txnAppId": self.topic, "txnVersion": "1"}
+        writer.option("kafka.bootstrap.servers", self.bootstrap).options(**options).save()
+
+
+@pytest.fixture
+def table(spark: SparkSession, bootstrap: str, new_topic: Callable[..., str]) -> Table:
+    return Table(spark, bootstrap, new_topic())
+
+
+@pytest.mark.parametrize("step", REFUSED)
+def test_a_step_that_changes_what_is_written_is_refused_and_the_next_write_works(
+    table: Table, cluster: Cluster, step: str
+) -> None:
+    with pytest.raises(Exception, match=r"route\(") as refused:
+        table.write(REFUSED[step](table.routed()))
+    assert "Nothing " in str(refused.value)
+    assert read_values(cluster, table.topic) == []
+    table.write(table.routed())
+    assert sorted(read_values(cluster, table.topic)) == VALUES
+
+
+@pytest.mark.parametrize("step", SAME)
+def test_a_step_that_changes_nothing_is_allowed(table: Table, cluster: Cluster, step: str) -> None:
+    table.write(SAME[step](table.routed()))
+    assert sorted(read_values(cluster, table.topic)) == VALUES
+
+
+@pytest.mark.parametrize("step", ["union", "union with another", "coalesce"])
+def test_spark_itself_refuses_a_barrier_stage_with_other_tasks(
+    table: Table, cluster: Cluster, new_topic: Callable[..., str], step: str
+) -> None:
+    # One task each: two DataFrames with more would wait for slots that never come (SPARK-24819).
+    one = table.routed(tasks=1)
+    other = route(table.rows, table.bootstrap, topic=new_topic(), tasks=1)
+    frames = {
+        "union": lambda: one.union(one),
+        "union with another": lambda: one.union(other),
+        "coalesce": lambda: table.routed(tasks=2).coalesce(1),
+    }
+    with pytest.raises(Exception, match="SPARK-24820"):
+        table.write(frames[step]())
+    assert read_values(cluster, table.topic) == []
+    table.write(table.routed())
+    assert sorted(read_values(cluster, table.topic)) == VALUES
+
+
+def test_a_cached_dataframe_is_written_once_or_refused(table: Table, cluster: Cluster) -> None:
+    cached = table.routed().persist()
+    try:
+        cached.count()
+        with pytest.raises(Exception, match=r"route\(\) must be the last step.*as from a cache"):
+            table.write(cached)
+        assert read_values(cluster, table.topic) == []
+    finally:
+        cached.unpersist()
+    table.write(cached)
+    assert sorted(read_values(cluster, table.topic)) == VALUES
+
+
+@pytest.mark.parametrize("step", ["limit(0)", "filter"])
+def test_a_dataframe_that_says_no_rows_writes_none(
+    table: Table, cluster: Cluster, step: str
+) -> None:
+    routed = table.routed()
+    table.write(routed.limit(0) if step == "limit(0)" else routed.where("false"))
+    assert read_values(cluster, table.topic) == []
+
+
+STREAM_STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "filter": lambda df: df.where("topic IS NULL OR partition > 0"),
+    "filter out all": lambda df: df.where("false"),
+    "limit": lambda df: df.limit(1),
+    "limit(0)": lambda df: df.limit(0),
+    "repartition": lambda df: df.repartition(2),
+    "dropDuplicates": lambda df: df.dropDuplicates(),
+    "without the trailer": mapped(without_trailer),
+    "reordered": mapped(reordered),
+}
+
+
+@pytest.mark.parametrize("step", STREAM_STEPS)
+def test_a_step_after_route_in_a_stream_is_refused_and_the_query_continues_without_it(
+    spark: SparkSession,
+    bootstrap: str,
+    cluster: Cluster,
+    tmp_path: Path,
+    new_topic: Callable[..., str],
+    step: str,
+) -> None:
+    routed = RoutedPipeline(spark, bootstrap, tmp_path, new_topic())
+    routed.add(numbered(0))
+    failure = routed.run_routed(routing=lambda rows: STREAM_STEPS[step](routed.route(rows)))
+    assert failure is not None
+    assert "route() must be the last step" in failure
+    assert read_values(cluster, routed.topic) == []
+    # Steps with a state are part of a checkpoint.
+    routed.checkpoint = tmp_path / "new-checkpoint"
+    assert routed.run_routed() is None
+    assert sorted(read_values(cluster, routed.topic)) == sorted(numbered(0))
+
+
+def test_an_argument_that_route_had_is_refused_with_what_to_use(table: Table) -> None:
+    with pytest.raises(ConfigError, match=r"use .*TransactionalSink in foreachBatch"):
+        table.routed(shuffle=False)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'shufle'"):
+        table.routed(shufle=False)
