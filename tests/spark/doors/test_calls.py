@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.spark.doors.calls import RUNS_KEPT, BatchPosition, Call, Damage, RunCalls, calls_of
+from fencepost.spark.doors.calls import RUNS_KEPT, Call, Damage, RunCalls, calls_of
 from fencepost.spark.failures import SinkFenced, SinkRefused
 
 
@@ -40,24 +40,24 @@ def failed(batch_id: int, *before: int) -> RunCalls:
 
 
 @pytest.mark.parametrize(
-    ("calls", "call", "known"),
+    ("calls", "call", "is_begun"),
     [
-        (finished(), Call(0, ROWS), BatchPosition.UNKNOWN),
-        (finished(), Call(7), BatchPosition.UNKNOWN),
-        (finished(3), Call(4, ROWS), BatchPosition.NEXT),
-        (finished(3), Call(9, ROWS), BatchPosition.NEXT),
-        (finished(3), Call(9), BatchPosition.NEXT),
-        (finished(3), Call(3), BatchPosition.FINISHED),
-        (failed(4), Call(4, ROWS), BatchPosition.UNKNOWN),
-        (failed(4, 3), Call(4, ROWS), BatchPosition.NEXT),
-        (failed(4), Call(4, (Frame("rows"),)), BatchPosition.UNKNOWN),
-        (failed(4), Call(4), BatchPosition.UNKNOWN),
+        (finished(), Call(0, ROWS), True),
+        (finished(), Call(7), True),
+        (finished(3), Call(4, ROWS), True),
+        (finished(3), Call(9, ROWS), True),
+        (finished(3), Call(9), True),
+        (finished(3), Call(3), False),
+        (failed(4), Call(4, ROWS), True),
+        (failed(4, 3), Call(4, ROWS), True),
+        (failed(4), Call(4, (Frame("rows"),)), True),
+        (failed(4), Call(4), True),
     ],
 )
-def test_a_run_knows_the_position_of_a_batch(
-    calls: RunCalls, call: Call, known: BatchPosition
+def test_every_batch_is_begun_but_one_that_is_finished_and_skipped(
+    calls: RunCalls, call: Call, is_begun: bool
 ) -> None:
-    assert calls.begin(call) is known
+    assert calls.begin(call) is is_begun
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_retried_call_may_fail_again_and_then_succeed() -> None:
     calls.fail(Call(4, ROWS), ValueError())
     calls.begin(Call(4, ROWS))
     calls.finish(Call(4, ROWS))
-    assert calls.begin(Call(5, ROWS)) is BatchPosition.NEXT
+    assert calls.begin(Call(5, ROWS)) is True
 
 
 @pytest.mark.parametrize("later", [Call(4, ROWS), Call(4), Call(5, ROWS), Call(9)])
@@ -99,7 +99,7 @@ def test_a_failed_skip_loses_nothing(later: Call) -> None:
     calls = finished(3)
     calls.begin(Call(4))
     calls.fail(Call(4), RuntimeError("no broker"))
-    assert calls.begin(later) is BatchPosition.NEXT
+    assert calls.begin(later) is True
     assert calls.is_again
 
 

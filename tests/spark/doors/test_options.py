@@ -20,7 +20,7 @@ STREAM = NEEDED | {"transactionalId": "t"}
 def test_names_are_case_insensitive_and_spark_adds_its_own() -> None:
     given = STREAM | {"LEDGERTOPIC": "l", "checkpointLocation": "/c", "queryName": "q"}
     options = read_write_options(given, streaming=True)
-    assert (options.ledger_topic, options.checkpoint, options.query_name) == ("l", "/c", "q")
+    assert (options.ledger_topic, options.checkpoint) == ("l", "/c")
     assert options.ledger().topic == "l"
     assert options.commit_source_offsets is None
 

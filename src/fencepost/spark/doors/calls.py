@@ -26,7 +26,6 @@ import logging
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.spark.failures import SinkFenced, SinkRefused
@@ -55,14 +54,6 @@ class Call(NamedTuple):
     def is_skip(self) -> bool:
         """Whether the call writes nothing."""
         return not self.frames
-
-
-class BatchPosition(Enum):
-    """Where a batch is in its run, as far as the calls of the run show."""
-
-    UNKNOWN = "unknown: the ledger decides"
-    NEXT = "after the last finished batch"
-    FINISHED = "finished"
 
 
 @dataclass(slots=True)
@@ -95,8 +86,11 @@ class RunCalls:
     _under_way: Call | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self, call: Call) -> BatchPosition:
-        """Begins a call; SinkRefused where the table above says so."""
+    def begin(self, call: Call) -> bool:
+        """Begins a call; SinkRefused where the table above says so.
+
+        False if the batch is finished: there is nothing to skip, and the call is over.
+        """
         with self._lock:
             refusal = self._refusal(call)
             if refusal is not None:
@@ -104,10 +98,10 @@ class RunCalls:
                     self.failure = _Failure(call, refusal, may_repeat=False)
                 raise SinkRefused(refusal)
             if call.batch_id == self.last:
-                return BatchPosition.FINISHED
+                return False
             self.is_again = self.failure is not None
             self._under_way, self.failure = call, None
-        return BatchPosition.UNKNOWN if self.last is None else BatchPosition.NEXT
+        return True
 
     def take_damage(self) -> Damage | None:
         """Returns what the ledger must record, once."""

@@ -26,8 +26,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Never
 
 from fencepost.base.failures import ConfigError, FencepostError
-from fencepost.spark.doors.calls import BatchPosition, Call, RunCalls, calls_of
-from fencepost.spark.doors.parts import HOLDS_THE_LEDGER, frames_of, read_parts
+from fencepost.spark.doors.calls import Call, RunCalls, calls_of
+from fencepost.spark.doors.parts import HOLDS_THE_LEDGER, frames_of, read_parts, session_of
 from fencepost.spark.doors.run import RunState, record_damage, start_run, starting
 from fencepost.spark.doors.topic_creation import TopicCreation
 from fencepost.spark.engine.checkpoint import checked_path
@@ -67,16 +67,8 @@ class TransactionalSink:
     Call `sink.skip(batch_id)` for a batch that writes nothing; with `may_skip` the function may
     leave such calls out.
 
-    `commit_source_offsets`: None commits the source offsets in the same transaction if all sources
-    are topics of the sink's cluster; True refuses to start if they are not; False never commits
-    them.
-
-    `write_timestamps` writes the column `timestamp` as the time of the records.
-
-    `may_write_to_sources` allows to write to a topic that the query reads (`read_topics.py`).
-
-    `removed` takes arguments of older versions, to say what to use instead. No value has its type,
-    so type checkers report every unknown argument.
+    `settings.ARGUMENTS` says what each argument means. `removed` takes arguments of older versions,
+    to say what to use instead; no value has its type, so type checkers report unknown arguments.
     """
 
     _stop_watching: Callable[[], None] | None = None
@@ -184,11 +176,11 @@ class TransactionalSink:
         sink, or to those that its column `topic` names.
         """
         frames = frames_of(parts)
-        self._call(_session_of(frames), Call(batch_id, frames), parts)
+        self._call(session_of(frames), Call(batch_id, frames), parts)
 
     def skip(self, batch_id: int) -> None:
         """Records a batch that writes nothing, and commits the source offsets."""
-        self._call(_session_of(()), Call(batch_id), {})
+        self._call(session_of(()), Call(batch_id), {})
 
     def _call(self, session: SparkSession, call: Call, given: Any) -> None:
         try:
@@ -204,13 +196,12 @@ class TransactionalSink:
         micro_batch = self._find_batch(session, call)
         calls = self._calls_of(micro_batch)
         try:
-            position = calls.begin(call)
+            if not calls.begin(call):
+                log.warning("batch %d is in the topics, so there is nothing to skip", call.batch_id)
+                return
         except SinkRefused:
             self._record_damage(calls, micro_batch)
             raise
-        if position is BatchPosition.FINISHED:
-            log.warning("batch %d is in the topics, so there is nothing to skip", call.batch_id)
-            return
         try:
             micro_batch.check_batch()
             parts = self._parts(call, given)
@@ -305,20 +296,3 @@ class TransactionalSink:
         log.debug("%s, batch %d: %s", self.transactional_id, batch_id, step)
         if self._on_step is not None:
             self._on_step(step, batch_id)
-
-
-def _session_of(frames: tuple[Any, ...]) -> SparkSession:
-    """The session of the first DataFrame, or the active one of this thread."""
-    from pyspark.sql import SparkSession
-
-    for frame in frames:
-        if hasattr(frame, "sparkSession"):
-            found: SparkSession = frame.sparkSession
-            return found
-    active = SparkSession.getActiveSession()
-    if active is None:
-        raise SinkRefused(
-            "TransactionalSink was called outside of a streaming query: call it in the function "
-            "that you pass to foreachBatch. Nothing was written"
-        )
-    return active

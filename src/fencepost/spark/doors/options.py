@@ -119,7 +119,6 @@ class WriteOptions:
     version: int | None
     checkpoint: str | None
     """Where the query has its checkpoint, if Spark says so."""
-    query_name: str | None
     may_write_to_sources: bool = False
     read: ReadTopics = NO_TOPICS
     """The topics that the query reads, as far as `route` knows them."""
@@ -162,7 +161,6 @@ def read_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOpt
         app_id,
         version,
         lower.get("checkpointlocation"),
-        lower.get("queryname"),
         parse_boolean("mayWriteToSources", values["mayWriteToSources"]),
     )
 

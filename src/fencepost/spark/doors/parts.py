@@ -7,7 +7,7 @@ identity. The user must union two DataFrames for one topic.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.spark.engine.read_topics import (
     ReadTopics,
@@ -17,6 +17,9 @@ from fencepost.spark.engine.read_topics import (
 )
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.ways.row_writer import Part
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _HAS_A_PART: Final = (
     "which has its own DataFrame in this call of sink.write: one DataFrame of a batch writes a "
@@ -84,3 +87,20 @@ def read_parts(given: Any, sink_topic: str | None, ledger_topic: str) -> tuple[P
         topics[topic] = df
     reserved = dict.fromkeys(filter(None, topics), _HAS_A_PART) | {ledger_topic: HOLDS_THE_LEDGER}
     return tuple(Part(topic, df, reserved if topic is None else {}) for topic, df in topics.items())
+
+
+def session_of(frames: tuple[Any, ...]) -> SparkSession:
+    """The session of the first DataFrame, or the active one of this thread."""
+    from pyspark.sql import SparkSession
+
+    for frame in frames:
+        if hasattr(frame, "sparkSession"):
+            found: SparkSession = frame.sparkSession
+            return found
+    active = SparkSession.getActiveSession()
+    if active is None:
+        raise SinkRefused(
+            "TransactionalSink was called outside of a streaming query: call it in the function "
+            "that you pass to foreachBatch. Nothing was written"
+        )
+    return active
