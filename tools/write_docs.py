@@ -201,6 +201,20 @@ def other_settings() -> Iterator[str]:
             yield f"| `{name}` | {happens} | {why} |"
 
 
+def spark_states() -> Iterator[str]:
+    """The life of a Spark batch."""
+    from fencepost.spark.transaction.states import MOVES, State
+
+    def named(state: State) -> str:
+        return state.name.lower().replace("_", " ")
+
+    yield "| state | meaning | next |"
+    yield "|---|---|---|"
+    for state in State:
+        following = ", ".join(named(then) for then in State if then in MOVES[state])
+        yield f"| {named(state)} | {state.value} | {following} |"
+
+
 def sink_arguments() -> Iterator[str]:
     """Every argument of the Spark sink."""
     from fencepost.spark.doors.foreach_batch import TransactionalSink
@@ -303,6 +317,7 @@ GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
         "broker-settings": broker_settings,
         "topic-settings": topic_settings,
         "other-settings": other_settings,
+        "spark-states": spark_states,
         "sink-arguments": sink_arguments,
         "sink-options": sink_options,
         "source-options": source_options,

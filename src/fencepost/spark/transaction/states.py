@@ -1,17 +1,5 @@
 """The life of one transaction: a micro-batch, or a batch write, as one table.
 
-    planned    nothing has happened yet
-    fenced     the transactional id is ours, with an epoch that nobody has written with
-    decided    the ledger has said what to do with the batch
-    writing    executors, or the driver itself, write rows with the identity that was lent to them
-    entered    all rows are acknowledged and counted; source offsets and the ledger's record are in
-               the transaction too
-    ending     EndTxn is on its way: from here on the brokers decide
-    in doubt   an answer was lost: the transaction may be open, committed or aborted
-    committed  everything is visible
-    aborted    nothing is or will be visible. The next attempt begins with a fresh epoch
-    drained    the batch was committed before, so its plan ran and its rows were dropped
-
 The states from planned to decided, from writing to entered, and from entering to the end may be
 passed in three processes: format("fencepost") plans, writes and commits in processes of their own.
 
@@ -28,18 +16,21 @@ from typing import Final
 
 
 class State(Enum):
-    """Where a transaction stands."""
+    """Where a transaction stands, and what that means."""
 
-    PLANNED = "planned"
-    FENCED = "fenced"
-    DECIDED = "decided"
-    WRITING = "writing"
-    ENTERED = "entered"
-    ENDING = "ending"
-    IN_DOUBT = "in doubt"
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-    DRAINED = "drained"
+    PLANNED = "nothing has happened yet"
+    FENCED = "the transactional id is ours, with an epoch that nobody has written with"
+    DECIDED = "the ledger has said what to do with the batch"
+    WRITING = "executors, or the driver itself, write rows with the identity that was lent to them"
+    ENTERED = (
+        "all rows are acknowledged and counted; the source offsets and the ledger's record are in "
+        "the transaction too"
+    )
+    ENDING = "EndTxn is on its way: from here on the brokers decide"
+    IN_DOUBT = "an answer was lost: the transaction may be open, committed or aborted"
+    COMMITTED = "everything is visible"
+    ABORTED = "nothing is or will be visible; the next attempt begins with a fresh epoch"
+    DRAINED = "the batch was committed before, so its plan ran and its rows were dropped"
 
 
 MOVES: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
