@@ -29,6 +29,7 @@ ROWS = "tests/spark/queries/test_rows.py::test_"
 TOPICS = "tests/spark/queries/test_topics.py::test_"
 FORMAT = "tests/spark/doors/test_"
 STREAMS = f"{FORMAT}streams.py::test_"
+STOPPED = f"{STREAMS}the_next_start_ends_the_transaction_of_a_query_that_was_stopped_in_mid_batch"
 DEATHS = f"{FORMAT}stream_deaths.py::test_"
 DYING = f"{DRIVERS}a_driver_that_dies_at_any_step_loses_and_duplicates_nothing"
 
@@ -73,7 +74,7 @@ SELECTIONS = {
                 "sent-1-tv1",
             )
         ),
-        f"{STREAMS}the_next_start_ends_the_transaction_of_a_query_that_was_stopped_in_mid_batch",
+        *(f"{STOPPED}[{version}]" for version in (1, 2)),
         f"{STREAMS}a_record_that_no_task_reported_aborts_the_batch",
         f"{FORMAT}batches.py::test_the_same_version_again_is_drained_and_a_lower_one_is_refused",
     ],
