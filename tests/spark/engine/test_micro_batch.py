@@ -52,7 +52,8 @@ class FakeEngine:
                 java=SimpleNamespace(util=SimpleNamespace(UUID=SimpleNamespace(fromString=str)))
             ),
         )
-        queries = SimpleNamespace(get=self._find)
+        none = SimpleNamespace(hasMoreElements=lambda: False)
+        queries = SimpleNamespace(get=self._find, elements=lambda: none)
         shared = SimpleNamespace(activeStreamingQueries=lambda: queries)
         java_session = SimpleNamespace(sharedState=lambda: shared)
         return SimpleNamespace(sparkContext=context, _jsparkSession=java_session)
