@@ -59,18 +59,18 @@ class QuickCollect:
         """Columns and types of the last batch: the user's function may change them."""
         self._casts: Any = None
         """The expressions for them, as a Seq of the JVM."""
-        self._conf: RuntimeConfig | None = None
+        self._settings: RuntimeConfig | None = None
         """The settings of the query's session, which is the same in all batches of a run."""
         self._array_text: Any = None
         """`java.util.Arrays.toString`, looked up once."""
 
     def collect(self, df: DataFrame, limit: int) -> list[Row]:
         """The first rows."""
-        if self._conf is None:
-            self._conf = df.sparkSession.conf
+        if self._settings is None:
+            self._settings = df.sparkSession.conf
         # Spark would run the first partition alone, and then the others. All of them must run: an
         # operator that keeps state writes it at the end of its partition.
-        with changed_setting(self._conf, COLLECT.first, _ALL):
+        with changed_setting(self._settings, COLLECT.first, _ALL):
             with COLLECT.optional():
                 return self._collect_quickly(df, limit)
             casts = self._find_casts(df.schema)

@@ -364,8 +364,8 @@ def _find_run(session: SparkSession, query_id: str, batch_id: int) -> MicroBatch
         return MicroBatch(query_id, execution.runId().toString(), batch_id, execution)
     except _UNKNOWN as problem:
         log.warning("the run of batch %d is not known: %s", batch_id, problem)
-        # The sink must still tell the runs of a query apart.
-        run_id = session.sparkContext.getLocalProperty(THREAD.run)
+        # The runs of a query must still be told apart: the engine's thread has it as its job group.
+        run_id = session.sparkContext.getLocalProperty(THREAD.group)
         return MicroBatch(query_id, run_id or "", batch_id)
 
 
