@@ -34,10 +34,10 @@ from fencepost.base.failures import ConfigError
 from fencepost.spark.connection import cluster_of, partition_count
 from fencepost.spark.doors.checks import check_slots
 from fencepost.spark.doors.loops import loop_metadata
+from fencepost.spark.doors.routed_task import find_place
 from fencepost.spark.doors.trailer import routed_columns, with_trailer
 from fencepost.spark.engine.frames import know_columns, spark_columns
 from fencepost.spark.engine.hosts import check_secrets
-from fencepost.spark.engine.private_names import THREAD
 from fencepost.spark.engine.session import activate, is_connect, is_on
 from fencepost.spark.engine.workers_python import workers_python
 from fencepost.spark.failures import SinkRefused
@@ -238,11 +238,8 @@ def _local_cores(session: SparkSession) -> int:
 def _packing_task(plan: RoutePlan) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
-        from pyspark import TaskContext
 
-        context = TaskContext.get()
-        assert context is not None
-        batch_id = int(context.getLocalProperty(THREAD.batch) or 0)
+        place = find_place()
         if plan.is_struct:
             structs = (batch.column("row") for batch in batches)
             batches = (
@@ -253,7 +250,8 @@ def _packing_task(plan: RoutePlan) -> Any:
                 )
                 for s in structs
             )
-        return pack(plan.packing(batch_id), context.partitionId(), batches)
+        batch_id = max(0, place.batch_id)  # A batch write has none.
+        return pack(plan.packing(batch_id), place.attempt.partition_id, batches)
 
     return run
 
