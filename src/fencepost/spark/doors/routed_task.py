@@ -30,6 +30,7 @@ from fencepost.base.failures import FencepostError
 from fencepost.client.failures import ProducerFenced, UnknownTopicOrPartition
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.doors.trailer import not_the_last, without_trailer
+from fencepost.spark.engine.private_names import THREAD
 from fencepost.spark.failures import BatchTooLarge, CountsDisagree, RowRefused, SinkRefused
 from fencepost.spark.ledger.rule import Verdict
 from fencepost.spark.transaction.identity import DriverProducer
@@ -45,10 +46,6 @@ if TYPE_CHECKING:
     from fencepost.spark.transaction.transaction import Transaction
 
 log = logging.getLogger(__name__)
-
-_QUERY_ID: Final = "sql.streaming.queryId"
-BATCH_ID: Final = "streaming.sql.batchId"
-"""The local properties that name a query and its micro-batch."""
 
 OTHERS_SECONDS: Final = 3.0
 """How long a task that another one's abort has fenced lets that one tell Spark the reason."""
@@ -97,8 +94,8 @@ def find_place() -> TaskPlace:
     return TaskPlace(
         Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId()),
         len(context.getTaskInfos()) if isinstance(context, BarrierTaskContext) else 0,
-        context.getLocalProperty(_QUERY_ID) or "",
-        int(context.getLocalProperty(BATCH_ID) or -1),
+        context.getLocalProperty(THREAD.query) or "",
+        int(context.getLocalProperty(THREAD.batch) or -1),
     )
 
 

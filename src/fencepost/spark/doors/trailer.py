@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from crc32c import crc32c
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from fencepost.spark.engine.frames import spark_columns
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.ways.shuffled import PACKED_COLUMNS
 
@@ -63,7 +63,7 @@ _METADATA: Final = "fencepost.route"
 
 def routed_columns(metadata: Mapping[str, str] | None = None) -> StructType:
     """The columns of a routed DataFrame, with a mark in the first one's metadata."""
-    first, *others = from_arrow_schema(ROUTED_COLUMNS).fields
+    first, *others = spark_columns(ROUTED_COLUMNS).fields
     known = {_METADATA: "last", **(metadata or {})}
     return StructType([StructField(first.name, first.dataType, first.nullable, known), *others])
 

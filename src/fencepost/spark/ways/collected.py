@@ -11,12 +11,11 @@ them, so the rows are held back until it is made.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.spark.connection import cluster_of
+from fencepost.spark.engine.frames import QuickCollect
 from fencepost.spark.ways.accounts import Account, manifest_of, settle_accounts
 from fencepost.spark.ways.delivery import Attempt, Delivery, explained_refusals, report_rows
 from fencepost.spark.ways.packing.by_record import Placement, pack_plain
@@ -25,8 +24,7 @@ from fencepost.spark.ways.packing.rows import are_ready, cast_expressions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, Row
-    from pyspark.sql.conf import RuntimeConfig
+    from pyspark.sql.types import StructType
 
     from fencepost.base.ids import TopicPartition
     from fencepost.spark.ways.row_writer import WriteJob
@@ -40,11 +38,6 @@ LIMIT_GROWTH: Final = 10
 """The limit is this many times the rows of the last batch."""
 
 _DRIVER: Final = Attempt(partition_id=0, attempt_number=0, task_attempt_id=0)
-_FIRST_PARTITIONS: Final = "spark.sql.limit.initialNumPartitions"
-"""How many partitions the first job of a limit reads."""
-_ALL: Final = str(2**31 - 1)
-_PORT_AND_SECRET: Final = re.compile(r"\[(\d+), ([^,\s]+),")
-"""The start of an array with the address of Spark's socket; a Unix socket has a path there."""
 
 
 def collect_limit_after(account: Account) -> int:
@@ -60,72 +53,22 @@ class RowCollector:
     def __init__(self, topic: str | None, *, with_times: bool = False) -> None:
         self._topic = topic
         self._with_times = with_times
-        self._types: str | None = None
-        """Columns and types of the last batch: the user's function may change them."""
-        self._casts: Any = None
-        """The expressions that cast such columns, as a Seq of the JVM; None: nothing to cast."""
-        self._conf: RuntimeConfig | None = None
-        """The settings of the query's session, which is the same in all batches of a run."""
-        self._array_text: Any = None
-        """`java.util.Arrays.toString`, looked up once."""
+        self._first_rows = QuickCollect(self._casts)
         self.limit = 0
         """How many rows of the next batch the driver would collect; 0: it does not try."""
 
     def collect(self, job: WriteJob) -> CollectedRows | None:
         """All rows, or None if there are more than the limit."""
-        df = job.part.df
-        types = str(df._jdf.schema().catalogString())  # noqa: SLF001
-        if types != self._types:
-            self._casts = self._find_casts(df)
-            self._types = types
-        java = df._jdf  # noqa: SLF001
-        if self._casts is not None:
-            java = java.selectExpr(self._casts)
-        if self._conf is None:
-            self._conf = df.sparkSession.conf
-        # Spark would run the first partition alone, and then the others. All of them must run: an
-        # operator that keeps state writes it at the end of its partition.
-        before = self._conf.get(_FIRST_PARTITIONS, None)
-        self._conf.set(_FIRST_PARTITIONS, _ALL)
-        try:
-            collected = self._rows(type(df)(java.limit(self.limit + 1), df.sparkSession))
-        finally:
-            if before is None:
-                self._conf.unset(_FIRST_PARTITIONS)
-            else:
-                self._conf.set(_FIRST_PARTITIONS, before)
+        collected = self._first_rows.collect(job.part.df, self.limit + 1)
         if len(collected) > self.limit:
             return None
         return CollectedRows(self, job, [row.asDict(recursive=True) for row in collected])
 
-    def _rows(self, df: DataFrame) -> list[Row]:
-        """`df.collect()` without the call site, and with fewer JVM calls for its socket."""
-        try:
-            from pyspark.util import _load_from_socket
-        except ImportError:
-            # Another version of Spark, with other internals.
-            return df.collect()
-        from pyspark.serializers import BatchedSerializer, CPickleSerializer
-
-        serializer = BatchedSerializer(CPickleSerializer())  # type: ignore[no-untyped-call]
-        if self._array_text is None:
-            jvm: Any = df.sparkSession.sparkContext._jvm  # noqa: SLF001
-            self._array_text = jvm.java.util.Arrays.toString
-        address = df._jdf.collectToPython()  # noqa: SLF001
-        found = _PORT_AND_SECRET.match(self._array_text(address))
-        if found is not None:
-            address = (int(found[1]), found[2])
-        loaded: Any = _load_from_socket(address, serializer)
-        # Before Spark 4.2 a plain iterator.
-        with loaded if hasattr(loaded, "__exit__") else nullcontext(loaded) as rows:
-            return list(rows)
-
-    def _find_casts(self, df: DataFrame) -> Any:
-        if are_ready(df.schema, self._topic):
+    def _casts(self, schema: StructType) -> list[str] | None:
+        """The expressions that cast such columns; None: there is nothing to cast."""
+        if are_ready(schema, self._topic):
             return None
-        java: Any = df
-        casts = cast_expressions(df.schema, self._topic, with_times=self._with_times)
-        return java._jseq(casts)  # noqa: SLF001
+        return cast_expressions(schema, self._topic, with_times=self._with_times)
 
 
 def _make_bytes(row: dict[str, Any]) -> None:
