@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource
 
 from fencepost.base.failures import ConfigError
 from fencepost.spark.sentences import plain_errors
-from fencepost.spark.source.columns import DDL, ddl_of
+from fencepost.spark.source.columns import COLUMNS, ddl_of
 from fencepost.spark.source.options import SourceOptions, read_source_options
 from fencepost.spark.views.options import is_view, read_view_options
 
@@ -123,14 +123,11 @@ class FencepostSource(DataSource):
 
 def _require_own_schema(options: SourceOptions, given: StructType) -> None:
     """Refuses a user's schema: Spark would notice in the middle of the query, or never."""
-    wanted = [
-        (name, DDL[name].replace(" ", "").replace("long", "bigint")) for name in options.columns
-    ]
+    wanted = [(name, COLUMNS[name].replace("long", "bigint")) for name in options.columns]
     if [(field.name, field.dataType.simpleString()) for field in given.fields] != wanted:
         raise ConfigError(
-            "format fencepost has a fixed schema, and another one was given: leave "
-            "schema(...) out and cast the "
-            "columns afterwards; columns= chooses among them"
+            "format fencepost has a fixed schema, and another one was given: leave schema(...) out "
+            "and cast the columns afterwards; columns= chooses among them"
         )
 
 

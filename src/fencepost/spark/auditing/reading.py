@@ -33,6 +33,7 @@ from fencepost.spark.auditing.bounds import Bounds, Place
 from fencepost.spark.auditing.hashing import hashes_of
 from fencepost.spark.auditing.keys import KeyExpression, keys_of
 from fencepost.spark.connection import cluster_of
+from fencepost.spark.schemas import arrow_schema
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.ranges import OffsetRange, split_ranges
 from fencepost.spark.views.partition_logs import BrokerLog
@@ -43,15 +44,7 @@ UNDECIDED: Final = 1
 STATISTICS: Final = 2
 
 PACKED_DDL: Final = "kind int, slot int, place int, first long, data binary"
-PACKED: Final = pa.schema(
-    [
-        ("kind", pa.int32()),
-        ("slot", pa.int32()),
-        ("place", pa.int32()),
-        ("first", pa.int64()),
-        ("data", pa.binary()),
-    ]
-)
+_PACKED: Final = arrow_schema(PACKED_DDL)
 RECORD_WORDS: Final = 3
 """A packed record: two words of hash and the offset."""
 
@@ -110,6 +103,14 @@ class Reading:
     buckets: int
     spans: tuple[Span, ...] = field(repr=False)
 
+    def key_of(self, place: Place) -> KeyExpression:
+        """Where the records of this partition have their key."""
+        return self.input_key if place.is_input else self.output_key
+
+    def log_of(self, place: Place) -> BrokerLog:
+        """The records of this partition."""
+        return BrokerLog(place.partition, self.options, place.start, place.end, place.topic_id)
+
     def packed(self, number: int) -> Iterator[pa.RecordBatch]:
         """The records of a span, packed."""
         span = self.spans[number]
@@ -144,9 +145,8 @@ class Reading:
 
 def packed_rows(rows: list[tuple[int, int, int, int, bytes]]) -> pa.RecordBatch:
     """Packed rows as Arrow."""
-    columns = list(zip(*rows, strict=True)) or [()] * len(PACKED)
-    arrays = [pa.array(values, kind.type) for values, kind in zip(columns, PACKED, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=PACKED)
+    columns = list(zip(*rows, strict=True)) or [()] * len(_PACKED)
+    return pa.RecordBatch.from_arrays(list(map(pa.array, columns, _PACKED.types)), schema=_PACKED)
 
 
 def statistics_row(statistics: Statistics) -> pa.RecordBatch:
@@ -183,7 +183,7 @@ class _SpanReader:
         self._reading = reading
         self._span = span
         self._place = reading.places[span.place]
-        self._key = reading.input_key if self._place.is_input else reading.output_key
+        self._key = reading.key_of(self._place)
         self.statistics = Statistics(span.place)
 
     def records(self) -> Iterator[Words]:
@@ -192,7 +192,8 @@ class _SpanReader:
         columns = ("offset", "fate", self._key.column)
         while position < end:
             try:
-                for rows in record_batches(self._log(), columns, position, end):
+                log = self._reading.log_of(self._place)
+                for rows in record_batches(log, columns, position, end):
                     yield self._packed(rows)
                     position = rows.column("offset")[-1].as_py() + 1
                 return
@@ -203,12 +204,6 @@ class _SpanReader:
                     f"topic {self._place.partition.topic!r} was deleted or created again during "
                     "the audit: run it again"
                 ) from None
-
-    def _log(self) -> BrokerLog:
-        place = self._place
-        return BrokerLog(
-            place.partition, self._reading.options, place.start, place.end, place.topic_id
-        )
 
     def _packed(self, rows: pa.RecordBatch) -> Words:
         wanted, aborted = _visible(rows.column("fate"), is_settled=self._span.is_settled)

@@ -39,11 +39,12 @@ def decoded_columns(
         headers="headers" in columns,
     ):
         if len(decoded.offsets):
-            arrays = [_array(field, place, decoded) for field in schema]
+            arrays = [array_of(field, place, decoded) for field in schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _array(field: pa.Field, place: TopicPartition, decoded: DecodedColumns) -> pa.Array:
+def array_of(field: pa.Field, place: TopicPartition, decoded: DecodedColumns) -> pa.Array:
+    """One column."""
     count = len(decoded.offsets)
     match field.name:
         case "key":
