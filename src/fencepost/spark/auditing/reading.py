@@ -98,8 +98,6 @@ class Reading:
     output_key: KeyExpression
     seed: int
     """Of the hashes: the same in all tasks."""
-    is_compiled: bool
-    """Whether fields of JSON are found in compiled loops."""
     buckets: int
     spans: tuple[Span, ...] = field(repr=False)
 
@@ -207,7 +205,7 @@ class _SpanReader:
 
     def _packed(self, rows: pa.RecordBatch) -> Words:
         wanted, aborted = _visible(rows.column("fate"), is_settled=self._span.is_settled)
-        keys = keys_of(self._key, rows, is_compiled=self._reading.is_compiled)
+        keys = keys_of(self._key, rows)
         offsets = rows.column("offset").to_numpy().view(np.uint64)
         if not wanted.all():
             # After the keys were taken: values are longer.

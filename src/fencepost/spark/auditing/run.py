@@ -33,7 +33,6 @@ from fencepost.spark.auditing.result import (
     Example,
     SideCounts,
 )
-from fencepost.spark.compiled import compiled_columns
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.engine.session import (
     allows_barrier,
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 
 _BUCKET_RECORDS: Final = 500_000
 _MAX_BUCKETS: Final = 4_000
-_COMPILED_RECORDS: Final = 200_000
-"""From this many records on, the compiled scanner of JSON pays: numba takes seconds to load."""
 _KEPT: Final = 200_000
 """How many findings of a kind come to the driver."""
 DEFAULT_GRACE_SECONDS: Final = 10.0
@@ -154,14 +151,12 @@ class Audit:
     def _job(self, slots: int) -> Job:
         bounds, question = self.bounds, self.question
         buckets = max(slots, min(bounds.offsets // _BUCKET_RECORDS + 1, _MAX_BUCKETS))
-        is_large = bounds.offsets >= _COMPILED_RECORDS
         reading = Reading(
             options=self.source,
             places=bounds.places,
             input_key=question.input_key,
             output_key=question.output_key,
             seed=secrets.randbits(63),
-            is_compiled=is_large and compiled_columns(bounds.offsets) is not None,
             buckets=buckets,
             spans=plan_spans(bounds, slots),
         )
