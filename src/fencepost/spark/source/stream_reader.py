@@ -232,11 +232,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return parse_offsets(end[START])
         if INITIAL in start and not self._options.start_stays:
             raise DataLost(
-                "the first batch of this checkpoint was begun by Spark's own kafka source and "
-                "not finished, and "
-                "startingOffsets does not say where: give startingOffsets the JSON of "
-                "sources/0/0 in the checkpoint, let "
-                "Spark's source finish the batch, or begin with an empty checkpoint"
+                "the first batch of this checkpoint was begun by Spark's own kafka source and not "
+                "finished, and startingOffsets does not say where: give startingOffsets the JSON "
+                "of sources/0/0 in the checkpoint, let Spark's source finish the batch, or begin "
+                "with an empty checkpoint"
             )
         return parse_offsets(start)
 

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition
 from fencepost.spark.source.positions import Positions
-from fencepost.spark.source.ranges import OffsetRange, split_ranges
+from fencepost.spark.source.ranges import split_ranges
 from fencepost.spark.views import internal_rows, producer_rows, transaction_rows
 from fencepost.spark.views.log_folders import LogFolder, find_folders
 from fencepost.spark.views.options import INTERNAL_TOPIC, ViewOptions
@@ -163,19 +163,12 @@ def _broker_spans(options: ViewOptions) -> list[Span]:
             min_partitions=source.min_partitions,
         )
     ends = positions.high_watermarks(found.partitions)
-    return [_span(options, part, earliest, ends) for part in parts]
-
-
-def _span(
-    options: ViewOptions,
-    part: OffsetRange,
-    earliest: dict[TopicPartition, int],
-    ends: dict[TopicPartition, int],
-) -> Span:
-    assert options.source is not None
-    place = part.partition
-    log = BrokerLog(place, options.source, earliest[place], ends[place], part.topic_id)
-    return Span(log, part.start, part.end)
+    spans = []
+    for part in parts:
+        place = part.partition
+        log = BrokerLog(place, source, earliest[place], ends[place], part.topic_id)
+        spans.append(Span(log, part.start, part.end))
+    return spans
 
 
 def _portions(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -18,6 +18,7 @@ from typing import Final
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from fencepost.base.options import suggest
+from fencepost.spark.source.option_table import NAMES
 from fencepost.spark.source.options import (
     SourceOptions,
     Subscription,
@@ -27,12 +28,7 @@ from fencepost.spark.source.options import (
 )
 from fencepost.spark.views.schemas import COLUMNS, View
 
-_SUBSCRIPTIONS: Final = {
-    "subscribe": "subscribe",
-    "subscribepattern": "subscribePattern",
-    "assign": "assign",
-}
-"""Names are case-insensitive; these are the proper spellings."""
+_SUBSCRIPTIONS: Final = ("subscribe", "subscribepattern", "assign")
 _OF_FOLDERS: Final = frozenset({"view", "path", "columns", *_SUBSCRIPTIONS})
 
 INTERNAL_TOPIC: Final = {
@@ -73,9 +69,8 @@ def read_view_options(given: Mapping[str, str]) -> ViewOptions:
     if not paths:
         return ViewOptions(view, columns, (), None, _source_options(values))
     _check_names(values)
-    subscription = None
-    if named := [name for name in _SUBSCRIPTIONS if name in values]:
-        subscription = read_subscription({_SUBSCRIPTIONS[name]: values[name] for name in named})
+    named = {NAMES[name]: values[name] for name in _SUBSCRIPTIONS if name in values}
+    subscription = read_subscription(named) if named else None
     return ViewOptions(view, columns, paths, subscription, None)
 
 
