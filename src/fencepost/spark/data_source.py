@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from fencepost.spark.doors.batch_write import BatchWriter
+    from fencepost.spark.doors.options import WriteOptions
     from fencepost.spark.doors.stream_format import StreamWriter
     from fencepost.spark.source.batch_reader import BatchReader
     from fencepost.spark.source.stream_reader import StreamReader
@@ -92,33 +93,31 @@ class FencepostSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from fencepost.spark.doors.batch_write import BatchWriter
-        from fencepost.spark.doors.loops import with_reads
-        from fencepost.spark.doors.options import check_mode, read_write_options
-        from fencepost.spark.doors.trailer import check_routed
+        from fencepost.spark.doors.options import check_mode
 
         with plain_errors():
             check_mode(overwrite=overwrite)
-            options = read_write_options(self.options, streaming=False)
-            check_routed(schema)
-            options = with_reads(options, schema)
-        return BatchWriter(options)
+            return BatchWriter(self._write_options(schema, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        from fencepost.spark.doors.loops import with_reads
-        from fencepost.spark.doors.options import read_write_options
-        from fencepost.spark.doors.trailer import check_routed
-
         with plain_errors():
             if not hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):
                 raise ConfigError(WRITING_NEEDS.format(version=pyspark.__version__))
             if overwrite:
                 raise ConfigError(NOT_COMPLETE)
-            options = read_write_options(self.options, streaming=True)
-            check_routed(schema)
-            options = with_reads(options, schema)
+            options = self._write_options(schema, streaming=True)
         from fencepost.spark.doors.stream_format import StreamWriter
 
         return StreamWriter(options)
+
+    def _write_options(self, schema: StructType, *, streaming: bool) -> WriteOptions:
+        from fencepost.spark.doors.loops import with_reads
+        from fencepost.spark.doors.options import read_write_options
+        from fencepost.spark.doors.trailer import check_routed
+
+        options = read_write_options(self.options, streaming=streaming)
+        check_routed(schema)
+        return with_reads(options, schema)
 
 
 def _require_own_schema(options: SourceOptions, given: StructType) -> None:

@@ -217,6 +217,7 @@ def summarize(rows: Iterable[Packed]) -> Summary:
     by_kind: defaultdict[int, list[bytes]] = defaultdict(list)
     for kind, _, _, _, data in rows:
         by_kind[kind].append(data)
+    statistics = _numbers(by_kind[STATISTICS], len(Statistics._fields))
     tallies = _numbers(by_kind[TALLY], 3 + len(Kind) + 1)
     waiting, held_back, repeated, *kinds, cut = tallies.sum(axis=0).tolist()
     reaches = _numbers(by_kind[REACHES], len(Reach._fields)).tolist()
@@ -225,7 +226,7 @@ def summarize(rows: Iterable[Packed]) -> Summary:
     counts = dict(zip(Kind, kinds, strict=True))
     counts[Kind.REORDERED] += len(carried)
     return Summary(
-        statistics=[Statistics.unpacked(data) for data in by_kind[STATISTICS]],
+        statistics=[Statistics(*numbers) for numbers in statistics.tolist()],
         pairs=_array(by_kind[PAIRS], PAIR),
         findings=findings,
         waiting=waiting,

@@ -115,12 +115,9 @@ def _canonical(found: Any) -> bytes | None:
         return None
     if isinstance(found, bool):
         return b"true" if found else b"false"
-    text = found if isinstance(found, str) else _sorted_json(found)
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _sorted_json(found: Any) -> str:
-    return json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    if not isinstance(found, str):
+        found = json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return str(found).encode("utf-8", "surrogatepass")
 
 
 def shown_key(key: bytes | None) -> str | None:

@@ -90,6 +90,12 @@ class Question:
         rest = "The rest of the values was" if any(key.column == "value" for key in keys) else ""
         return f"{rest or 'Values were'} not compared."
 
+    def slot_of(self, topic: str) -> int:
+        """Which set of outputs a topic belongs to; -1 for inputs."""
+        if topic in self.inputs:
+            return -1
+        return 0 if self.expect == ONE else self.outputs.index(topic)
+
     @property
     def output_slots(self) -> int:
         """How many sets of outputs an input has: with `one`, all topics are one set."""

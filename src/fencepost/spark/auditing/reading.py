@@ -68,15 +68,6 @@ class Statistics(NamedTuple):
     lost_below: int = 0
     """Records below were deleted before they could be read; 0 if none were."""
 
-    def packed(self) -> bytes:
-        """As the data of a packed row."""
-        return np.array(self, "<i8").tobytes()
-
-    @classmethod
-    def unpacked(cls, data: bytes) -> Statistics:
-        """The reverse of `packed`."""
-        return cls(*(int(number) for number in np.frombuffer(data, "<i8")))
-
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -123,7 +114,8 @@ class Reading:
                 held, count = [], 0
         if held:
             yield self._rows(span, np.concatenate(held))
-        yield statistics_row(reader.statistics)
+        statistics = np.array(reader.statistics, "<i8").tobytes()
+        yield packed_rows([(STATISTICS, 0, span.place, 0, statistics)])
 
     def _rows(self, span: Span, records: Words) -> pa.RecordBatch:
         buckets = (records[:, 0] % np.uint64(self.buckets)).astype(np.uint16)
@@ -145,11 +137,6 @@ def packed_rows(rows: list[tuple[int, int, int, int, bytes]]) -> pa.RecordBatch:
     """Packed rows as Arrow."""
     columns = list(zip(*rows, strict=True)) or [()] * len(_PACKED)
     return pa.RecordBatch.from_arrays(list(map(pa.array, columns, _PACKED.types)), schema=_PACKED)
-
-
-def statistics_row(statistics: Statistics) -> pa.RecordBatch:
-    """The row that reports the numbers of a task."""
-    return packed_rows([(STATISTICS, 0, statistics.place, 0, statistics.packed())])
 
 
 def plan_spans(bounds: Bounds, slots: int) -> tuple[Span, ...]:

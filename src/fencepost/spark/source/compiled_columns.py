@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,6 +19,25 @@ GROUP_BYTES: Final = 16 * 1024 * 1024
 """The approximate size of one Arrow batch."""
 
 
+def decoded_groups(
+    batches: Iterable[SealedBatch],
+    columns: Sequence[str],
+    start: int,
+    end: int,
+    group_bytes: int = GROUP_BYTES,
+) -> Iterator[DecodedColumns]:
+    """The batches in groups, with what of their records these columns need."""
+    return decode_batches(
+        batches,
+        start,
+        end,
+        group_bytes=group_bytes,
+        keys="key" in columns,
+        values="value" in columns,
+        headers="headers" in columns,
+    )
+
+
 def decoded_columns(
     place: TopicPartition,
     batches: Sequence[SealedBatch],
@@ -29,15 +48,7 @@ def decoded_columns(
 ) -> Iterator[pa.RecordBatch]:
     """The same rows as `columns.plain_columns`, for many batches at once."""
     schema = schema_of(columns)
-    for decoded in decode_batches(
-        batches,
-        start,
-        end,
-        group_bytes=group_bytes,
-        keys="key" in columns,
-        values="value" in columns,
-        headers="headers" in columns,
-    ):
+    for decoded in decoded_groups(batches, columns, start, end, group_bytes):
         if len(decoded.offsets):
             arrays = [array_of(field, place, decoded) for field in schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)

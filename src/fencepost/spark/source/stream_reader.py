@@ -246,7 +246,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Reports partitions that were read before and are not in this batch."""
         recreated = known.recreated(until.topic_ids)
         if recreated:
-            report_loss(self._options, _recreated_sentence(recreated))
+            were = "topic was" if len(recreated) == 1 else "topics were"
+            names = ", ".join(sorted(recreated))
+            report_loss(self._options, f"the {were} deleted and created again: {names}")
         gone = known.offsets.keys() - until.offsets.keys()
         if left := sorted(tp for tp in gone if tp.topic not in recreated):
             names = ", ".join(map(str, left))
@@ -297,9 +299,3 @@ def _is_same(known: SourceOffsets, end: SourceOffsets) -> bool:
         and end.gone == known.gone
         and not known.recreated(end.topic_ids)
     )
-
-
-def _recreated_sentence(topics: set[str]) -> str:
-    names = ", ".join(sorted(topics))
-    was = "topic was" if len(topics) == 1 else "topics were"
-    return f"the {was} deleted and created again: {names}"

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from fencepost.base.ids import MAX_SEQUENCE, NO_SEQUENCE
-from fencepost.records.columns import DecodedColumns, decode_batches
 from fencepost.spark.source.columns import COLUMNS, MAX_TIMESTAMP_MS
-from fencepost.spark.source.compiled_columns import GROUP_BYTES, array_of
+from fencepost.spark.source.compiled_columns import array_of, decoded_groups
 from fencepost.spark.views.record_rows import value_of_batch
 from fencepost.spark.views.schemas import View, schema_of
 
 if TYPE_CHECKING:
     from fencepost.base.ids import TopicPartition
     from fencepost.records.batch import SealedBatch
+    from fencepost.records.columns import DecodedColumns
     from fencepost.spark.views.partition_logs import JudgedBatch
 
 
@@ -31,16 +31,7 @@ def compiled_records(
     """The same rows as `record_rows.plain_records`."""
     schema = schema_of(View.RECORDS, columns)
     noted: dict[int, JudgedBatch] = {}
-    groups = decode_batches(
-        _noting(judged, noted),
-        start,
-        end,
-        group_bytes=GROUP_BYTES,
-        keys="key" in columns,
-        values="value" in columns,
-        headers="headers" in columns,
-    )
-    for group in groups:
+    for group in decoded_groups(_noting(judged, noted), columns, start, end):
         rows = _Rows(place, group, [noted.pop(batch.base_offset) for batch in group.batches])
         if len(group.offsets):
             arrays = [rows.column(field) for field in schema]

@@ -137,10 +137,10 @@ class FolderLog:
             if batch.base_offset >= start:
                 break
             follower.follow(batch)
-        return {each.producer_id: each.first_offset for each in follower.open.values()}
+        return _open_in(follower)
 
     def judged(self, start: int, end: int) -> Iterator[JudgedBatch]:
-        return judge_twice(self, start, end)
+        return judge_twice(self, start, end, self.open_at(start))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,29 +200,24 @@ class BrokerLog:
                     yield JudgedBatch(batch, fate, start_of(transaction))
             position = fetched.next_offset
         # The rest is behind the last stable offset: only its markers decide.
-        yield from judge_twice(self, position, end, follower)
+        yield from judge_twice(self, position, end, _open_in(follower))
+
+
+def _open_in(follower: TransactionFollower) -> dict[int, int]:
+    return {each.producer_id: each.first_offset for each in follower.open.values()}
 
 
 def judge_twice(
-    log: PartitionLog, start: int, end: int, before: TransactionFollower | None = None
+    log: PartitionLog, start: int, end: int, open_at_start: Mapping[int, int] | None
 ) -> Iterator[JudgedBatch]:
     """Reads headers first, behind the end too until all markers are found; then the batches again.
 
-    `before` has followed the log up to `start`.
+    `open_at_start` is what `open_at(start)` would say.
     """
-    known = known_at(log, start, before)
+    known = Known(open_at_start=open_at_start)
     found = transactions_from(log, start, end, known)
     for judged in fates(_until(log.batches(start), end), found, known):
         yield JudgedBatch(judged.batch, judged.fate, start_of(judged.transaction))
-
-
-def known_at(log: PartitionLog, start: int, before: TransactionFollower | None = None) -> Known:
-    """What is known of the transactions that are open at `start`."""
-    if before is None:
-        return Known(open_at_start=log.open_at(start))
-    return Known(
-        open_at_start={each.producer_id: each.first_offset for each in before.open.values()}
-    )
 
 
 def transactions_from(
