@@ -9,10 +9,12 @@ import pyspark
 from pyspark.sql.datasource import DataSource
 
 from fencepost.base.failures import ConfigError
+from fencepost.spark.schemas import ddl_of
 from fencepost.spark.sentences import plain_errors
-from fencepost.spark.source.columns import COLUMNS, ddl_of
+from fencepost.spark.source.columns import COLUMNS
 from fencepost.spark.source.options import SourceOptions, read_source_options
 from fencepost.spark.views.options import is_view, read_view_options
+from fencepost.spark.views.schemas import COLUMNS as VIEW_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -53,16 +55,12 @@ class FencepostSource(DataSource):
 
     def schema(self) -> str:
         with plain_errors():
-            return self._schema()
-
-    def _schema(self) -> str:
-        if is_view(self.options):
-            from fencepost.spark.views.schemas import ddl_of as ddl_of_view
-
-            view = read_view_options(self.options)
-            return ddl_of_view(view.view, view.columns)
-        # Spark calls this before it says whether this is a stream; the columns are the same.
-        return ddl_of(read_source_options(_without_limits(self.options), streaming=True).columns)
+            if is_view(self.options):
+                view = read_view_options(self.options)
+                return ddl_of(VIEW_COLUMNS[view.view], view.columns)
+            # Spark calls this before it says whether this is a stream; the columns are the same.
+            options = read_source_options(_without_limits(self.options), streaming=True)
+            return ddl_of(COLUMNS, options.columns)
 
     def reader(self, schema: StructType) -> BatchReader | ViewReader:
         if is_view(self.options):

@@ -30,11 +30,16 @@ def columns_in(ddl: str) -> dict[str, str]:
 
 
 def ddl_of(types: Mapping[str, str], names: Sequence[str]) -> str:
-    """The DDL of some of these columns."""
+    """The schema of some of these columns for Spark."""
     return ", ".join(f"{name} {types[name]}" for name in names)
+
+
+def schema_of(types: Mapping[str, str], names: Sequence[str]) -> pa.Schema:
+    """The same schema for Arrow."""
+    return arrow_schema(ddl_of(types, names))
 
 
 @lru_cache
 def arrow_schema(ddl: str) -> pa.Schema:
-    """The same schema for Arrow."""
+    """This schema for Arrow."""
     return pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in columns_in(ddl).items()])

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.base.failures import ConfigError
-from fencepost.spark.auditing.hashing import hashes_of
-from fencepost.spark.auditing.keys import KeyExpression, keys_of, parse_key, shown_key
+from fencepost.spark.auditing.keys import KeyExpression, hashes_of, keys_of, parse_key, shown_key
 
 
 def keys(expression: str, *documents: bytes | None) -> list[bytes | None]:

@@ -30,8 +30,7 @@ from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
 from fencepost.client.reading import EARLIEST
 from fencepost.records.fates import Fate
 from fencepost.spark.auditing.bounds import Bounds, Place
-from fencepost.spark.auditing.hashing import hashes_of
-from fencepost.spark.auditing.keys import KeyExpression, keys_of
+from fencepost.spark.auditing.keys import KeyExpression, hashes_of, keys_of
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.schemas import arrow_schema
 from fencepost.spark.source.options import SourceOptions

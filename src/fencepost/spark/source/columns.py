@@ -10,26 +10,16 @@ import pyarrow as pa
 from fencepost.base.ids import TopicPartition
 from fencepost.records.batch import SealedBatch
 from fencepost.records.opened import Record, open_batch
-from fencepost.spark import schemas
 from fencepost.spark.failures import RowRefused
+from fencepost.spark.schemas import HEADERS, columns_in, schema_of
 
-COLUMNS: Final = schemas.columns_in(
+COLUMNS: Final = columns_in(
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
-    f"timestampType int, headers {schemas.HEADERS}"
+    f"timestampType int, headers {HEADERS}"
 )
 """All columns, and their types."""
 MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
 """Spark counts microseconds in 64 bits."""
-
-
-def ddl_of(columns: Sequence[str]) -> str:
-    """The schema of these columns for Spark."""
-    return schemas.ddl_of(COLUMNS, columns)
-
-
-def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """The same schema for Arrow."""
-    return schemas.arrow_schema(ddl_of(columns))
 
 
 def plain_columns(
@@ -39,7 +29,7 @@ def plain_columns(
     records = [r for r in open_batch(batch, name_errors="replace") if start <= r.offset < end]
     if not records:
         return None
-    schema = schema_of(columns)
+    schema = schema_of(COLUMNS, columns)
     values = [values_of(name, place, batch, records) for name in columns]
     return pa.RecordBatch.from_arrays(list(map(pa.array, values, schema.types)), schema=schema)
 

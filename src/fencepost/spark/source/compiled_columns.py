@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from fencepost.records.columns import DecodedColumns, Ints, decode_batches
-from fencepost.spark.source.columns import MAX_TIMESTAMP_MS, schema_of, timestamp_out_of_range
+from fencepost.spark.schemas import schema_of
+from fencepost.spark.source.columns import COLUMNS, MAX_TIMESTAMP_MS, timestamp_out_of_range
 
 if TYPE_CHECKING:
     from fencepost.base.ids import TopicPartition
@@ -47,7 +48,7 @@ def decoded_columns(
     group_bytes: int = GROUP_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """The same rows as `columns.plain_columns`, for many batches at once."""
-    schema = schema_of(columns)
+    schema = schema_of(COLUMNS, columns)
     for decoded in decoded_groups(batches, columns, start, end, group_bytes):
         if len(decoded.offsets):
             arrays = [array_of(field, place, decoded) for field in schema]

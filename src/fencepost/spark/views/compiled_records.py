@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from fencepost.base.ids import MAX_SEQUENCE, NO_SEQUENCE
+from fencepost.spark.schemas import schema_of
 from fencepost.spark.source.columns import COLUMNS, MAX_TIMESTAMP_MS
 from fencepost.spark.source.compiled_columns import array_of, decoded_groups
+from fencepost.spark.views import schemas
 from fencepost.spark.views.record_rows import value_of_batch
-from fencepost.spark.views.schemas import View, schema_of
+from fencepost.spark.views.schemas import View
 
 if TYPE_CHECKING:
     from fencepost.base.ids import TopicPartition
@@ -29,7 +31,7 @@ def compiled_records(
     end: int,
 ) -> Iterator[pa.RecordBatch]:
     """The same rows as `record_rows.plain_records`."""
-    schema = schema_of(View.RECORDS, columns)
+    schema = schema_of(schemas.COLUMNS[View.RECORDS], columns)
     noted: dict[int, JudgedBatch] = {}
     for group in decoded_groups(_noting(judged, noted), columns, start, end):
         rows = _Rows(place, group, [noted.pop(batch.base_offset) for batch in group.batches])

@@ -11,8 +11,10 @@ from fencepost.base.ids import MAX_SEQUENCE, NO_SEQUENCE, TopicPartition
 from fencepost.records.control import read_marker
 from fencepost.records.opened import Record, iterate_records
 from fencepost.spark.compiled import compiled_columns, freeze_loaded_objects
+from fencepost.spark.schemas import schema_of
 from fencepost.spark.source.columns import COLUMNS, values_of
-from fencepost.spark.views.schemas import View, known, microseconds, schema_of
+from fencepost.spark.views import schemas
+from fencepost.spark.views.schemas import View, known, microseconds
 
 if TYPE_CHECKING:
     from fencepost.spark.views.partition_logs import JudgedBatch, PartitionLog
@@ -40,7 +42,7 @@ def plain_records(
     end: int,
 ) -> Iterator[pa.RecordBatch]:
     """Record by record: for small spans, and without numba."""
-    schema = schema_of(View.RECORDS, columns)
+    schema = schema_of(schemas.COLUMNS[View.RECORDS], columns)
     for each in judged:
         opened = iterate_records(each.batch, name_errors="replace")
         records = [record for record in opened if start <= record.offset < end]

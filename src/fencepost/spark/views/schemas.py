@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
-import pyarrow as pa
-
-from fencepost.spark import schemas
+from fencepost.spark.schemas import HEADERS, columns_in
 from fencepost.spark.source.columns import MAX_TIMESTAMP_MS
 
 
@@ -26,7 +23,7 @@ _DDL: Final = {
     View.RECORDS: "topic string, partition int, offset long, timestamp timestamp, "
     "timestampType int, key binary, value binary, producerId long, producerEpoch int, "
     "sequence int, fate string, transactionStart long, marker string, leaderEpoch int, "
-    f"headers {schemas.HEADERS}",
+    f"headers {HEADERS}",
     View.TRANSACTIONS: "topic string, partition int, producerId long, producerEpoch int, "
     "outcome string, firstOffset long, lastOffset long, markerOffset long, records long, "
     "batches long, sizeBytes long, beginTimestamp timestamp, endTimestamp timestamp, "
@@ -42,18 +39,8 @@ _DDL: Final = {
     "metadata string, commitTimestamp timestamp, producerId long, producerEpoch int, "
     "fate string, logPartition int, logOffset long",
 }
-COLUMNS: Final = {view: schemas.columns_in(ddl) for view, ddl in _DDL.items()}
+COLUMNS: Final = {view: columns_in(ddl) for view, ddl in _DDL.items()}
 """The columns of each view, and their types."""
-
-
-def ddl_of(view: View, columns: Sequence[str]) -> str:
-    """The schema of these columns for Spark."""
-    return schemas.ddl_of(COLUMNS[view], columns)
-
-
-def schema_of(view: View, columns: Sequence[str]) -> pa.Schema:
-    """The same schema for Arrow."""
-    return schemas.arrow_schema(ddl_of(view, columns))
 
 
 def known(value: int) -> int | None:
