@@ -98,22 +98,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_available_now = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        with plain_errors(self._options.client):
-            return self._latest_offset(start, limit)
-
-    def _latest_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        known = parse_offsets(start)
         is_only_check = self._is_available_now and self._target is None
-        end = self._latest = self._find_end(known)
-        if self._options.fail_on_data_loss:
-            # Before Spark writes the new offsets to the checkpoint, where every restart would fail.
-            self._report_gone(known, end)
-            self._report_short(_continued(known, end), end, is_first=INITIAL in start)
-        is_waiting = self._waits_for_more(known, end, limit)
-        chosen = known if is_waiting else self._choose_end(known, end, limit)
-        is_same = _is_same(known, chosen)
-        is_blocked = is_same and not is_waiting
-        self._watch.check(end.offsets, is_only_check=is_only_check and is_blocked)
+        with plain_errors(self._options.client):
+            known = parse_offsets(start)
+            end = self._latest = self._find_end(known)
+            if self._options.fail_on_data_loss:
+                # Before Spark writes the new offsets to the checkpoint, where every restart would
+                # fail.
+                self._report_gone(known, end)
+                self._report_short(_continued(known, end), end, is_first=INITIAL in start)
+            is_waiting = self._waits_for_more(known, end, limit)
+            chosen = known if is_waiting else self._choose_end(known, end, limit)
+            is_same = _is_same(known, chosen)
+            is_blocked = is_same and not is_waiting
+            self._watch.check(end.offsets, is_only_check=is_only_check and is_blocked)
         if INITIAL in start:
             return {START: known.layout(), **chosen.layout()}
         return start if is_same else chosen.layout()
