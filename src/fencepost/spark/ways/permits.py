@@ -36,12 +36,11 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.spark.failures import AttemptFailed, PeerLost, PermitRefused
 from fencepost.spark.sentences import sentence_in
-from fencepost.spark.ways.meeting.driver_listener import DriverListener, LineConnection
-from fencepost.spark.ways.meeting.handshake import greet, make_secret
+from fencepost.spark.ways.meeting import LineConnection, Listener, greet, make_secret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,8 +55,6 @@ CALLS: Final = 3
 """How often a task asks if its connections break. One that cannot connect fails at once, because
 Spark runs a failed task several times itself."""
 MAX_FAILURE_CHARACTERS: Final = 4_000
-
-T = TypeVar("T")
 
 
 class Asker(NamedTuple):
@@ -164,68 +161,53 @@ class PermitCall:
         )
 
 
-class Permit:
-    """The permit of one try of a task."""
+@contextmanager
+def permit_to_write(call: PermitCall, attempt: Attempt) -> Iterator[None]:
+    """Asks whether this try may write; PermitRefused, or PeerLost without an answer.
 
-    def __init__(self, call: PermitCall, attempt: Attempt) -> None:
-        self._call = call
-        token = secrets.token_hex(16)
-        self._asker = Asker(attempt.partition_id, token, attempt.task_attempt_id)
-        self._is_granted = False
-
-    def ask(self) -> None:
-        """Returns if this try may write; raises PermitRefused, or PeerLost without an answer."""
-        if problem := self._call(self._asker):
-            raise PermitRefused(f"no permit, nothing was written: {sentence_in(problem)}")
-        self._is_granted = True
-
-    def guard(self, reports: Iterator[T]) -> Iterator[T]:
-        """Passes the reports on; tells the driver if the task fails after it got its permit."""
-        try:
-            yield from reports
-        except Exception as problem:
-            if self._is_granted:
-                # Without an answer, the driver learns of it from the next try of this task.
-                with suppress(PeerLost):
-                    self._call(self._asker, _shown(problem))
-            raise
+    Tells the driver if the block fails, since this try has the permit.
+    """
+    asker = Asker(attempt.partition_id, secrets.token_hex(16), attempt.task_attempt_id)
+    if refusal := call(asker):
+        raise PermitRefused(f"no permit, nothing was written: {sentence_in(refusal)}")
+    try:
+        yield
+    except Exception as problem:
+        # Without an answer, the driver learns of it from the next try of this task.
+        with suppress(PeerLost):
+            call(asker, _shown(problem))
+        raise
 
 
 # The driver's side.
 
 
-class PermitServer:
+class PermitServer(Listener):
     """The driver's side, for the duration of one attempt of the job."""
 
     def __init__(self, host: str, bind_host: str, on_problem: Callable[[], None]) -> None:
         """`on_problem` is called once, in another thread, when the attempt has failed."""
-        self.book = PermitBook()
-        self._on_problem = on_problem
         secret = make_secret()
-        self._listener = DriverListener(host, bind_host, secret, self._grant, "permits")
-        self.call = PermitCall(self._listener.address, secret)
-        self._lock = threading.Lock()
+        super().__init__(host, bind_host, secret)
+        self.book = PermitBook()
+        self.call = PermitCall(self.address, secret)
+        self._on_problem = on_problem
         self._is_told = False
-
-    def __enter__(self) -> Self:
-        self._listener.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Grants nothing from now on, and disconnects callers."""
         self.book.end()
-        self._listener.close()
+        super().close()
 
-    def _grant(self, caller: LineConnection) -> None:
-        task, token, task_attempt_id, failure = caller.read()
-        asker = Asker(task, token, task_attempt_id)
-        problem = self.book.fail(asker, failure) if failure else self.book.ask(asker)
-        if problem:
-            self._tell()
-        caller.send(problem)
+    def serve(self, caller: socket.socket) -> None:
+        """Answers one task."""
+        with LineConnection(caller) as lines:
+            task, token, task_attempt_id, failure = lines.read()
+            asker = Asker(task, token, task_attempt_id)
+            problem = self.book.fail(asker, failure) if failure else self.book.ask(asker)
+            if problem:
+                self._tell()
+            lines.send(problem)
 
     def _tell(self) -> None:
         with self._lock:
