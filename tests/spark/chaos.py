@@ -67,7 +67,7 @@ def in_tasks(
     for module, name in ((direct, "_task"), (shuffled, "_delivering_task")):
         patch.setattr(module, name, _around_task(getattr(module, name), around, applies))
     # The current one, so that wrappers can be nested.
-    send = CollectedRows.send
+    send = CollectedRows._send
 
     def send_rows(rows: CollectedRows, sealed: Any) -> Any:
         if not applies(rows._identity):
@@ -82,7 +82,7 @@ def in_tasks(
             pass
         return sent[-1]
 
-    patch.setattr(CollectedRows, "send", send_rows)
+    patch.setattr(CollectedRows, "_send", send_rows)
 
 
 def _around_task(

@@ -71,7 +71,7 @@ def test_a_task_that_reads_a_few_records_freezes(frozen: list[int]) -> None:
 def test_a_task_that_packs_a_few_rows_freezes(frozen: list[int]) -> None:
     import pyarrow as pa
 
-    from fencepost.spark.ways.packing.placement import PackingPlan
+    from fencepost.spark.ways.packing.by_record import PackingPlan
     from fencepost.spark.ways.shuffled import pack
 
     plan = PackingPlan(

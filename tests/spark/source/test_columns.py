@@ -37,7 +37,7 @@ from fencepost.spark.source.compiled_columns import decoded_columns  # noqa: E40
 from fencepost.spark.source.options import COLUMNS  # noqa: E402
 from fencepost.spark.source.ranges import OffsetRange  # noqa: E402
 from fencepost.spark.ways.delivery import stamp_producer  # noqa: E402
-from fencepost.spark.ways.packing.placement import PackingPlan  # noqa: E402
+from fencepost.spark.ways.packing.by_record import PackingPlan  # noqa: E402
 from tests.spark.ways.packed import columnwise, plainly  # noqa: E402
 
 ALL = (*COLUMNS, "headers")

@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from fencepost.base.ids import TopicPartition
 from fencepost.spark.ways.packing.by_column import ColumnPacker
-from fencepost.spark.ways.packing.by_record import pack_plain
+from fencepost.spark.ways.packing.by_record import PackedBatch, PackingPlan, Placement, pack_plain
 from fencepost.spark.ways.packing.packer import ANY_LENGTH
-from fencepost.spark.ways.packing.placement import PackedBatch, PackingPlan, Placement
 
 
 def any_length(_: TopicPartition) -> int:

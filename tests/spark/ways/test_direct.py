@@ -38,7 +38,7 @@ from fencepost.spark.ways.exchange import (  # noqa: E402
 )
 from fencepost.spark.ways.meeting import Peer, Rendezvous, RendezvousCall  # noqa: E402
 from fencepost.spark.ways.packing import packer as packing  # noqa: E402
-from fencepost.spark.ways.packing.placement import PackingPlan  # noqa: E402
+from fencepost.spark.ways.packing.by_record import PackingPlan  # noqa: E402
 
 SECRET = b"sixteen letters."
 SECONDS = 20.0
@@ -298,5 +298,7 @@ def collected(
     collector: RowCollector | None = None,
 ) -> CollectedRows:
     """Rows that the driver has collected, as the sink would have them."""
-    job: Any = SimpleNamespace(identity=identity, packing=packing_plan(cluster, topic))
+    job: Any = SimpleNamespace(
+        part=None, micro_batch=None, identity=identity, packing=packing_plan(cluster, topic)
+    )
     return CollectedRows(collector or RowCollector(topic), job, rows)

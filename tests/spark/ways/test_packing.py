@@ -34,15 +34,15 @@ from fencepost.spark.failures import CountsDisagree, RowRefused  # noqa: E402
 from fencepost.spark.ways.delivery import stamp_producer  # noqa: E402
 from fencepost.spark.ways.packing import packer as packing  # noqa: E402
 from fencepost.spark.ways.packing.by_column import ColumnPacker  # noqa: E402
-from fencepost.spark.ways.packing.by_record import pack_plain  # noqa: E402
-from fencepost.spark.ways.packing.packer import Packer  # noqa: E402
-from fencepost.spark.ways.packing.placement import (  # noqa: E402
+from fencepost.spark.ways.packing.by_record import (  # noqa: E402
     RUN_BYTES,
     PackedBatch,
     PackingPlan,
     Placement,
+    pack_plain,
     slot_of,
 )
+from fencepost.spark.ways.packing.packer import Packer  # noqa: E402
 from fencepost.spark.ways.shuffled import pack, split_batch  # noqa: E402
 from tests.spark.ways.packed import columnwise, plainly  # noqa: E402
 

@@ -28,7 +28,7 @@ from fencepost.spark.sentences import find_failure, find_too_large  # noqa: E402
 from fencepost.spark.ways import permits, shuffled  # noqa: E402
 from fencepost.spark.ways.accounts import Report  # noqa: E402
 from fencepost.spark.ways.delivery import Attempt  # noqa: E402
-from fencepost.spark.ways.packing.placement import PackingPlan  # noqa: E402
+from fencepost.spark.ways.packing.by_record import PackingPlan  # noqa: E402
 from fencepost.spark.ways.permits import (  # noqa: E402
     Asker,
     PermitBook,

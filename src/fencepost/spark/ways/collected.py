@@ -16,11 +16,13 @@ from collections import Counter
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
+from fencepost.base.failures import FencepostError
+from fencepost.base.ids import TopicPartition
 from fencepost.spark.connection import cluster_of
+from fencepost.spark.sentences import failure_of_job
 from fencepost.spark.ways.accounts import Account, manifest_of, report_of, settle_accounts
 from fencepost.spark.ways.delivery import Delivery, explained_refusals
-from fencepost.spark.ways.packing.by_record import pack_plain
-from fencepost.spark.ways.packing.placement import Placement
+from fencepost.spark.ways.packing.by_record import Placement, pack_plain
 from fencepost.spark.ways.packing.rows import are_ready, cast_expressions
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
     from pyspark.sql.conf import RuntimeConfig
 
-    from fencepost.base.ids import TopicPartition
     from fencepost.spark.ways.row_writer import WriteJob
 
 MAX_COLLECTED_ROWS: Final = 1_000
@@ -43,6 +44,9 @@ LIMIT_GROWTH: Final = 10
 _FIRST_PARTITIONS: Final = "spark.sql.limit.initialNumPartitions"
 """How many partitions the first job of a limit reads."""
 _ALL: Final = str(2**31 - 1)
+Sealed = tuple[TopicPartition, bytearray]
+"""The ledger's record as a batch, and its partition."""
+
 _PORT_AND_SECRET: Final = re.compile(r"\[(\d+), ([^,\s]+),")
 """The start of an array with the address of Spark's socket; a Unix socket has a path there."""
 
@@ -138,6 +142,8 @@ class CollectedRows:
             for name in ("key", "value"):
                 if row.get(name) is not None:
                     row[name] = bytes(row[name])
+        self.part = job.part
+        self._micro_batch = job.micro_batch
         self._collector = collector
         self._identity = job.identity
         self._options = job.packing.options
@@ -148,8 +154,16 @@ class CollectedRows:
             packed[batch.place] += batch.record_count
         self._manifest = manifest_of(0, len(rows), packed)
 
-    def send(self, sealed: tuple[TopicPartition, bytearray] | None) -> tuple[Account, bool]:
-        """Sends the rows and, if one broker can take both, a sealed record; whether it did."""
+    def send(self, sealed: Sealed | None) -> tuple[Account, bool]:
+        """Sends the rows and, if one broker can take both, the record; whether it did."""
+        try:
+            return self._send(sealed)
+        except FencepostError:
+            raise
+        except Exception as problem:  # noqa: BLE001 - raised again in one sentence.
+            raise failure_of_job(problem, self.part.df, self._micro_batch) from None
+
+    def _send(self, sealed: Sealed | None) -> tuple[Account, bool]:
         with cluster_of(self._options).writer(self._identity) as writer, explained_refusals():
             delivery = Delivery(writer)
             for batch in self._batches:

@@ -37,8 +37,8 @@ from fencepost.spark.ways.delivery import (
 )
 from fencepost.spark.ways.exchange import MAX_TASKS, Exchange, Meeting
 from fencepost.spark.ways.meeting import Rendezvous, make_secret
+from fencepost.spark.ways.packing.by_record import PackingPlan, slot_of
 from fencepost.spark.ways.packing.packer import Packer
-from fencepost.spark.ways.packing.placement import PackingPlan, slot_of
 from fencepost.spark.ways.stage import (
     REPORT_SCHEMA,
     as_row,

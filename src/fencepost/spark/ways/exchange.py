@@ -42,7 +42,7 @@ from fencepost.spark.ways.meeting import (
 
 if TYPE_CHECKING:
     from fencepost.spark.ways.delivery import DeliveryThread
-    from fencepost.spark.ways.packing.placement import PackedBatch
+    from fencepost.spark.ways.packing.by_record import PackedBatch
 
 MAX_TASKS: Final = 32
 """Each task has a connection to and from every other: beyond this, the shuffle is better."""
@@ -77,7 +77,16 @@ class Exchange:
         """The attempt of every task, which sets the length of its first batches."""
         with ExitStack() as opened:
             if tasks > 1:
-                self._meet(opened, meeting, attempt, tasks, slots, deliverer)
+                me, secret, port = attempt.partition_id, meeting.secret, 0
+                call = RendezvousCall(meeting.rendezvous, secret)
+                host = own_host(meeting.hosts) or call.local_host if meeting.hosts else LOOPBACK
+                if me < slots:
+                    _, port = opened.enter_context(Incoming(host, secret, deliverer)).address
+                peers = call.meet(me, tasks, Peer(host, port, attempt.task_attempt_id))
+                self.attempts = [peer.task_attempt_id for peer in peers]
+                for owner, peer in enumerate(peers[:slots]):
+                    if owner != me:
+                        self._outgoing[owner] = opened.enter_context(_connect(owner, peer, secret))
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
@@ -85,27 +94,6 @@ class Exchange:
 
     def __exit__(self, *_: object) -> None:
         self._opened.close()
-
-    def _meet(
-        self,
-        opened: ExitStack,
-        meeting: Meeting,
-        attempt: Attempt,
-        tasks: int,
-        slots: int,
-        deliverer: DeliveryThread,
-    ) -> None:
-        me, port = attempt.partition_id, 0
-        call = RendezvousCall(meeting.rendezvous, meeting.secret)
-        host = own_host(meeting.hosts) or call.local_host if meeting.hosts else LOOPBACK
-        if me < slots:
-            _, port = opened.enter_context(Incoming(host, meeting.secret, deliverer)).address
-        peers = call.meet(me, tasks, Peer(host, port, attempt.task_attempt_id))
-        self.attempts = [peer.task_attempt_id for peer in peers]
-        for owner, peer in enumerate(peers[:slots]):
-            if owner != me:
-                connection = _connect(owner, peer, meeting.secret)
-                self._outgoing[owner] = opened.enter_context(connection)
 
     def send(self, owner: int, packed: PackedBatch) -> None:
         """Sends a batch to the task that writes its partition; waits while its queue is full."""

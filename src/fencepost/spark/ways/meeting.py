@@ -46,9 +46,10 @@ MAX_LINE_BYTES: Final = 64 * 1024
 _BACKLOG: Final = 256
 _BYTES: Final = 32
 _CALLER, _LISTENER = b"caller", b"listener"
+_CLOSED: Final = "the other side has closed the connection before its end"
 
 
-# The handshake.
+# A connection.
 
 
 def make_secret() -> bytes:
@@ -103,8 +104,22 @@ def fill(connection: socket.socket, room: memoryview) -> None:
     while room:
         count = connection.recv_into(room, len(room), socket.MSG_WAITALL)
         if not count:
-            raise PeerLost("the other side has closed the connection before its end")
+            raise PeerLost(_CLOSED)
         room = room[count:]
+
+
+def send_line(connection: socket.socket, content: object) -> None:
+    """Sends one line of JSON."""
+    connection.sendall(json.dumps(content).encode("ascii") + b"\n")
+
+
+def read_line(connection: socket.socket) -> Any:
+    """The only line that the other side sends; PeerLost if it closes the connection before."""
+    with connection.makefile("rb") as stream:
+        line = stream.readline(MAX_LINE_BYTES)
+    if not line.endswith(b"\n"):
+        raise PeerLost(_CLOSED)
+    return json.loads(line)
 
 
 def _proof(secret: bytes, side: bytes, both: bytes | bytearray) -> bytes:
@@ -180,32 +195,6 @@ class Listener(ABC):
                     self._callers.discard(caller)
 
 
-class LineConnection:
-    """Lines of JSON in both directions; closes the connection at its end."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._stream = connection.makefile("rb")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-        self._connection.close()
-
-    def send(self, content: object) -> None:
-        """Sends one line."""
-        self._connection.sendall(json.dumps(content).encode("ascii") + b"\n")
-
-    def read(self) -> Any:
-        """The next line; PeerLost if the other side has closed the connection."""
-        line = self._stream.readline(MAX_LINE_BYTES)
-        if not line.endswith(b"\n"):
-            raise PeerLost("the other side has closed the connection before its end")
-        return json.loads(line)
-
-
 # The rendezvous.
 
 
@@ -234,18 +223,17 @@ class Rendezvous(Listener):
 
     def serve(self, caller: socket.socket) -> None:
         """Answers one task when all have connected."""
-        with LineConnection(caller) as lines:
-            task, tasks, *peer = lines.read()
-            with self._changed:
-                if task in self.callers:
-                    lines.send(f"task {task} of the write stage runs for a second time")
-                    return
-                self.callers[task] = Peer(*peer)
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: len(self.callers) == tasks or self._closed.is_set())
-                everybody = [peer for _, peer in sorted(self.callers.items())]
-            if len(everybody) == tasks:
-                lines.send(everybody)
+        task, tasks, *peer = read_line(caller)
+        with self._changed:
+            if task in self.callers:
+                send_line(caller, f"task {task} of the write stage runs for a second time")
+                return
+            self.callers[task] = Peer(*peer)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: len(self.callers) == tasks or self._closed.is_set())
+            everybody = [peer for _, peer in sorted(self.callers.items())]
+        if len(everybody) == tasks:
+            send_line(caller, everybody)
 
 
 class RendezvousCall:
@@ -265,12 +253,12 @@ class RendezvousCall:
 
     def meet(self, task: int, tasks: int, me: Peer) -> list[Peer]:
         """All tasks, in order; waits until all have connected."""
-        with LineConnection(self._driver) as driver:
-            driver.send([task, tasks, *me])
+        with self._driver as driver:
+            send_line(driver, [task, tasks, *me])
             # The others may wait for a free slot; Spark kills this task if they never come.
-            self._driver.settimeout(None)
+            driver.settimeout(None)
             try:
-                found: Any = driver.read()
+                found = read_line(driver)
             except PeerLost:
                 raise PeerLost("the driver has hung up before all tasks were there") from None
         if isinstance(found, str):

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.spark.failures import AttemptFailed, PeerLost, PermitRefused
 from fencepost.spark.sentences import sentence_in
-from fencepost.spark.ways.meeting import LineConnection, Listener, greet, make_secret
+from fencepost.spark.ways.meeting import Listener, greet, make_secret, read_line, send_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +80,12 @@ class PermitBook:
             if not self.problem:
                 holder = self._holders.setdefault(asker.task, asker)
                 if holder.token != asker.token:
-                    self.problem = _shown(PermitRefused(_second_try(holder, asker)))
+                    refusal = PermitRefused(
+                        f"task {asker.task} of the write stage ran as Spark's task "
+                        f"{holder.task_attempt_id}, which may have written, and runs again as "
+                        f"{asker.task_attempt_id}: this attempt is aborted"
+                    )
+                    self.problem = _shown(refusal)
             return self.problem
 
     def fail(self, asker: Asker, failure: str) -> str:
@@ -111,13 +116,6 @@ class PermitBook:
             raise AttemptFailed(self.problem)
 
 
-def _second_try(holder: Asker, asker: Asker) -> str:
-    return (
-        f"task {asker.task} of the write stage ran as Spark's task {holder.task_attempt_id}, which "
-        f"may have written, and runs again as {asker.task_attempt_id}: this attempt is aborted"
-    )
-
-
 def _shown(problem: Exception) -> str:
     """An exception as the last line of a traceback."""
     return "".join(traceback.format_exception_only(problem)).strip()[:MAX_FAILURE_CHARACTERS]
@@ -145,9 +143,8 @@ class PermitCall:
             try:
                 with connection:
                     greet(connection, self.secret)
-                    with LineConnection(connection) as driver:
-                        driver.send([*asker, failure])
-                        return str(driver.read())
+                    send_line(connection, [*asker, failure])
+                    return str(read_line(connection))
             except (OSError, PeerLost) as problem:
                 broken = problem
         raise self._lost(broken)
@@ -201,13 +198,12 @@ class PermitServer(Listener):
 
     def serve(self, caller: socket.socket) -> None:
         """Answers one task."""
-        with LineConnection(caller) as lines:
-            task, token, task_attempt_id, failure = lines.read()
-            asker = Asker(task, token, task_attempt_id)
-            problem = self.book.fail(asker, failure) if failure else self.book.ask(asker)
-            if problem:
-                self._tell()
-            lines.send(problem)
+        *asker, failure = read_line(caller)
+        who = Asker(*asker)
+        problem = self.book.fail(who, failure) if failure else self.book.ask(who)
+        if problem:
+            self._tell()
+        send_line(caller, problem)
 
     def _tell(self) -> None:
         with self._lock:

@@ -19,13 +19,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.failures import FencepostError
-from fencepost.base.ids import TopicPartition
 from fencepost.spark.connection import partition_count
 from fencepost.spark.sentences import failure_of_job
 from fencepost.spark.ways.accounts import Account, Report, settle_accounts
 from fencepost.spark.ways.collected import MAX_COLLECTED_ROWS, CollectedRows, RowCollector
 from fencepost.spark.ways.limits import TopicLimits
-from fencepost.spark.ways.packing.placement import PackingPlan
+from fencepost.spark.ways.packing.by_record import PackingPlan
 from fencepost.spark.ways.packing.rows import select_rows
 
 if TYPE_CHECKING:
@@ -64,6 +63,7 @@ class WriteJob:
     """One attempt to write one DataFrame."""
 
     part: Part
+    micro_batch: MicroBatch
     packing: PackingPlan
     """For one writing task; a way with more sets their number."""
     identity: ProducerIdentity
@@ -77,6 +77,7 @@ class RowWriter:
 
     def __init__(self, settings: SinkSettings, *, by_permit: bool) -> None:
         self._settings = settings
+        self._codec = settings.codec
         self._by_permit = by_permit
         self._limits = TopicLimits(settings)
         self._batch_bytes: dict[str, int] = {}
@@ -97,13 +98,13 @@ class RowWriter:
             slots=1,
             topic=topic,
             partition_counts=counts,
-            codec=settings.codec,
+            codec=self._codec,
             batch_bytes=self._batch_bytes[name],
             max_record_bytes=settings.client.max_request_bytes,
             options=settings.client,
             reserved=part.reserved,
         )
-        job = WriteJob(part, packing, identity, settings, self._by_permit)
+        job = WriteJob(part, batch, packing, identity, settings, self._by_permit)
         if name not in self._collectors:
             self._collectors[name] = RowCollector(topic, with_times=settings.write_timestamps)
         collector = self._collectors[name]
@@ -144,35 +145,13 @@ class RowWriter:
         return run_shuffled(rows, job) if reports is None else reports
 
 
-Sealed = tuple[TopicPartition, bytearray]
-"""The ledger's record as a batch, and its partition."""
-
-
 @dataclass(slots=True)
 class Written:
     """What was acknowledged, for each DataFrame by its name; and what is still to be sent."""
 
     accounts: dict[str, Account] = field(default_factory=dict)
-    held: HeldRows | None = None
+    held: CollectedRows | None = None
     """The last DataFrame, if the driver has collected it: it is sent with the ledger's record."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRows:
-    """Rows of a batch that the driver has collected."""
-
-    part: Part
-    rows: CollectedRows
-    micro_batch: MicroBatch
-
-    def send(self, sealed: Sealed | None) -> tuple[Account, bool]:
-        """Sends the rows and, if one broker can take both, the record; whether it did."""
-        try:
-            return self.rows.send(sealed)
-        except FencepostError:
-            raise
-        except Exception as problem:  # noqa: BLE001 - raised again in one sentence.
-            raise failure_of_job(problem, self.part.df, self.micro_batch) from None
 
 
 @dataclass(slots=True)
@@ -200,12 +179,10 @@ class BatchRows:
                 raise failure_of_job(problem, part.df, self.micro_batch) from None
             if isinstance(found, Account):
                 written.accounts[part.name] = found
-                continue
-            held = HeldRows(part, found, self.micro_batch)
-            if part is self.parts[-1]:
-                written.held = held
+            elif part is self.parts[-1]:
+                written.held = found
             else:
-                written.accounts[part.name], _ = held.send(None)
+                written.accounts[part.name], _ = found.send(None)
         return written
 
     def check(self) -> None:

@@ -48,8 +48,8 @@ from fencepost.spark.ways.delivery import (
     explained_refusals,
     first_length,
 )
+from fencepost.spark.ways.packing.by_record import PackedBatch, PackingPlan, slot_of
 from fencepost.spark.ways.packing.packer import Packer
-from fencepost.spark.ways.packing.placement import PackedBatch, PackingPlan, slot_of
 from fencepost.spark.ways.permits import PermitCall, granting_permits, permit_to_write
 from fencepost.spark.ways.slots import bring_to_slots
 from fencepost.spark.ways.stage import (

@@ -28,7 +28,7 @@ from fencepost.records.filling import (
     OpenBatches,
     place_rows,
 )
-from fencepost.spark.ways.packing.placement import (
+from fencepost.spark.ways.packing.by_record import (
     RUN_BYTES,
     PackedBatch,
     PackingPlan,

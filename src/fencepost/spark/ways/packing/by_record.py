@@ -1,27 +1,133 @@
-"""Packing record by record: for small batches, for headers and timestamps, and without numba."""
+"""Where rows go, and packing them record by record.
+
+This is the packing of small batches, of rows with headers or timestamps, and without numba.
+
+The partition of a row is that of Kafka's producer: the partition column, or murmur2 of the key.
+Rows without a key stay together in runs, as in Kafka's producer, and the runs rotate over the
+partitions. A small batch should not touch every partition, because each one costs a marker at the
+end of the transaction. Batches and tasks begin at different partitions, so that small ones do not
+all go to the first.
+"""
 
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 from fencepost.base.ids import NO_TIMESTAMP, TopicPartition
+from fencepost.client.options import ClientOptions
+from fencepost.client.partitioner import partition_for_key
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
-from fencepost.spark.failures import RowRefused
-from fencepost.spark.ways.packing.placement import (
-    PackedBatch,
-    PackingPlan,
-    Placement,
-    no_topic,
-    shown,
-    too_large,
-)
+from fencepost.spark.connection import partition_count
+from fencepost.spark.failures import NOTHING_WRITTEN, RowRefused
 from fencepost.spark.ways.packing.rows import TIMESTAMP_MS
+
+RUN_BYTES: Final = 16 * 1024
+"""Rows without a key stay together up to this size; it is Kafka's batch.size."""
 
 RECORD_OVERHEAD_BYTES: Final = 32
 """The most that a record without headers needs beyond its key and value."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackingPlan:
+    """What the driver passes to the tasks that pack."""
+
+    batch_id: int
+    slots: int
+    topic: str | None
+    partition_counts: Mapping[str, int]
+    codec: int
+    batch_bytes: int
+    max_record_bytes: int
+    options: ClientOptions
+    reserved: Mapping[str, str] = field(default_factory=dict)
+    """Topics that rows must not name, and why."""
+
+
+def _nothing() -> None:
+    pass
+
+
+class PackedBatch(NamedTuple):
+    """Records of one partition; producer, sequence and CRC are still missing."""
+
+    place: TopicPartition
+    record_count: int
+    data: bytearray | memoryview
+    done: Callable[[], None] = _nothing
+    """Called when the bytes are no longer needed."""
+
+
+def slot_of(place: TopicPartition, slots: int) -> int:
+    """The task that writes this partition: partitions of one topic are spread evenly."""
+    return (zlib.crc32(place.topic.encode("utf-8")) + place.partition) % slots
+
+
+class Placement:
+    """Places the rows of one task."""
+
+    def __init__(self, plan: PackingPlan, map_id: int) -> None:
+        self._plan = plan
+        self._counts = dict(plan.partition_counts)
+        self.first_turn = plan.batch_id + map_id
+        self.keyless_bytes = 0
+
+    def count(self, topic: str) -> int:
+        """How many partitions a topic has; requested once per task."""
+        found = self._counts.get(topic)
+        if found is None:
+            if (reason := self._plan.reserved.get(topic)) is not None:
+                raise RowRefused(f"a row names topic {topic!r}, {reason}. {NOTHING_WRITTEN}")
+            found = self._counts[topic] = partition_count(self._plan.options, topic)
+        return found
+
+    def place(self, topic: str, wanted: int | None, key: bytes | None, size: int) -> int:
+        """The partition of one row."""
+        count = self.count(topic)
+        if wanted is not None:
+            if not 0 <= wanted < count:
+                raise no_such_partition(topic, wanted, count)
+            return wanted
+        if key is not None:
+            return partition_for_key(key, count)
+        turn = self.first_turn + self.keyless_bytes // RUN_BYTES
+        self.keyless_bytes += size
+        return turn % count
+
+
+def too_large(plan: PackingPlan, size: int, key: bytes | None) -> RowRefused:
+    """The error for a row that is too large for a request."""
+    return RowRefused(
+        f"a row with key {shown(key)} is {size} bytes as a record, and kafka.max.request.size "
+        f"allows {plan.max_record_bytes}: raise it (and max.message.bytes of the topic), or make "
+        "the value smaller"
+    )
+
+
+def no_such_partition(topic: str, wanted: int, count: int) -> RowRefused:
+    """The error for a partition column that names no partition of the topic."""
+    return RowRefused(
+        f"a row wants partition {wanted} of topic {topic!r}, which has {count} partitions: "
+        "correct the partition column, or leave it out to place rows by their key"
+    )
+
+
+def no_topic(key: bytes | None) -> RowRefused:
+    """The error for a row without a topic."""
+    return RowRefused(
+        f"a row with key {shown(key)} has no topic: fill the topic column, or pass topic= to "
+        "the sink"
+    )
+
+
+def shown(key: bytes | None) -> str:
+    """The start of a key, for messages."""
+    return "null" if key is None else repr(bytes(key[:40]))
 
 
 def pack_plain(

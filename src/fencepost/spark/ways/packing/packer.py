@@ -1,6 +1,6 @@
 """Rows into batches: the first step of every task that has rows.
 
-Theory of operation. A task decides for each row its topic and partition (`placement.py`), and
+Theory of operation. A task decides for each row its topic and partition (`by_record.py`), and
 builds record batches of one partition each: finished but for the producer's identity, the sequence
 and the CRC, which the writer of that partition puts into the header. So a few large pieces travel
 to the writer instead of single records, and encoding and compression use all cores.
@@ -20,8 +20,12 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.ids import TopicPartition
 from fencepost.spark.compiled import WARM_ROWS, compiled_columns
 from fencepost.spark.ways.accounts import Manifest, manifest_of
-from fencepost.spark.ways.packing.by_record import pack_plain
-from fencepost.spark.ways.packing.placement import PackedBatch, PackingPlan, Placement
+from fencepost.spark.ways.packing.by_record import (
+    PackedBatch,
+    PackingPlan,
+    Placement,
+    pack_plain,
+)
 from fencepost.spark.ways.packing.rows import TIMESTAMP_MS
 
 if TYPE_CHECKING:
