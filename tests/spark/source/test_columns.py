@@ -36,7 +36,7 @@ from fencepost.spark.source.columns import COLUMNS, plain_columns  # noqa: E402
 from fencepost.spark.source.compiled_columns import decoded_columns  # noqa: E402
 from fencepost.spark.source.ranges import OffsetRange  # noqa: E402
 from fencepost.spark.ways.delivery import stamp_producer  # noqa: E402
-from fencepost.spark.ways.packing.packer import PackingPlan  # noqa: E402
+from fencepost.spark.ways.packing.by_record import PackingPlan  # noqa: E402
 from tests.spark.ways.packed import columnwise, plainly  # noqa: E402
 
 ALL = tuple(COLUMNS)

@@ -45,7 +45,7 @@ from fencepost.spark.sentences import plain_errors
 from fencepost.spark.settings import SinkSettings, read_settings
 from fencepost.spark.ways.delivery import Attempt
 from fencepost.spark.ways.limits import TopicLimits
-from fencepost.spark.ways.packing.packer import PackingPlan
+from fencepost.spark.ways.packing.by_record import PackingPlan
 from fencepost.spark.ways.packing.rows import select_columns, select_rows
 from fencepost.spark.ways.shuffled import PACKED_COLUMNS, pack
 from fencepost.spark.ways.slots import bring_to_slots

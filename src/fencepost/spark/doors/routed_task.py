@@ -34,7 +34,7 @@ from fencepost.spark.engine.private_names import THREAD
 from fencepost.spark.failures import BatchTooLarge, CountsDisagree, RowRefused, SinkRefused
 from fencepost.spark.ledger.rule import Verdict
 from fencepost.spark.transaction.identity import DriverProducer
-from fencepost.spark.ways.delivery import Attempt, explained_refusals
+from fencepost.spark.ways.delivery import Attempt
 from fencepost.spark.ways.limits import TopicLimits
 from fencepost.spark.ways.shuffled import DeliveryPlan, deliver
 
@@ -64,7 +64,7 @@ class TaskReport(WriterCommitMessage):
     batch_id: int = -1
     is_drained: bool = False
     rows: list[Mapping[str, Any]] = field(default_factory=list)
-    """As in `ways/delivery.py`."""
+    """As in `ways/accounts.py`."""
 
 
 class Target(NamedTuple):
@@ -153,9 +153,8 @@ def _write(
     delivery = DeliveryPlan(identity, place.tasks, settings.client)
     rows = without_trailer(batches, place.attempt, place.tasks)
     rows = _in_cluster(rows, target.cluster_id, settings)
-    with _explained(identity, settings), explained_counts(), explained_refusals():
-        reports = deliver(delivery, place.attempt, rows)
-        return [row for report in reports for row in report.to_pylist()]
+    with _explained(identity, settings), explained_counts():
+        return [deliver(delivery, place.attempt, rows)]
 
 
 def _in_cluster(

@@ -56,7 +56,7 @@ _TRAILER: Final = (
 )
 ROUTED_COLUMNS: Final = pa.schema([*PACKED_COLUMNS, *(pa.field(*one) for one in _TRAILER)])
 
-_NEVER_NULL: Final = ("slot", "map_id", "run", "ordinal", "records", "payload")
+_NEVER_NULL: Final = ("slot", "map_id", "run", "ordinal", "payload")
 _METADATA: Final = "fencepost.route"
 """Marks the first column of a routed DataFrame."""
 

@@ -1,7 +1,7 @@
 """Which hosts an application runs on, and what may travel between them in the clear.
 
 Tasks exchange batches over sockets that are authenticated but not encrypted
-(`ways/meeting/handshake.py`). On one host that is their business. Between hosts rows go
+(`ways/meeting.py`). On one host that is their business. Between hosts rows go
 through Spark's shuffle, which is encrypted if the application's settings say so, unless the user
 passes exchange="plain". If Spark encrypts anything, its shuffle is used on one host too.
 

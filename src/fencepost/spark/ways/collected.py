@@ -14,10 +14,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from fencepost.base.failures import FencepostError
+from fencepost.base.ids import TopicPartition
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.engine.frames import QuickCollect
-from fencepost.spark.ways.accounts import Account, manifest_of, settle_accounts
-from fencepost.spark.ways.delivery import Attempt, Delivery, explained_refusals, report_rows
+from fencepost.spark.sentences import failure_of_job
+from fencepost.spark.ways.accounts import Account, manifest_of, report_of, settle_accounts
+from fencepost.spark.ways.delivery import Delivery, explained_refusals
 from fencepost.spark.ways.packing.by_record import Placement, pack_plain
 from fencepost.spark.ways.packing.rows import are_ready, cast_expressions
 
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from fencepost.base.ids import TopicPartition
     from fencepost.spark.ways.row_writer import WriteJob
 
 MAX_COLLECTED_ROWS: Final = 1_000
@@ -37,14 +39,8 @@ MIN_LIMIT: Final = 100
 LIMIT_GROWTH: Final = 10
 """The limit is this many times the rows of the last batch."""
 
-_DRIVER: Final = Attempt(partition_id=0, attempt_number=0, task_attempt_id=0)
-
-
-def collect_limit_after(account: Account) -> int:
-    """How many rows of the next batch the driver would collect; 0 after a large batch."""
-    if account.rows > MAX_COLLECTED_ROWS or account.size_bytes > MAX_COLLECTED_BYTES:
-        return 0
-    return min(MAX_COLLECTED_ROWS, max(MIN_LIMIT, LIMIT_GROWTH * account.rows))
+Sealed = tuple[TopicPartition, bytearray]
+"""The ledger's record as a batch, and its partition."""
 
 
 class RowCollector:
@@ -56,6 +52,12 @@ class RowCollector:
         self._first_rows = QuickCollect(self._casts)
         self.limit = 0
         """How many rows of the next batch the driver would collect; 0: it does not try."""
+
+    def remember(self, account: Account) -> None:
+        """Adapts the limit to the last batch: its rows, and a large batch ends the collecting."""
+        is_small = account.rows <= MAX_COLLECTED_ROWS and account.size_bytes <= MAX_COLLECTED_BYTES
+        wanted = max(MIN_LIMIT, LIMIT_GROWTH * account.rows)
+        self.limit = min(MAX_COLLECTED_ROWS, wanted) if is_small else 0
 
     def collect(self, job: WriteJob) -> CollectedRows | None:
         """All rows, or None if there are more than the limit."""
@@ -71,37 +73,39 @@ class RowCollector:
         return cast_expressions(schema, self._topic, with_times=self._with_times)
 
 
-def _make_bytes(row: dict[str, Any]) -> None:
-    """Replaces Spark's byte arrays by `bytes`, as on the other ways."""
-    for name in ("key", "value"):
-        content = row.get(name)
-        if content is not None:
-            row[name] = bytes(content)
-
-
 class CollectedRows:
     """The rows of a small batch in the driver's memory: packed, and not sent."""
 
     def __init__(
-        self,
-        collector: RowCollector,
-        job: WriteJob,
-        rows: Sequence[dict[str, Any]],
+        self, collector: RowCollector, job: WriteJob, rows: Sequence[dict[str, Any]]
     ) -> None:
-        packing = job.packing(1, job.partition_counts())
+        for row in rows:
+            # Spark's byte arrays, as on the other ways.
+            for name in ("key", "value"):
+                if row.get(name) is not None:
+                    row[name] = bytes(row[name])
+        self.part = job.part
+        self._micro_batch = job.micro_batch
         self._collector = collector
         self._identity = job.identity
-        self._options = packing.options
-        for row in rows:
-            _make_bytes(row)
-        self._batches = list(pack_plain(packing, Placement(packing, 0), rows))
+        self._options = job.packing.options
+        placement = Placement(job.packing, 0)
+        self._batches = list(pack_plain(job.packing, placement, rows))
         packed: Counter[TopicPartition] = Counter()
         for batch in self._batches:
             packed[batch.place] += batch.record_count
         self._manifest = manifest_of(0, len(rows), packed)
 
-    def send(self, sealed: tuple[TopicPartition, bytearray] | None) -> tuple[Account, bool]:
-        """Sends the rows and, if one broker can take both, a sealed record; whether it did."""
+    def send(self, sealed: Sealed | None) -> tuple[Account, bool]:
+        """Sends the rows and, if one broker can take both, the record; whether it did."""
+        try:
+            return self._send(sealed)
+        except FencepostError:
+            raise
+        except Exception as problem:  # noqa: BLE001 - raised again in one sentence.
+            raise failure_of_job(problem, self.part.df, self._micro_batch) from None
+
+    def _send(self, sealed: Sealed | None) -> tuple[Account, bool]:
         with cluster_of(self._options).writer(self._identity) as writer, explained_refusals():
             delivery = Delivery(writer)
             for batch in self._batches:
@@ -112,8 +116,7 @@ class CollectedRows:
             written = writer.flush()
         if sealed is not None and is_sent:
             del written[sealed[0]]
-        account = settle_accounts(
-            report_rows(_DRIVER, delivery.opened_ms, written, [self._manifest])
-        )
-        self._collector.limit = collect_limit_after(account)
+        report = report_of(0, delivery.opened_ms, written, [self._manifest])
+        account = settle_accounts([report])
+        self._collector.remember(account)
         return account, is_sent

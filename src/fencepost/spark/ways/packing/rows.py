@@ -28,14 +28,7 @@ _TYPES: Final = {
     "partition": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
-_CAST: Final = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "headers": "array<struct<key:string,value:binary>>",
-}
-
+_CAST: Final = {name: "binary" if "binary" in types else types[0] for name, types in _TYPES.items()}
 
 TIMESTAMP: Final = "timestamp"
 TIMESTAMP_MS: Final = "timestamp_ms"
