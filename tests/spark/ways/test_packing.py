@@ -254,7 +254,7 @@ def test_rows_with_headers_keep_their_order_and_count_once(
     )
     found = records_of(list(packer.pack_all([keyed(3, 1), later, keyed(1, 1)])))
     assert [key for key, _ in found[TopicPartition("a", 0)]] == [b"0", b"1", b"2", b"last", b"0"]
-    assert packer.manifest() == {"map": 0, "rows": 5, "partitions": [["a", 0, 5]]}
+    assert packer.manifest() == {"map": 0, "rows": 5, "partitions": [(("a", 0), 5)]}
 
 
 def test_a_record_larger_than_a_batch_is_packed_alone_and_in_order() -> None:

@@ -3,8 +3,8 @@
 Each task that writes reports once, as JSON:
 
     {"task_attempt_id": its id in Spark, "opened_ms": when it began to write,
-     "written": [[topic, partition, *Written], ...],
-     "packed": [{"map": task, "rows": count, "partitions": [[topic, partition, records], ...]}],
+     "written": [[TopicPartition, Written], ...],
+     "packed": [{"map": task, "rows": count, "partitions": [[TopicPartition, records], ...]}, ...],
      "runs": [[map, run], ...]}
 
 "written" is what brokers acknowledged. "packed" are manifests: what packing tasks have seen and
@@ -47,8 +47,7 @@ class Account:
 
 def manifest_of(map_id: int, rows: int, packed: Mapping[TopicPartition, int]) -> Manifest:
     """What a packing task has seen and packed."""
-    partitions = [[*place, count] for place, count in sorted(packed.items())]
-    return {"map": map_id, "rows": rows, "partitions": partitions}
+    return {"map": map_id, "rows": rows, "partitions": sorted(packed.items())}
 
 
 def report_of(
@@ -62,7 +61,7 @@ def report_of(
     return {
         "task_attempt_id": task_attempt_id,
         "opened_ms": opened_ms,
-        "written": [[*place, *counts] for place, counts in written.items()],
+        "written": list(written.items()),
         "packed": list(packed),
         "runs": sorted(runs),
     }
@@ -80,8 +79,8 @@ def settle_accounts(reports: Iterable[Report]) -> Account:
     runs: dict[int, int] = {}
     rows, size_bytes, opened = 0, 0, []
     for report in reports:
-        for topic, partition, *counts in report["written"]:
-            place, written = TopicPartition(topic, partition), Written(*counts)
+        for where, counts in report["written"]:
+            place, written = TopicPartition(*where), Written(*counts)
             if place in partitions:
                 raise CountsDisagree(f"two tasks wrote to {place}")
             if written.last_sequence != (written.records - 1) & MAX_SEQUENCE:
@@ -112,8 +111,8 @@ def _take_manifest(manifest: Manifest, maps: set[int], packed: dict[TopicPartiti
     if manifest["map"] in maps:
         raise CountsDisagree(f"task {manifest['map']} of the packing stage counts twice")
     maps.add(manifest["map"])
-    for topic, partition, count in manifest["partitions"]:
-        place = TopicPartition(topic, partition)
+    for where, count in manifest["partitions"]:
+        place = TopicPartition(*where)
         packed[place] = packed.get(place, 0) + count
     return int(manifest["rows"])
 
