@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="the spark extra is not installed")
 from pyspark.errors import PySparkException
 
 from fencepost.spark import route
+from fencepost.spark.engine.private_names import COLUMNS
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.ledger.admin import describe_id
 from tests.spark import chaos
@@ -252,8 +253,7 @@ def test_a_flow_is_routed_without_asking_for_columns(
 def test_without_the_private_name_spark_is_asked_for_columns_or_a_flow_is_refused(
     pipeline: ConnectPipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As if PySpark had another name for it: what is set has no effect.
-    monkeypatch.setattr("fencepost.spark.doors.route._know_columns", lambda *_: None)
+    monkeypatch.setattr(COLUMNS, "known", "_noSuchSchema")
     pipeline.add(["a", "b"])
     with pytest.raises(SinkRefused, match=r"route\(\) cannot be used in the function of a flow"):
         run_flow(pipeline, monkeypatch, may_ask=False)

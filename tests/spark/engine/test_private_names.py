@@ -382,7 +382,9 @@ def test_offsets_of_another_version_are_unknown(
 
 
 @pytest.mark.parametrize("lost", [None, *PROCESSES.names])
-def test_an_error_comes_with_its_traceback(spark: SparkSession, lost: str | None) -> None:
+def test_an_error_comes_with_its_traceback_if_a_name_is_missing(
+    spark: SparkSession, lost: str | None
+) -> None:
     def fail(_: Iterator[Any]) -> Iterator[Any]:
         from fencepost.spark.engine.private_names import PROCESSES
         from fencepost.spark.sentences import plain_errors

@@ -20,13 +20,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from fencepost.spark.engine.private_names import HOSTS
-from fencepost.spark.engine.session import (
-    allows_barrier,
-    is_connect,
-    is_on,
-    java_context,
-    setting,
-)
+from fencepost.spark.engine.session import allows_barrier, is_connect, is_on, java_context, setting
 from fencepost.spark.failures import SinkRefused
 
 if TYPE_CHECKING:
