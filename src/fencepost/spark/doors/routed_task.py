@@ -29,7 +29,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from fencepost.base.failures import FencepostError
 from fencepost.client.failures import ProducerFenced, UnknownTopicOrPartition
 from fencepost.spark.connection import cluster_of
-from fencepost.spark.doors.trailer import not_the_last, without_trailer
+from fencepost.spark.doors.trailer import BATCH_ID, not_the_last, without_trailer
 from fencepost.spark.failures import BatchTooLarge, CountsDisagree, RowRefused, SinkRefused
 from fencepost.spark.ledger.rule import Verdict
 from fencepost.spark.transaction.identity import DriverProducer
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _QUERY_ID: Final = "sql.streaming.queryId"
-BATCH_ID: Final = "streaming.sql.batchId"
-"""The local properties that name a query and its micro-batch."""
+"""The local property that names a query."""
 
 OTHERS_SECONDS: Final = 3.0
 """How long a task that another one's abort has fenced lets that one tell Spark the reason."""

@@ -36,6 +36,9 @@ from fencepost.spark.ways.shuffled import PACKED_COLUMNS
 if TYPE_CHECKING:
     from fencepost.spark.ways.delivery import Attempt
 
+BATCH_ID: Final = "streaming.sql.batchId"
+"""The local property that names a micro-batch."""
+
 CALL_ROUTE: Final = (
     "the DataFrame must end in fencepost.spark.route(df, bootstrap_servers, topic=...), with no "
     "step after it: it brings every row to the one task that writes its partition. Nothing was "

@@ -26,6 +26,7 @@ from py4j.protocol import Py4JError
 
 from fencepost.spark.engine.read_topics import leaf_options
 from fencepost.spark.engine.session import is_connect
+from fencepost.spark.engine.versions import current_batch, session_of_run
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.ledger.entry import fingerprint_of
 from fencepost.spark.ledger.rule import Batch
@@ -160,7 +161,7 @@ class MicroBatch:
     @cached_property
     def _context(self) -> Any:
         """The engine's object of its current batch."""
-        return None if self._execution is None else self._execution.getLatestExecutionContext()
+        return None if self._execution is None else current_batch(self._execution)
 
     def next_batch_id(self) -> int | None:
         """The batch that comes after those that Spark has finished.
@@ -224,7 +225,7 @@ class MicroBatch:
         try:
             if self._execution is None:
                 return []
-            return list(leaf_options(self._execution.logicalPlan(), streaming_only=True))
+            return list(leaf_options(self._execution.analyzedPlan(), streaming_only=True))
         except _UNKNOWN as problem:
             log.debug("the options of the sources are not known: %s", problem)
             return []
@@ -363,7 +364,7 @@ def _find_by_session(session: SparkSession, batch_id: int) -> MicroBatch | None:
         runs = java_session.sharedState().activeStreamingQueries().elements()
         while runs.hasMoreElements():
             execution = runs.nextElement()
-            if java_session.equals(execution.sparkSessionForStream()):
+            if java_session.equals(session_of_run(execution)):
                 query_id, run_id = execution.id().toString(), execution.runId().toString()
                 return MicroBatch(query_id, run_id, batch_id, execution, is_foreign=True)
     except _UNKNOWN as problem:

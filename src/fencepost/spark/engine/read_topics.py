@@ -166,8 +166,8 @@ def leaf_options(plan: Any, *, streaming_only: bool = False) -> Iterator[dict[st
 
 
 def _options_of(leaf: Any) -> dict[str, str] | None:
-    # In the plan of a running query; of a stream that has not started; of a table.
-    for options in (lambda: leaf.relation().options(), leaf.extraOptions, leaf.options):
+    # Of a stream; of a table.
+    for options in (leaf.extraOptions, leaf.options):
         with suppress(Py4JError):
             return _entries(options().asCaseSensitiveMap())
     return None
