@@ -28,6 +28,7 @@ SINK: Final = (
     "ways/test_routes.py::test_a_batch_larger_than_the_driver_expected_is_written_by_tasks",
     "ways/test_routes.py::test_rows_in_more_partitions_than_slots_go_through_the_shuffle",
     "ways/test_slots.py",
+    "engine/test_versions.py",
 )
 SOURCE: Final = (
     (
@@ -61,7 +62,6 @@ FIRST_WITH_STREAMS: Final = (4, 2)
 DEATHS: Final = "test_driver_deaths.py::test_a_driver_that_dies_at_any_step_"
 ON_35: Final = (
     *SINK,
-    "engine/test_versions.py",
     "transaction/test_round_trips.py",
     "ways/test_counts.py",
     "doors/test_calling.py::test_the_sink_works_in_a_users_thread_pool",

@@ -1,9 +1,12 @@
-"""What differs before Spark 4.0, on fakes; and what the Spark of these tests lets the sink do."""
+"""What differs before Spark 4.0, on fakes; and what the engine of every version tells the sink."""
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,8 +15,15 @@ pytest.importorskip("pyspark", reason="the spark extra is not installed")
 from fencepost.spark.doors.route import route
 from fencepost.spark.engine import versions
 from fencepost.spark.engine.connect_batch import read_connect_batch
+from fencepost.spark.engine.micro_batch import MicroBatch, read_micro_batch
 from fencepost.spark.engine.session import is_connect
 from fencepost.spark.failures import SinkRefused
+from tests.spark.conftest import on_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = on_spark()
 
 
 class Session35:
@@ -78,3 +88,36 @@ def test_before_4_route_names_what_to_use_instead() -> None:
     rows: Any = None
     with pytest.raises(SinkRefused, match=r"needs Spark 4\.1 or newer.*TransactionalSink"):
         route(rows, "localhost:9092", topic="t")
+
+
+def test_the_engine_tells_the_offsets_of_a_batch_and_the_options_of_its_source(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    found: list[MicroBatch] = []
+    is_done = threading.Event()
+
+    def look(df: DataFrame, batch_id: int) -> None:
+        if is_done.is_set():
+            return
+        batch = read_micro_batch(df.sparkSession, batch_id)
+        batch.check_batch()
+        (options,) = batch.source_options()
+        assert options is not None
+        assert options["rowsPerBatch"] == "3"
+        assert (batch.is_stateful, batch.has_lasting_checkpoint) == (False, True)
+        assert batch.start_offsets == (found[-1].end_offsets if found else ())
+        assert batch.end_offsets not in ((), batch.start_offsets)
+        with ThreadPoolExecutor() as pool:
+            other = pool.submit(read_micro_batch, df.sparkSession, batch_id).result()
+        assert (other.run, other.is_foreign) == (batch.run, True)
+        found.append(batch)
+        if len(found) > 2:
+            is_done.set()
+
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "3").load()
+    query = rows.writeStream.foreachBatch(look).option("checkpointLocation", str(tmp_path)).start()
+    is_done.wait(60)
+    failure = query.exception()
+    query.stop()
+    assert failure is None
+    assert [batch.batch_id for batch in found] == [0, 1, 2]
