@@ -20,8 +20,13 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 BUILD: Final = ROOT / "build"
 
+SPARK_35: Final = "3.5.9"
 OLDER: Final = ("4.0.5", "4.1.4", "4.2.1")
-"""The newest patch of every supported version but the newest, which `.venv` has."""
+"""The newest patch of every supported 4.x but the newest, which `.venv` has."""
+
+_BESIDE: Final = {SPARK_35: ("numpy==1.26.4", "pyarrow==19.0.1")}
+"""What a version needs older ones of than `.venv` has. PySpark 3.5 asks for NumPy below 2 (its
+applyInPandasWithState fails with 2.4), and a newer pyarrow asks for NumPy 2."""
 
 
 def install_spark(version: str) -> Path:
@@ -40,7 +45,8 @@ def _install(version: str, folder: Path) -> None:
         # Everything else that it needs is in the environment of this Python.
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         target = ["--no-build-isolation", "--no-compile", "--target", f"{made}/spark"]
-        subprocess.run([*pip, *target, f"pyspark=={version}"], check=True)
+        wanted = (f"pyspark=={version}", *_BESIDE.get(version, ()))
+        subprocess.run([*pip, *target, *wanted], check=True)
         shutil.rmtree(Path(made) / "spark" / "bin", ignore_errors=True)
         # Renamed when complete, so that a broken installation is never used.
         (Path(made) / "spark").rename(folder)
@@ -54,7 +60,7 @@ def environment_of(version: str) -> dict[str, str]:
 
 
 def main() -> None:
-    for version in OLDER:
+    for version in (SPARK_35, *OLDER):
         print(install_spark(version))
 
 

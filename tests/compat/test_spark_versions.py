@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tools.spark_versions import OLDER, environment_of
+from tools.spark_versions import OLDER, SPARK_35, environment_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -28,7 +28,7 @@ SINK: Final = (
     "ways/test_routes.py::test_a_batch_larger_than_the_driver_expected_is_written_by_tasks",
     "ways/test_routes.py::test_rows_in_more_partitions_than_slots_go_through_the_shuffle",
     "ways/test_slots.py",
-    "engine/test_private_names.py",
+    "engine/test_versions.py",
 )
 SOURCE: Final = (
     (
@@ -40,6 +40,7 @@ SOURCE: Final = (
 TABLES: Final = (
     "views/test_on_spark.py::test_a_log_folder_is_a_table_of_records_with_their_fates",
     "auditing/test_audit.py::test_every_kind_of_finding_is_counted_and_named",
+    "engine/test_private_names.py::test_the_engine_shows_everything_if_no_name_is_missing",
 )
 WRITES: Final = (
     "doors/test_streams.py::test_rows_are_written_once_and_a_repeated_batch_is_drained",
@@ -59,25 +60,56 @@ FIRST_WITH_WRITES: Final = (4, 1)
 FIRST_WITH_STREAMS: Final = (4, 2)
 
 
+DEATHS: Final = "test_driver_deaths.py::test_a_driver_that_dies_at_any_step_"
+ON_35: Final = (
+    *SINK,
+    "transaction/test_round_trips.py",
+    "ways/test_counts.py",
+    "doors/test_calling.py::test_the_sink_works_in_a_users_thread_pool",
+    (
+        "progress/test_progress.py::"
+        "test_a_query_that_fails_and_is_started_again_shows_its_reason_and_then_its_new_run"
+    ),
+    "auditing/test_audit.py::test_every_kind_of_finding_is_counted_and_named",
+    (
+        "test_executors.py::"
+        "test_a_batch_is_written_once_if_an_executor_is_killed_in_mid_write[direct-2]"
+    ),
+    # Not the points with transformWithState, which came with 4.0. Each costs some seconds, so a
+    # few of the others stand for all.
+    *(
+        f"{DEATHS}loses_and_duplicates_nothing[{point}]"
+        for point in (
+            "first-write-1-tv2",
+            "entered-1-tv1",
+            "sent-1-tv2",
+            "ended-1-tv2",
+            "complete-first-write-1-tv2",
+            "applyInPandasWithState-written-1-tv2",
+        )
+    ),
+)
+"""Without source, format and views: Spark 3.5 has no data sources in Python."""
+
+
 @pytest.mark.parametrize("version", OLDER)
 def test_source_and_sink_keep_their_promises_on_an_older_spark(version: str) -> None:
     numbers = tuple(map(int, version.split(".")[:2]))
     chosen: tuple[str, ...] = SINK + SOURCE + TABLES
     chosen += WRITES if numbers >= FIRST_WITH_WRITES else ()
     chosen += STREAMS if numbers >= FIRST_WITH_STREAMS else ()
+    run_tests(version, chosen)
+
+
+def test_the_sink_keeps_its_promises_on_spark_35() -> None:
+    run_tests(SPARK_35, ON_35)
+
+
+def run_tests(version: str, chosen: tuple[str, ...]) -> None:
+    """Runs tests of tests/spark on another version of Spark; none may be skipped."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-q"]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "no:xdist",
-            "-p",
-            "no:cacheprovider",
-            "-q",
-            "--disable-warnings",
-        ]
-        + [f"tests/spark/{name}" for name in chosen],
+        [*command, "--disable-warnings", *(f"tests/spark/{name}" for name in chosen)],
         cwd=ROOT,
         env=environment_of(version) | {"FENCEPOST_TEST_SPARK": version},
         capture_output=True,

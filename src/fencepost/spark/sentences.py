@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.engine.private_names import PROCESSES
+from fencepost.spark.engine.versions import words_of_a_stop
 from fencepost.spark.engine.workers_python import is_started_by_spark
 from fencepost.spark.failures import (
     EXECUTOR_PACKAGES,
@@ -65,6 +66,16 @@ _TOO_LARGE: Final = re.compile(
     r"BatchTooLarge: topic '([a-zA-Z0-9._-]+)' does not take a batch of (\d+) records and (\d+) "
     r"bytes"
 )
+_REAL_TIME: Final = re.compile(
+    r"\[STREAMING_REAL_TIME_MODE\.\w+\].*(?:ForeachBatchSink|\.python\.Python)"
+)
+"""How Spark refuses foreachBatch, and data sources in Python. It does so before it calls them."""
+REAL_TIME: Final = (
+    "Spark's Real-Time Mode runs neither foreachBatch nor a source or sink in Python: leave "
+    "trigger(realTime=...) out and use TransactionalSink, which commits every batch as soon as its "
+    "rows are written; or stay there with Spark's own kafka source and sink, which are "
+    "at-least-once"
+)
 
 Failure = TypeVar("Failure", RowRefused, DataLost)
 
@@ -100,6 +111,8 @@ def reason_in(text: str) -> str:
     found = _ours_in(text)
     if found is not None:
         return found
+    if _REAL_TIME.search(text):
+        return REAL_TIME
     lines = [line for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if _ERROR_LINE.match(line)]
     first = errors[-1] if _TRACEBACK in text and errors else next(iter(lines), "no reason given")
@@ -148,12 +161,9 @@ def failure_of_job(problem: Exception, df: DataFrame, micro_batch: MicroBatch) -
     log.info("the job of batch %d failed", micro_batch.batch_id, exc_info=problem)
     text = str(problem)
     if micro_batch.is_stopping():
-        # Spark searches this text to tell a stopped query from a failed one: it expects the
-        # exception of a cancelled job, and the job group, which is the run.
         return SinkStopped(
             f"the query was stopped in batch {micro_batch.batch_id}, and the batch was aborted. "
-            "Nothing of it is visible (org.apache.spark.SparkException: job cancelled with its "
-            f"group {micro_batch.run_id})"
+            f"Nothing of it is visible ({words_of_a_stop(micro_batch.run_id)})"
         )
     if df.isStreaming:
         return SinkRefused(

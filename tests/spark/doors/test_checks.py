@@ -64,7 +64,7 @@ def test_rows_are_not_sent_over_plain_sockets_if_spark_encrypts(given: Any) -> N
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        (session("3.5.9"), "needs Spark 4.0"),
+        (session("3.4.4"), "needs Spark 3.5"),
         (session(spark_speculation="true"), r"spark\.speculation is true"),
         (session(spark_speculation="True"), r"spark\.speculation is true"),
         (

@@ -186,7 +186,8 @@ LOST = {
     "commitLog": {"finished"},
     "offsetLog": {"finished"},
     "getLatestBatchId": {"finished"},
-    "logicalPlan": {"sources", "state"},
+    "logicalPlan": {"state"},
+    "analyzedPlan": {"sources"},
     "collectLeaves": {"sources"},
     "isStreaming": {"sources", "state"},
     "nodeName": {"state"},
@@ -226,13 +227,13 @@ def rate(sessions: Sessions) -> Iterator[StreamingQuery]:
 
 
 OPTIONS_IN = {
-    "logicalPlan": {"running"},
-    "relation": {"running"},
+    "logicalPlan": set[str](),
+    "analyzedPlan": {"running"},
     "_jdf": {"stream", "table"},
     "queryExecution": {"stream", "table"},
     "analyzed": {"stream", "table"},
-    "extraOptions": {"stream"},
-    "options": {"running", "table"},
+    "extraOptions": {"running", "stream"},
+    "options": {"table"},
     "isStreaming": {"running", "stream"},
     "nodeName": set[str](),
     "children": set[str](),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -434,3 +436,17 @@ def test_partitions_are_packed_into_the_slots_unless_the_user_says_otherwise(
     assert tasks(reader(maxTasks="1").partitions(start, end)) == [whole]
     assert len(reader(minPartitions="5").partitions(start, end)) == 5
     assert len(reader(maxRecordsPerPartition="50").partitions(start, end)) == 5
+
+
+def test_the_stream_reader_needs_no_private_module_of_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream_reader = "fencepost.spark.source.stream_reader"
+    options = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "some"}
+    monkeypatch.setitem(sys.modules, "pyspark.sql.datasource_internal", None)
+    monkeypatch.delitem(sys.modules, stream_reader, raising=False)
+    reader = importlib.import_module(stream_reader).StreamReader(
+        read_source_options(options, streaming=True)
+    )
+    assert reader.reportLatestOffset() is None
+    assert reader.__class__ is type(reader)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -19,7 +18,6 @@ pytestmark = on_spark()
 
 STREAMING_API = "pyspark.sql.streaming.datasource"
 STREAM_READER = "fencepost.spark.source.stream_reader"
-PRIVATE_API = "pyspark.sql.datasource_internal"
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "some"}
 
 
@@ -54,18 +52,3 @@ def test_without_the_streaming_api_the_source_is_refused_in_one_sentence(
     source = FencepostSource(OPTIONS)
     with pytest.raises(ConfigError, match=r"needs Spark 4\.2 or newer"):
         source.streamReader(None)  # type: ignore[arg-type]
-
-
-def test_the_stream_reader_needs_no_private_module_of_spark(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from fencepost.spark.source.options import read_source_options
-
-    pytest.importorskip(STREAMING_API, reason="this Spark has no streaming sources of ours")
-    monkeypatch.setitem(sys.modules, PRIVATE_API, None)
-    monkeypatch.delitem(sys.modules, STREAM_READER, raising=False)
-    reader = importlib.import_module(STREAM_READER).StreamReader(
-        read_source_options(OPTIONS, streaming=True)
-    )
-    assert reader.reportLatestOffset() is None
-    assert reader.__class__ is type(reader)

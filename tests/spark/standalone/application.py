@@ -47,6 +47,7 @@ class Application:
         variables: Mapping[str, str] | None = None,
         program: Sequence[str] = DRIVER,
         partitions: int = 3,
+        source_format: str = "fencepost",
     ) -> None:
         """`partitions` of both topics: not more than cores, or tasks cannot all run at once.
 
@@ -63,6 +64,7 @@ class Application:
             str(folder / "finish"),
             settings=dict(settings),
             sink=dict(sink or {}),
+            source_format=source_format,
         )
         self.path = folder / "orders.json"
         self.path.write_text(json.dumps(asdict(self.orders)))

@@ -35,6 +35,7 @@ class Orders:
     settings: dict[str, str] = field(default_factory=dict)
     sink: dict[str, Any] = field(default_factory=dict)
     """More arguments of the sink."""
+    source_format: str = "fencepost"
 
 
 def say(line: str) -> None:
@@ -76,7 +77,7 @@ def start(spark: SparkSession, orders: Orders) -> StreamingQuery:
         **orders.sink,
     )
     rows = (
-        spark.readStream.format("fencepost")
+        spark.readStream.format(orders.source_format)
         .option("kafka.bootstrap.servers", orders.bootstrap)
         .option("subscribe", orders.source)
         .option("startingOffsets", "earliest")

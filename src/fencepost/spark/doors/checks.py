@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.spark.engine.connect_batch import check_connect
 from fencepost.spark.engine.hosts import check_secrets
 from fencepost.spark.engine.session import allows_barrier, await_slots, is_on
+from fencepost.spark.engine.versions import LEAST_SPARK, numbers_of
 from fencepost.spark.failures import SinkRefused
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from fencepost.spark.settings import SinkSettings
 
 log = logging.getLogger(__name__)
-
-LEAST_SPARK: Final = (4, 0)
 
 EXECUTOR_WAIT_SECONDS: Final = 120.0
 """How long to wait for the first executor: a cluster starts them while the query starts."""
@@ -68,9 +67,8 @@ def naming_checkpoint(micro_batch: MicroBatch) -> Iterator[None]:
 
 def check_version(session: SparkSession) -> None:
     """Refuses a Spark that is too old."""
-    version = tuple(int(part) for part in session.version.split(".")[:2])
-    if version < LEAST_SPARK:
-        raise SinkRefused(f"Spark {session.version} is too old: fencepost needs Spark 4.0 or newer")
+    if numbers_of(session.version) < LEAST_SPARK:
+        raise SinkRefused(f"Spark {session.version} is too old: fencepost needs Spark 3.5 or newer")
 
 
 def check_session(session: SparkSession) -> None:

@@ -34,11 +34,11 @@ from fencepost.base.failures import ConfigError
 from fencepost.spark.connection import cluster_of, partition_count
 from fencepost.spark.doors.checks import check_slots
 from fencepost.spark.doors.loops import loop_metadata
-from fencepost.spark.doors.routed_task import find_place
 from fencepost.spark.doors.trailer import routed_columns, with_trailer
 from fencepost.spark.engine.frames import know_columns, spark_columns
 from fencepost.spark.engine.hosts import check_secrets
 from fencepost.spark.engine.session import activate, is_connect, is_on
+from fencepost.spark.engine.versions import is_before_4
 from fencepost.spark.engine.workers_python import workers_python
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.sentences import plain_errors
@@ -63,6 +63,11 @@ _IN_PIPELINE: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 _NO_FLOW: Final = (
     "route() cannot be used in the function of a flow with PySpark {version}: it needs the names "
     "of columns, and Spark does not let a flow ask for them. Use PySpark 4.1 to 4.3"
+)
+
+_NO_FORMAT: Final = (
+    'route() is for format("fencepost"), which needs Spark 4.1 or newer, and this is Spark '
+    "{version}: use df.writeStream.foreachBatch(fencepost.spark.TransactionalSink(...))"
 )
 
 MANY: Final = 1_000_000
@@ -121,6 +126,8 @@ def route(
     "plain" a password in the options may travel to other hosts in the clear. `write_timestamps`:
     the column `timestamp` becomes the time of the records.
     """
+    if is_before_4():
+        raise SinkRefused(_NO_FORMAT.format(version=pyspark.__version__))
     _refuse_removed(removed)
     id_option = "the option transactionalId of the format"
     settings = replace(
@@ -238,6 +245,9 @@ def _local_cores(session: SparkSession) -> int:
 def _packing_task(plan: RoutePlan) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
+
+        # Here, because Spark 3.5 has no data sources in Python: there `route` is refused.
+        from fencepost.spark.doors.routed_task import find_place
 
         place = find_place()
         if plan.is_struct:

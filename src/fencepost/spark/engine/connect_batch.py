@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.spark.engine.checkpoint import CheckpointFiles, texts_through
 from fencepost.spark.engine.micro_batch import MicroBatch
 from fencepost.spark.engine.session import allows_barrier
+from fencepost.spark.engine.versions import is_before_4
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.sentences import sentence_of
 
@@ -51,6 +52,11 @@ def read_connect_batch(
     session: SparkSession, batch_id: int, checkpoint: str | None
 ) -> ConnectBatch:
     """Reads the batch's files; SinkRefused if they are not those of a running batch."""
+    if is_before_4():
+        raise SinkRefused(
+            "the sink does not run on Spark Connect before Spark 4.0: use a classic session, or a "
+            "newer Spark. Nothing was written"
+        )
     if checkpoint is None:
         raise SinkRefused(
             "on Spark Connect the sink reads the query's id and offsets from its checkpoint: pass "

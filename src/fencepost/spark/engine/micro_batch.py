@@ -27,7 +27,6 @@ from py4j.protocol import Py4JError
 from fencepost.spark.engine.private_names import (
     BATCH,
     CHECKPOINT,
-    CLONES,
     JVM,
     LOGS,
     PLAN,
@@ -36,6 +35,7 @@ from fencepost.spark.engine.private_names import (
 )
 from fencepost.spark.engine.read_topics import leaf_options
 from fencepost.spark.engine.session import is_connect
+from fencepost.spark.engine.versions import current_batch, session_of_run
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.ledger.entry import fingerprint_of
 from fencepost.spark.ledger.rule import Batch
@@ -167,7 +167,7 @@ class MicroBatch:
     @cached_property
     def _context(self) -> Any:
         """The engine's object of its current batch."""
-        return None if self._execution is None else getattr(self._execution, BATCH.context)()
+        return None if self._execution is None else current_batch(self._execution)
 
     def next_batch_id(self) -> int | None:
         """The batch that comes after those that Spark has finished.
@@ -233,7 +233,8 @@ class MicroBatch:
         try:
             if self._execution is None:
                 return []
-            return list(leaf_options(self._plan(), streaming_only=True))
+            plan = getattr(self._execution, PLAN.sources)()
+            return list(leaf_options(plan, streaming_only=True))
         except _UNKNOWN as problem:
             log.debug("the options of the sources are not known: %s", problem)
             return []
@@ -377,7 +378,7 @@ def _find_by_session(session: SparkSession, batch_id: int) -> MicroBatch | None:
         runs = _active_queries(java_session).elements()
         while runs.hasMoreElements():
             execution = runs.nextElement()
-            if java_session.equals(getattr(execution, CLONES.session)()):
+            if java_session.equals(session_of_run(execution)):
                 query_id, run_id = execution.id().toString(), execution.runId().toString()
                 return MicroBatch(query_id, run_id, batch_id, execution, is_foreign=True)
     except _UNKNOWN as problem:

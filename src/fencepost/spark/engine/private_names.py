@@ -18,7 +18,8 @@ from typing import Final, Self
 
 log = logging.getLogger(__name__)
 
-TRIED: Final = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
+SINCE_4: Final = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
+TRIED: Final = ("3.5.9", *SINCE_4)
 """The versions of Spark that have all of them, except where another list is given."""
 
 
@@ -91,7 +92,9 @@ COLUMNS: Final = Private(
     tried=("4.3.0",),
     known="_cached_schema",
 )
-ARROW: Final = Private("its types for Arrow's", "route() is refused", convert="from_arrow_schema")
+ARROW: Final = Private(
+    "its types for Arrow's", "route() is refused", tried=SINCE_4, convert="from_arrow_schema"
+)
 
 # The application.
 
@@ -134,15 +137,26 @@ QUERIES: Final = Private(
 CLONES: Final = Private(
     "the session of a query",
     "calls of the sink in a thread that the user has started are refused",
+    tried=SINCE_4,
     session="sparkSessionForStream",
 )
 BATCH: Final = Private(
     "the current batch of a query",
     "the ledger decides without source offsets, and a wrong batch id may go unnoticed",
+    tried=SINCE_4,
     context="getLatestExecutionContext",
     number="batchId",
     start="startOffsets",
     end="endOffsets",
+)
+BATCH_35: Final = Private(
+    "the same, and the session of a query, before Spark 4.0",
+    "the same as above",
+    tried=("3.5.9",),
+    number="currentBatchId",
+    start="committedOffsets",
+    end="availableOffsets",
+    last="lastExecution",
 )
 LOGS: Final = Private(
     "the finished batches of a query",
@@ -156,13 +170,13 @@ PLAN: Final = Private(
     "it counts as one that may keep state, its source offsets stay out of the transaction, and the "
     "topics that it reads are known from the offsets of our own source only",
     running="logicalPlan",
+    sources="analyzedPlan",
     execution="queryExecution",
     analyzed="analyzed",
     leaves="collectLeaves",
     streaming="isStreaming",
     node="nodeName",
     children="children",
-    relation="relation",
     options="options",
     extra="extraOptions",
     entries="asCaseSensitiveMap",

@@ -178,14 +178,10 @@ def leaf_options(plan: Any, *, streaming_only: bool = False) -> Iterator[dict[st
 
 
 def _options_of(leaf: Any) -> dict[str, str] | None:
-    # In the plan of a running query; of a stream that has not started; of a table.
-    places = (PLAN.relation, PLAN.options), (PLAN.extra,), (PLAN.options,)
-    for names in places:
+    # Of a stream; of a table.
+    for name in (PLAN.extra, PLAN.options):
         with suppress(Py4JError):
-            found = leaf
-            for name in (*names, PLAN.entries):
-                found = getattr(found, name)()
-            return _entries(found)
+            return _entries(getattr(getattr(leaf, name)(), PLAN.entries)())
     return None
 
 

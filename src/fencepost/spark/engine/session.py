@@ -39,7 +39,10 @@ _LEAST_REPORTED: Final = 2
 
 def is_connect(session: SparkSession) -> bool:
     """Whether this is a session of Spark Connect, which has no access to the JVM."""
-    return not hasattr(session, "sparkContext")
+    try:
+        return not hasattr(session, "sparkContext")
+    except NotImplementedError:
+        return True  # So says Spark 3.5.
 
 
 def is_connect_process() -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from fencepost.spark.engine.versions import progress_of
 from fencepost.spark.sentences import reason_in
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class BoardListener(StreamingQueryListener):
         self._apply(lambda: self._board.start(str(event.id), str(event.runId), event.name))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        self._apply(lambda: self._board.progress(event.progress))
+        self._apply(lambda: self._board.progress(progress_of(event.progress)))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         self._apply(lambda: self._board.idle(str(event.id), str(event.runId)))

@@ -15,6 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
 from fencepost.spark.engine.session import await_events
+from fencepost.spark.engine.versions import progress_of
 from fencepost.spark.installation import require_spark
 from fencepost.spark.progress.board import Board, QueryStatus
 from fencepost.spark.progress.screens import LINE_SECONDS, Screen, choose_screen
@@ -117,7 +118,7 @@ class Progress:
         for query in self._spark.streams.active:
             self._board.start(str(query.id), str(query.runId), query.name)
             if query.lastProgress is not None:
-                self._board.progress(query.lastProgress)
+                self._board.progress(progress_of(query.lastProgress))
 
     def _await_events(self) -> None:
         await_events(self._spark, LAST_EVENTS_SECONDS)

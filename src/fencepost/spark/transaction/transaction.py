@@ -21,6 +21,12 @@ their own: a transaction can be pickled.
 
 A fenced producer stops with an error. It does not fence its successor, and looks for one before it
 settles.
+
+The ledger need not be a record about a batch. In Spark's Real-Time Mode a batch has no offsets
+before its end, so a sink for it, which does not exist yet, would have many short transactions, one
+producer per source partition, and the position of the source as its ledger: the steps stay, fence
+reads the committed position of the query's group, decide drops the rows below it, and enter commits
+the new one in the same transaction.
 """
 
 from __future__ import annotations

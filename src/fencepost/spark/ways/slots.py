@@ -1,6 +1,6 @@
 """Brings every row to the task that writes its partition: the shuffle between the two stages.
 
-Spark 4.1 has `repartitionById`, which takes a column as the number of the task. Spark 4.0 only
+Spark 4.1 has `repartitionById`, which takes a column as the number of the task. Before, Spark only
 hashes columns. There the column gets, for every slot, an integer that Spark brings to that slot.
 Which one that is, Spark is asked once: its task is the hash of the value modulo the number of
 tasks. Neither shuffle is changed by adaptive execution, because it has a fixed number of tasks. If

@@ -21,6 +21,7 @@ from fencepost.spark.engine.session import (
     most_tasks,
 )
 from fencepost.spark.engine.slots import announce_slots
+from fencepost.spark.engine.versions import arrow_limit
 from fencepost.spark.engine.workers_python import workers_python
 from fencepost.spark.ways.accounts import Report
 from fencepost.spark.ways.delivery import Attempt
@@ -28,16 +29,14 @@ from fencepost.spark.ways.delivery import Attempt
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ARROW_BYTES: Final = 1024 * 1024
-_ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
-
 REPORT_SCHEMA: Final = "report string"
 
 
 @contextmanager
 def stage_settings(session: SparkSession) -> Iterator[None]:
     """The workers' Python; and rows from the JVM in pieces that fit the CPU cache."""
-    with changed_setting(session.conf, _ARROW_BYTES, str(ARROW_BYTES)), workers_python(session):
+    conf = session.conf
+    with changed_setting(conf, *arrow_limit(conf)), workers_python(session):
         yield
 
 
