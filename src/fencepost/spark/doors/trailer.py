@@ -31,7 +31,8 @@ from pyspark.sql.types import StructField, StructType
 
 from fencepost.spark.engine.frames import spark_columns
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.ways.shuffled import PACKED_COLUMNS
+from fencepost.spark.schemas import arrow_schema
+from fencepost.spark.ways.shuffled import PACKED_COLUMNS, PACKED_SCHEMA
 
 if TYPE_CHECKING:
     from fencepost.spark.ways.delivery import Attempt
@@ -46,15 +47,8 @@ REMOVE_STEPS: Final = (
     "before route(). Nothing of the batch is visible"
 )
 
-_TRAILER: Final = (
-    ("cluster", pa.string()),
-    ("attempt", pa.int64()),
-    ("task", pa.int32()),
-    ("tasks", pa.int32()),
-    ("count", pa.int64()),
-    ("digest", pa.int64()),
-)
-ROUTED_COLUMNS: Final = pa.schema([*PACKED_COLUMNS, *(pa.field(*one) for one in _TRAILER)])
+_TRAILER: Final = "attempt long, task int, tasks int, count long, digest long"
+ROUTED_COLUMNS: Final = arrow_schema(f"{PACKED_SCHEMA}, cluster string, {_TRAILER}")
 
 _NEVER_NULL: Final = ("slot", "map_id", "run", "ordinal", "payload")
 _METADATA: Final = "fencepost.route"
@@ -111,7 +105,7 @@ def with_trailer(
     tally = Tally()
     for batch in batches:
         tally.add(batch)
-        missing = [pa.nulls(batch.num_rows, kind) for _, kind in _TRAILER[1:]]
+        missing = [pa.nulls(batch.num_rows, kind) for kind in arrow_schema(_TRAILER).types]
         cluster = pa.repeat(pa.scalar(cluster_id, pa.string()), batch.num_rows)
         packed = (batch.column(name) for name in PACKED_COLUMNS.names)
         yield pa.RecordBatch.from_arrays([*packed, cluster, *missing], schema=ROUTED_COLUMNS)

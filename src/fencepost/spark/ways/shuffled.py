@@ -40,6 +40,7 @@ from fencepost.spark.compiled import freeze_loaded_objects
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.engine.hosts import meeting_place
 from fencepost.spark.failures import CountsDisagree
+from fencepost.spark.schemas import arrow_schema
 from fencepost.spark.ways.accounts import Manifest, Report, report_of
 from fencepost.spark.ways.delivery import (
     FIRST_LENGTHS,
@@ -66,17 +67,10 @@ if TYPE_CHECKING:
 
     from fencepost.spark.ways.row_writer import WriteJob
 
-PACKED_COLUMNS: Final = pa.schema(
-    [
-        ("slot", pa.int32()),
-        ("map_id", pa.int32()),
-        ("run", pa.int64()),
-        ("ordinal", pa.int32()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("payload", pa.binary()),
-    ]
+PACKED_SCHEMA: Final = (
+    "slot int, map_id int, run long, ordinal int, topic string, partition int, payload binary"
 )
+PACKED_COLUMNS: Final = arrow_schema(PACKED_SCHEMA)
 
 EMIT_BYTES: Final = 4 * 1024 * 1024
 """How much is passed to Spark at once."""
@@ -95,8 +89,6 @@ class DeliveryPlan:
 
 def run_shuffled(rows: DataFrame, job: WriteJob) -> list[Report]:
     """Runs both stages; returns the reports of the second one."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     session = rows.sparkSession
     slots = choose_slots(session, job.packing.partition_counts)
     packing = replace(job.packing, slots=slots)
@@ -106,7 +98,7 @@ def run_shuffled(rows: DataFrame, job: WriteJob) -> list[Report]:
     with stage_settings(session), granting as permits:
         call = None if permits is None else permits.call
         delivery = DeliveryPlan(job.identity, slots, packing.options, call)
-        packed = rows.mapInArrow(_packing_task(packing), from_arrow_schema(PACKED_COLUMNS))
+        packed = rows.mapInArrow(_packing_task(packing), PACKED_SCHEMA)
         routed = bring_to_slots(packed, slots).sortWithinPartitions("map_id", "ordinal")
         written = routed.mapInArrow(
             _delivering_task(delivery), REPORT_SCHEMA, barrier=not job.by_permit
