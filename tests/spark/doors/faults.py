@@ -29,7 +29,6 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster, connect
 from fencepost.client.failures import UnknownOutcome
 from fencepost.records.opened import Record
@@ -140,11 +139,11 @@ class FaultyWriter(StreamWriter):
 
     def _write_extra(self, messages: list[TaskReport]) -> None:
         """A copy of a task, which nobody should have started, writes one more record."""
-        row = next(row for message in messages for row in message.rows if row["topic"])
-        place = TopicPartition(row["topic"], row["partition"])
+        reports = (report for message in messages for report in message.rows)
+        place, written = next(one for report in reports for one in report["written"])
         identity = messages[0].transaction.producer.identity
         with connect(self._servers) as cluster, cluster.writer(identity) as writer:
-            writer._writer.queue_of(place).next_sequence = row["last_sequence"] + 1
+            writer._writer.queue_of(place).next_sequence = written.last_sequence + 1
             writer.write_records(place, [Record(value=b"extra")])
             writer.flush()
 

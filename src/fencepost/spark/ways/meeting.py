@@ -46,7 +46,6 @@ MAX_LINE_BYTES: Final = 64 * 1024
 _BACKLOG: Final = 256
 _BYTES: Final = 32
 _CALLER, _LISTENER = b"caller", b"listener"
-_CLOSED: Final = "the other side has closed the connection before its end"
 
 
 # A connection.
@@ -104,7 +103,7 @@ def fill(connection: socket.socket, room: memoryview) -> None:
     while room:
         count = connection.recv_into(room, len(room), socket.MSG_WAITALL)
         if not count:
-            raise PeerLost(_CLOSED)
+            raise PeerLost("the other side has closed the connection before its end")
         room = room[count:]
 
 
@@ -118,7 +117,7 @@ def read_line(connection: socket.socket) -> Any:
     with connection.makefile("rb") as stream:
         line = stream.readline(MAX_LINE_BYTES)
     if not line.endswith(b"\n"):
-        raise PeerLost(_CLOSED)
+        raise PeerLost("the other side has closed the connection before its end")
     return json.loads(line)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, cast
 
 import numpy as np
@@ -144,8 +145,8 @@ class ColumnPacker:
         place = self._places[batch.lane]
         if batch.region is None:
             return PackedBatch(place, batch.record_count, batch.data)
-        region, regions = batch.region, self.regions
-        return PackedBatch(place, batch.record_count, batch.data, lambda: regions.give_back(region))
+        done = partial(self.regions.give_back, batch.region)
+        return PackedBatch(place, batch.record_count, batch.data, done)
 
     def _check_sizes(self, keys: Column, values: Column) -> None:
         sizes = np.diff(keys.offsets) + np.diff(values.offsets)
