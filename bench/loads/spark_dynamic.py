@@ -1,7 +1,7 @@
 """The sink under dynamic allocation beside the same route with a barrier stage.
 
 Where Spark refuses barrier stages, tasks ask the driver for a permit instead
-(`spark/ways/meeting/permits.py`), and rows always go through Spark's shuffle. Both sinks of a
+(`spark/ways/permits.py`), and rows always go through Spark's shuffle. Both sinks of a
 round shuffle, with the same number of tasks, so only barrier and permits differ. A round is one
 micro-batch of a fresh query for each of them, from trigger to commit.
 """

@@ -27,7 +27,9 @@ REPLAYS = "tests/spark/queries/test_replays.py::test_"
 REPEATED = f"{REPLAYS}a_repeated_batch_is_written_once_and_changes_the_state_once"
 ROWS = "tests/spark/queries/test_rows.py::test_"
 TOPICS = "tests/spark/queries/test_topics.py::test_"
-FORMAT = "tests/spark/format/test_"
+FORMAT = "tests/spark/doors/test_"
+STREAMS = f"{FORMAT}streams.py::test_"
+STOPPED = f"{STREAMS}the_next_start_ends_the_transaction_of_a_query_that_was_stopped_in_mid_batch"
 DEATHS = f"{FORMAT}stream_deaths.py::test_"
 DYING = f"{DRIVERS}a_driver_that_dies_at_any_step_loses_and_duplicates_nothing"
 
@@ -67,18 +69,13 @@ SELECTIONS = {
             f"{DEATHS}a_query_that_dies_at_any_step_loses_and_duplicates_nothing[{point}]"
             for point in (
                 "first-write-1-tv2",
-                "first-write-1-tv2-direct",
                 "ending-1-tv2",
                 "sent-0-tv2",
                 "sent-1-tv1",
             )
         ),
-        *(
-            f"{FORMAT}streams.py::test_a_query_that_is_stopped_in_mid_batch_leaves_no_open_"
-            f"transaction[{way}]"
-            for way in ("direct-tv1", "shuffled-tv2")
-        ),
-        f"{FORMAT}streams.py::test_a_record_that_no_task_reported_aborts_the_batch",
+        *(f"{STOPPED}[{version}]" for version in (1, 2)),
+        f"{STREAMS}a_record_that_no_task_reported_aborts_the_batch",
         f"{FORMAT}batches.py::test_the_same_version_again_is_drained_and_a_lower_one_is_refused",
     ],
     "several DataFrames, skipped and incomplete batches": [

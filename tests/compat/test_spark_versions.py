@@ -28,6 +28,7 @@ SINK: Final = (
     "ways/test_routes.py::test_a_batch_larger_than_the_driver_expected_is_written_by_tasks",
     "ways/test_routes.py::test_rows_in_more_partitions_than_slots_go_through_the_shuffle",
     "ways/test_slots.py",
+    "engine/test_private_names.py",
 )
 SOURCE: Final = (
     (

@@ -67,7 +67,7 @@ def in_tasks(
     for module, name in ((direct, "_task"), (shuffled, "_delivering_task")):
         patch.setattr(module, name, _around_task(getattr(module, name), around, applies))
     # The current one, so that wrappers can be nested.
-    send = CollectedRows.send
+    send = CollectedRows._send
 
     def send_rows(rows: CollectedRows, sealed: Any) -> Any:
         if not applies(rows._identity):
@@ -82,7 +82,7 @@ def in_tasks(
             pass
         return sent[-1]
 
-    patch.setattr(CollectedRows, "send", send_rows)
+    patch.setattr(CollectedRows, "_send", send_rows)
 
 
 def _around_task(
@@ -128,30 +128,23 @@ class AfterFirstWrite:
     def __call__(self, deliver: Deliver, batches: Batches) -> Batches:
         from fencepost.spark.ways.delivery import Delivery
 
-        write, put = Delivery.write, Delivery.put
+        put = Delivery.put
 
-        def act_once(delivery: Delivery, place: TopicPartition) -> None:
+        def put_and_act(delivery: Delivery, place: TopicPartition, *more: Any) -> None:
+            put(delivery, place, *more)
+            if os.path.exists(self.marker):
+                return
+            # Batches would share a request; here the first one is sent alone.
+            delivery._writer.poll()
             if claim(self.marker):
                 self._await_write(place)
                 self.act(self.marker, delivery, place)
 
-        def write_and_act(delivery: Delivery, place: TopicPartition, *more: Any) -> None:
-            write(delivery, place, *more)
-            act_once(delivery, place)
-
-        # Batches would share a request; here the first one is sent alone.
-        def put_and_act(delivery: Delivery, place: TopicPartition, batch: Any) -> None:
-            if os.path.exists(self.marker):
-                put(delivery, place, batch)
-            else:
-                write_and_act(delivery, place, batch)
-
-        Delivery.write = write_and_act  # type: ignore[method-assign, assignment]
         Delivery.put = put_and_act  # type: ignore[method-assign, assignment]
         try:
             yield from deliver(batches)
         finally:
-            Delivery.write, Delivery.put = write, put  # type: ignore[method-assign]
+            Delivery.put = put  # type: ignore[method-assign]
 
     def _await_write(self, place: TopicPartition) -> None:
         with connect(self.bootstrap) as cluster:

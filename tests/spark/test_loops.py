@@ -12,6 +12,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.records.opened import Record
+from fencepost.spark.engine.private_names import PLAN
 from tests.spark.conftest import BrokerProcess, on_spark, read_values
 from tests.spark.pipeline import finish
 
@@ -195,6 +196,16 @@ def test_the_stream_format_refuses_rows_for_a_topic_that_the_query_reads(
     assert read_values(cluster, loops.topic) == VALUES
     assert loops.run_format(loops.stream(), mayWriteToSources="true") is None
     assert len(read_values(cluster, loops.topic)) > len(VALUES)
+
+
+def test_where_spark_does_not_show_the_plan_the_offsets_tell(
+    loops: Loops, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PLAN, "running", "noSuchPlan")
+    monkeypatch.setattr(PLAN, "analyzed", "noSuchPlan")
+    refusal(loops.run(loops.stream(), loops.sink()), loops.topic)
+    refusal(loops.run_format(loops.stream()), loops.topic)
+    assert read_values(cluster, loops.topic) == VALUES
 
 
 def test_a_batch_write_refuses_rows_for_a_topic_that_it_reads(

@@ -22,7 +22,8 @@ Read in this order:
 - `ways/row_writer.py`: the choice of a way; then `collected.py`, `direct.py`, `shuffled.py`, and
   `delivery.py`, which all of them end in. `accounts.py` counts.
 - `doors/foreach_batch.py`, `doors/stream_format.py`, `doors/batch_write.py`; `doors/route.py`.
-- `engine/`: what is known of Spark itself: settings, hosts, the running batch, its checkpoint.
+- `engine/`: what is known of Spark itself: settings, hosts, the running batch, its checkpoint. What
+  is private of Spark stands in `private_names.py` only, with what happens without it.
 - `sentences.py`: what goes wrong, in one sentence. `failures.py`: the exceptions.
 
 Beside them: `source/`, topics as streams and tables; `views/`, logs with the fate of each record;

@@ -9,15 +9,18 @@ import pyspark
 from pyspark.sql.datasource import DataSource
 
 from fencepost.base.failures import ConfigError
+from fencepost.spark.schemas import ddl_of
 from fencepost.spark.sentences import plain_errors
-from fencepost.spark.source.columns import DDL, ddl_of
+from fencepost.spark.source.columns import COLUMNS
 from fencepost.spark.source.options import SourceOptions, read_source_options
 from fencepost.spark.views.options import is_view, read_view_options
+from fencepost.spark.views.schemas import COLUMNS as VIEW_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from fencepost.spark.doors.batch_write import BatchWriter
+    from fencepost.spark.doors.options import WriteOptions
     from fencepost.spark.doors.stream_format import StreamWriter
     from fencepost.spark.source.batch_reader import BatchReader
     from fencepost.spark.source.stream_reader import StreamReader
@@ -52,16 +55,12 @@ class FencepostSource(DataSource):
 
     def schema(self) -> str:
         with plain_errors():
-            return self._schema()
-
-    def _schema(self) -> str:
-        if is_view(self.options):
-            from fencepost.spark.views.schemas import ddl_of as ddl_of_view
-
-            view = read_view_options(self.options)
-            return ddl_of_view(view.view, view.columns)
-        # Spark calls this before it says whether this is a stream; the columns are the same.
-        return ddl_of(read_source_options(_without_limits(self.options), streaming=True).columns)
+            if is_view(self.options):
+                view = read_view_options(self.options)
+                return ddl_of(VIEW_COLUMNS[view.view], view.columns)
+            # Spark calls this before it says whether this is a stream; the columns are the same.
+            options = read_source_options(_without_limits(self.options), streaming=True)
+            return ddl_of(COLUMNS, options.columns)
 
     def reader(self, schema: StructType) -> BatchReader | ViewReader:
         if is_view(self.options):
@@ -92,45 +91,40 @@ class FencepostSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from fencepost.spark.doors.batch_write import BatchWriter
-        from fencepost.spark.doors.loops import with_reads
-        from fencepost.spark.doors.options import check_mode, read_write_options
-        from fencepost.spark.doors.trailer import check_routed
+        from fencepost.spark.doors.options import check_mode
 
         with plain_errors():
             check_mode(overwrite=overwrite)
-            options = read_write_options(self.options, streaming=False)
-            check_routed(schema)
-            options = with_reads(options, schema)
-        return BatchWriter(options)
+            return BatchWriter(self._write_options(schema, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        from fencepost.spark.doors.loops import with_reads
-        from fencepost.spark.doors.options import read_write_options
-        from fencepost.spark.doors.trailer import check_routed
-
         with plain_errors():
             if not hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):
                 raise ConfigError(WRITING_NEEDS.format(version=pyspark.__version__))
             if overwrite:
                 raise ConfigError(NOT_COMPLETE)
-            options = read_write_options(self.options, streaming=True)
-            check_routed(schema)
-            options = with_reads(options, schema)
+            options = self._write_options(schema, streaming=True)
         from fencepost.spark.doors.stream_format import StreamWriter
 
         return StreamWriter(options)
 
+    def _write_options(self, schema: StructType, *, streaming: bool) -> WriteOptions:
+        from fencepost.spark.doors.loops import with_reads
+        from fencepost.spark.doors.options import read_write_options
+        from fencepost.spark.doors.trailer import check_routed
+
+        options = read_write_options(self.options, streaming=streaming)
+        check_routed(schema)
+        return with_reads(options, schema)
+
 
 def _require_own_schema(options: SourceOptions, given: StructType) -> None:
     """Refuses a user's schema: Spark would notice in the middle of the query, or never."""
-    wanted = [
-        (name, DDL[name].replace(" ", "").replace("long", "bigint")) for name in options.columns
-    ]
+    wanted = [(name, COLUMNS[name].replace("long", "bigint")) for name in options.columns]
     if [(field.name, field.dataType.simpleString()) for field in given.fields] != wanted:
         raise ConfigError(
-            "format fencepost has a fixed schema, and another one was given: leave "
-            "schema(...) out and cast the "
-            "columns afterwards; columns= chooses among them"
+            "format fencepost has a fixed schema, and another one was given: leave schema(...) out "
+            "and cast the columns afterwards; columns= chooses among them"
         )
 
 

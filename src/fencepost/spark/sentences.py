@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.client.failures import RetriesExhausted
+from fencepost.spark.engine.private_names import PROCESSES
 from fencepost.spark.engine.workers_python import is_started_by_spark
 from fencepost.spark.failures import (
     EXECUTOR_PACKAGES,
@@ -64,7 +65,6 @@ _TOO_LARGE: Final = re.compile(
     r"BatchTooLarge: topic '([a-zA-Z0-9._-]+)' does not take a batch of (\d+) records and (\d+) "
     r"bytes"
 )
-_HIDE: Final = "SPARK_HIDE_TRACEBACK"
 
 Failure = TypeVar("Failure", RowRefused, DataLost)
 
@@ -249,4 +249,4 @@ def plain_errors(client: ClientOptions | None = None) -> Iterator[None]:
 
 def _hide_traceback() -> None:
     if is_started_by_spark():
-        os.environ[_HIDE] = "1"
+        os.environ[PROCESSES.hide] = "1"

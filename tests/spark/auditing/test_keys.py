@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from typing import Any
 
@@ -12,16 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.base.failures import ConfigError
-from fencepost.spark.auditing.hashing import hashes_of
-from fencepost.spark.auditing.keys import KeyExpression, keys_of, parse_key, shown_key
+from fencepost.spark.auditing.keys import KeyExpression, hashes_of, keys_of, parse_key, shown_key
 
 
 def keys(expression: str, *documents: bytes | None) -> list[bytes | None]:
     parsed = parse_key(expression)
     rows = pa.RecordBatch.from_pydict({parsed.column: pa.array(documents, pa.binary())})
     found: list[bytes | None] = keys_of(parsed, rows).to_pylist()
-    if parsed.path and importlib.util.find_spec("numba") is not None:
-        assert keys_of(parsed, rows, is_compiled=True).to_pylist() == found
     return found
 
 
@@ -99,11 +95,10 @@ _DOCUMENTS = st.recursive(
     st.sampled_from([("a",), ("a", "b"), ("ab", "a", "b"), ("é",)]),
 )
 @settings(max_examples=400, deadline=None)
-def test_the_compiled_scanner_agrees_with_the_exact_parser(
+def test_documents_that_are_parsed_together_have_the_keys_that_each_has_alone(
     drawn: list[tuple[Any, bool, int, int]], path: tuple[str, ...]
 ) -> None:
     """Whole documents, and documents of which one byte was changed."""
-    pytest.importorskip("numba")
     documents: list[bytes | None] = []
     for document, is_plain, place, byte in drawn:
         text = bytearray(
@@ -112,27 +107,22 @@ def test_the_compiled_scanner_agrees_with_the_exact_parser(
         if place < len(text):
             text[place] = byte
         documents.append(bytes(text))
-    rows = pa.RecordBatch.from_pydict({"value": pa.array([None, *documents], pa.binary())})
-    expression = KeyExpression("value", path)
-    exact = keys_of(expression, rows).to_pylist()
-    assert keys_of(expression, rows, is_compiled=True).to_pylist() == exact
-    sliced = rows.slice(1)
-    assert keys_of(expression, sliced, is_compiled=True).to_pylist() == exact[1:]
+    expression = str(KeyExpression("value", path))
+    alone = [keys(expression, document)[0] for document in documents]
+    assert keys(expression, None, *documents, b"") == [None, *alone, None]
+    assert keys(expression, *documents * 100) == alone * 100
 
 
-def test_the_compiled_scanner_reads_ordinary_documents_itself() -> None:
-    pytest.importorskip("numba")
-    from fencepost.spark.auditing.compiled_fields import compiled_fields
+def test_documents_that_are_json_only_together_have_no_key() -> None:
+    one, two, half, rest = b'{"a": 1}', b'{"a": 2}, {"a": 3}', b'{"a": [4', b"5]}"
+    assert keys("value:a", two, half, rest) == [None, None, None]
+    assert keys("value:a", one, half, rest, two, one) == [b"1", None, None, None, b"1"]
 
-    documents = [
-        b'{"x": [1, {"id": 2}, "\\n"], "order": {"y": -1.5e3, "id": "a b"}, "z": null}',
-        b' {"order":{"id":17},"order2":{}} ',
-        b'{"order": [], "id": 3}',
-        b"{}",
-    ]
-    found, unsure = compiled_fields(("order", "id"), pa.array(documents, pa.binary()))
-    assert found.to_pylist() == [b"a b", b"17", None, None]
-    assert len(unsure) == 0
+
+def test_documents_may_have_another_encoding_of_unicode() -> None:
+    text = '{"a": "\u20ac"}'
+    documents = [text.encode(name) for name in ("utf-8", "utf-8-sig", "utf-16", "utf-32-be")]
+    assert keys("value:a", *documents) == ["\u20ac".encode()] * 4
 
 
 @pytest.mark.parametrize("text", ["", "id", "value:", "header:", "value:a..b", "offset", "headers"])

@@ -13,6 +13,8 @@ an option: `faultStep`, `faultBatch`, and `faultMarker`, the path where the test
     lost         the answer to EndTxn is lost
     extra        somebody writes with the identity of the batch
     silent       the tasks write, and report that they got no rows
+    query        Spark does not tell the tasks their query
+    batch        Spark does not tell the tasks their batch
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from fencepost.spark.data_source import FencepostSource
 from fencepost.spark.doors.options import WriteOptions
 from fencepost.spark.doors.routed_task import TaskReport
 from fencepost.spark.doors.stream_format import StreamWriter
+from fencepost.spark.engine.private_names import THREAD
 from fencepost.spark.transaction.identity import DriverProducer
 from tests.spark import chaos
 
@@ -102,6 +105,10 @@ class FaultyWriter(StreamWriter):
             # Spark would pass the report of a task that was faster to abort().
             chaos.await_file(f"{self._marker}.released", 3600)
             return report
+        if due and self._step in THREAD.names:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(THREAD, self._step, "noSuchProperty")
+                return super().write(iterator)
         if due and self._step == "silent":
             return replace(super().write(iterator), rows=[])
         if due and self._step == "fail":

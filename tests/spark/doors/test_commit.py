@@ -17,6 +17,7 @@ from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.client.failures import Refused
 from fencepost.client.transactions import ProducerIdentity
+from fencepost.client.writer import Written
 from fencepost.records.opened import Record
 from fencepost.spark.doors.commit import (
     check_account,
@@ -31,7 +32,7 @@ from fencepost.spark.failures import CountsDisagree, RowRefused, SinkRefused
 from fencepost.spark.ledger.rule import Batch
 from fencepost.spark.transaction.identity import DriverProducer
 from fencepost.spark.transaction.transaction import Transaction
-from fencepost.spark.ways.accounts import Account, PartitionReport
+from fencepost.spark.ways.accounts import Account, manifest_of, report_of
 
 IDENTITY = ProducerIdentity("t", 7, 3, 2)
 
@@ -100,13 +101,10 @@ def test_reports_that_are_missing_doubled_or_of_other_plans_are_not(
 def test_rows_in_a_topic_that_the_options_exclude_are_refused(
     more: dict[str, str], words: str
 ) -> None:
-    nothing = dict.fromkeys(("manifest", "topic", "partition"))
-    row = {"topic": "out", "partition": 0, "records": 1, "batches": 1, "size_bytes": 70}
-    row |= {"base_offset": 0, "last_offset": 0, "last_sequence": 0, "opened_ms": 1}
-    manifest = '{"map": 0, "rows": 1, "partitions": [["out", 0, 1]]}'
-    rows = [{**nothing, **row}, {**nothing, "manifest": manifest}]
+    place = TopicPartition("out", 0)
+    row = report_of(7, 1, {place: Written(1, 1, 70, 0, 0, 0)}, [manifest_of(0, 1, {place: 1})])
     with pytest.raises(RowRefused) as refused:
-        check_account(options(**more), [report(0, 1, rows=rows)])
+        check_account(options(**more), [report(0, 1, rows=[row])])
     assert words in str(refused.value)
 
 
@@ -119,7 +117,7 @@ def test_a_user_who_may_not_read_the_topics_can_still_commit(
         raise Refused("DescribeProducers", code)
 
     monkeypatch.setattr(Cluster, "describe_producers", describe_producers)
-    account = Account(1, {TopicPartition("out", 0): PartitionReport(1, 1, 70, 0, 0)})
+    account = Account(1, {TopicPartition("out", 0): Written(1, 1, 70, 0, 0)})
     check_sequences(options(), IDENTITY, account)
     code = ErrorCode.INVALID_REQUEST
     with pytest.raises(Refused):
@@ -152,7 +150,7 @@ def begun(broker: Broker, *places: TopicPartition) -> tuple[WriteOptions, Produc
 
 
 def account_of(*places: TopicPartition) -> Account:
-    return Account(len(places), {place: PartitionReport(1, 1, 70, 0, 0) for place in places})
+    return Account(len(places), {place: Written(1, 1, 70, 0, 0) for place in places})
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from fencepost.base.ids import TopicPartition
+from fencepost.client.writer import Written
 from fencepost.spark.doors.parts import read_parts
 from fencepost.spark.failures import CountsDisagree, SinkRefused
-from fencepost.spark.ways.accounts import Account, PartitionReport, sum_accounts
+from fencepost.spark.ways.accounts import Account, sum_accounts
 from fencepost.spark.ways.row_writer import BY_COLUMN
 
 A: Any = SimpleNamespace(sparkSession="a")
@@ -49,7 +50,7 @@ def test_invalid_arguments_are_refused(given: Any, words: str) -> None:
 
 
 def account(*places: tuple[str, int], opened_ms: int = 0) -> Account:
-    reports = {TopicPartition(*place): PartitionReport(2, 1, 100, 0, 1) for place in places}
+    reports = {TopicPartition(*place): Written(2, 1, 100, 0, 1) for place in places}
     return Account(2 * len(places), reports, opened_ms)
 
 

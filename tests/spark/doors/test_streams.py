@@ -254,6 +254,19 @@ def test_without_a_readable_checkpoint_the_tasks_decide(
         spark.conf.unset(settings)
 
 
+@pytest.mark.parametrize("unknown", ["query", "batch"])
+def test_tasks_that_do_not_know_their_query_or_batch_write_nothing(
+    routed: RoutedPipeline, cluster: Cluster, unknown: str
+) -> None:
+    routed.add(numbered(0))
+    failure = routed.run_routed(format=faults.FORMAT, faultStep=unknown, faultBatch=0)
+    assert failure is not None
+    assert "does not tell its tasks which query and batch they belong to" in failure
+    assert read_values(cluster, routed.topic) == []
+    assert routed.run_routed() is None
+    assert sorted(read_values(cluster, routed.topic)) == sorted(numbered(0))
+
+
 def test_source_offsets_are_committed_if_the_checkpoint_proves_whose_they_are(
     routed: RoutedPipeline, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:

@@ -6,6 +6,7 @@ and the network namespaces of tests/spark/standalone show that Spark reports wha
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -139,3 +140,15 @@ def test_a_package_that_executors_lack_is_named_with_the_ways_to_install_it(name
 def test_a_package_of_the_users_own_functions_is_not_ours_to_explain() -> None:
     assert find_missing_module("ModuleNotFoundError: No module named 'sklearn'") is None
     assert find_missing_module("") is None
+
+
+def test_hosts_that_spark_does_not_show_are_taken_for_others() -> None:
+    context = SimpleNamespace(
+        _jsc=SimpleNamespace(sc=SimpleNamespace),
+        _conf={"spark.master": "spark://master:7077", "spark.driver.host": "driver"},
+    )
+    session: Any = SimpleNamespace(sparkContext=context)
+    assert exchange_hosts(session, settings()) is None
+    assert exchange_hosts(session, settings(exchange="plain")) is None
+    with pytest.raises(SinkRefused, match="to executors on hosts that this Spark does not show"):
+        check_secrets(session, settings(PASSWORD))

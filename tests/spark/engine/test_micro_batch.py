@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
 from fencepost.spark.engine.micro_batch import MicroBatch, read_micro_batch
+from fencepost.spark.engine.private_names import QUERIES
 from fencepost.spark.failures import SinkRefused
 
 
@@ -52,7 +53,8 @@ class FakeEngine:
                 java=SimpleNamespace(util=SimpleNamespace(UUID=SimpleNamespace(fromString=str)))
             ),
         )
-        queries = SimpleNamespace(get=self._find)
+        none = SimpleNamespace(hasMoreElements=lambda: False)
+        queries = SimpleNamespace(get=self._find, elements=lambda: none)
         shared = SimpleNamespace(activeStreamingQueries=lambda: queries)
         java_session = SimpleNamespace(sharedState=lambda: shared)
         return SimpleNamespace(sparkContext=context, _jsparkSession=java_session)
@@ -114,3 +116,16 @@ def test_a_later_batch_begins_where_the_last_one_ended_without_another_call() ->
     assert (later.start_offsets, later.expected_rows) == (first.end_offsets, 25)
     assert later.is_stateful is True
     assert first.next(5).start_offsets == ()
+
+
+def test_runs_that_spark_does_not_show_are_told_apart_by_their_job_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(QUERIES, "active", "noSuchMethod")
+    engine = FakeEngine("q")
+    engine.properties["spark.jobGroup.id"] = "first"
+    first = read_micro_batch(engine.session(), 0)
+    engine.properties["spark.jobGroup.id"] = "second"
+    second = read_micro_batch(engine.session(), 0, first)
+    assert (first.run, second.run) == (("q", "first"), ("q", "second"))
+    assert (first.fingerprint, first.is_stateful) == ("", None)

@@ -59,8 +59,9 @@ def enter(
             writer.put(beside, row)
             writer.put(entry_writer.place, entry_writer.seal())
             writer.flush()
-        return entry_writer.view()
-    return entry_writer.write(time.time_ns() // 1_000_000 - open_ms)
+        return entry_writer.view
+    entry_writer.write(time.time_ns() // 1_000_000 - open_ms)
+    return entry_writer.view
 
 
 class FakeMicroBatch(MicroBatch):

@@ -32,15 +32,14 @@ from fencepost.records.compression import Codec  # noqa: E402
 from fencepost.records.opened import Record  # noqa: E402
 from fencepost.spark import compiled as fast  # noqa: E402
 from fencepost.spark.source import range_reader as reading  # noqa: E402
-from fencepost.spark.source.columns import plain_columns  # noqa: E402
+from fencepost.spark.source.columns import COLUMNS, plain_columns  # noqa: E402
 from fencepost.spark.source.compiled_columns import decoded_columns  # noqa: E402
-from fencepost.spark.source.options import COLUMNS  # noqa: E402
 from fencepost.spark.source.ranges import OffsetRange  # noqa: E402
 from fencepost.spark.ways.delivery import stamp_producer  # noqa: E402
-from fencepost.spark.ways.packing.packer import PackingPlan  # noqa: E402
+from fencepost.spark.ways.packing.by_record import PackingPlan  # noqa: E402
 from tests.spark.ways.packed import columnwise, plainly  # noqa: E402
 
-ALL = (*COLUMNS, "headers")
+ALL = tuple(COLUMNS)
 CODECS = [codec.name.lower() for codec in Codec]
 SECONDS = 30
 

@@ -31,12 +31,12 @@ from fencepost.records.compression import Codec, compress  # noqa: E402
 from fencepost.records.opened import Record  # noqa: E402
 from fencepost.records.varint import write_varint  # noqa: E402
 from fencepost.spark.failures import RowRefused  # noqa: E402
-from fencepost.spark.source.columns import plain_columns, schema_of  # noqa: E402
+from fencepost.spark.schemas import schema_of  # noqa: E402
+from fencepost.spark.source.columns import COLUMNS, plain_columns  # noqa: E402
 from fencepost.spark.source.compiled_columns import decoded_columns  # noqa: E402
-from fencepost.spark.source.options import COLUMNS  # noqa: E402
 
 PLACE = TopicPartition("t", 3)
-ALL = (*COLUMNS, "headers")
+ALL = tuple(COLUMNS)
 BEGIN, END = -(2**63), 2**63 - 1
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -64,12 +64,12 @@ def sealed(
 
 def plainly(batch: SealedBatch, columns: tuple[str, ...] = ALL) -> Any:
     rows = plain_columns(PLACE, batch, columns, BEGIN, END)
-    return pa.Table.from_batches([] if rows is None else [rows], schema_of(columns))
+    return pa.Table.from_batches([] if rows is None else [rows], schema_of(COLUMNS, columns))
 
 
 def compiled(batch: SealedBatch, columns: tuple[str, ...] = ALL) -> Any:
     found = decoded_columns(PLACE, [batch], columns, BEGIN, END)
-    return pa.Table.from_batches(found, schema_of(columns))
+    return pa.Table.from_batches(found, schema_of(COLUMNS, columns))
 
 
 def outcome(read: Any) -> list[dict[str, Any]] | None:

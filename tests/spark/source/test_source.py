@@ -18,9 +18,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster
+from fencepost.client.reading import LATEST
 from fencepost.records.opened import Record
 from fencepost.spark.doors.foreach_batch import TransactionalSink
 from fencepost.spark.sentences import reason_in, reason_of
+from tests.spark.chaos import await_truth
 from tests.spark.conftest import on_spark, read_values
 
 if TYPE_CHECKING:
@@ -363,6 +365,11 @@ def test_a_blocked_query_names_the_transaction_that_blocks_it(
         "since offset 0"
     ) in caplog.text
     cluster.end_txn(identity, commit=True)
+    # Apache Kafka answers before the marker is written.
+    place = TopicPartition(topic, 0)
+    await_truth(
+        lambda: cluster.list_offsets({place: LATEST}, isolation="read_committed")[place].offset > 0
+    )
     caplog.clear()
     monkeypatch.setattr(open_transaction_watch, "REPEAT_SECONDS", 0.0)
     StreamReader(read_source_options(options, streaming=True)).latestOffset(

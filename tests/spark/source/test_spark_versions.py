@@ -61,6 +61,7 @@ def test_the_stream_reader_needs_no_private_module_of_spark(
 ) -> None:
     from fencepost.spark.source.options import read_source_options
 
+    pytest.importorskip(STREAMING_API, reason="this Spark has no streaming sources of ours")
     monkeypatch.setitem(sys.modules, PRIVATE_API, None)
     monkeypatch.delitem(sys.modules, STREAM_READER, raising=False)
     reader = importlib.import_module(STREAM_READER).StreamReader(

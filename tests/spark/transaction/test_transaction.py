@@ -134,13 +134,13 @@ class FakeEntry:
     def __init__(self, ledger: World, *_: Any) -> None:
         self._world = ledger
         self.open_ms = 0
+        self.view = LedgerView(entry=LedgerEntry("q", 3))
 
     def commit_sources(self) -> None:
         self._world.fate("offsets")
 
-    def write(self, opened_ms: int) -> LedgerView:
+    def write(self, opened_ms: int) -> None:
         self._world.fate("enter")
-        return LedgerView(entry=LedgerEntry("q", 3))
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from fencepost.base.failures import ConfigError, CorruptError
 from fencepost.client.blocking import connect
 from fencepost.spark.views.data_reader import ViewReader
 from fencepost.spark.views.options import read_view_options
-from fencepost.spark.views.schemas import SCHEMAS, View
+from fencepost.spark.views.schemas import COLUMNS, View
 from tests.spark.views.history import PLACE, History, written_history
 
 
@@ -255,7 +255,7 @@ def test_compiled_and_plain_rows_are_the_same(
     for is_compiled in (False, True):
         chosen = (lambda *_: True) if is_compiled else (lambda *_: None)
         monkeypatch.setattr(record_rows, "compiled_columns", chosen)
-        columns = ",".join(SCHEMAS[View.RECORDS].names)
+        columns = ",".join(COLUMNS[View.RECORDS])
         shown[is_compiled] = rows_of("records", where, subscribe=PLACE.topic, columns=columns)
     assert shown[True] == shown[False]
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from fencepost.base.ids import TopicPartition
 from fencepost.spark.ways.packing.by_column import ColumnPacker
-from fencepost.spark.ways.packing.by_record import Placement, pack_plain
-from fencepost.spark.ways.packing.packer import ANY_LENGTH, PackedBatch, PackingPlan
+from fencepost.spark.ways.packing.by_record import PackedBatch, PackingPlan, Placement, pack_plain
+from fencepost.spark.ways.packing.packer import ANY_LENGTH
 
 
 def any_length(_: TopicPartition) -> int:

@@ -1,49 +1,37 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="the spark extra is not installed")
 
+from fencepost.base.ids import TopicPartition
+from fencepost.client.writer import Written
 from fencepost.spark.failures import CountsDisagree
-from fencepost.spark.ways.accounts import settle_accounts
+from fencepost.spark.ways.accounts import Report, manifest_of, report_of, settle_accounts
 
 
-def manifest(number: int) -> dict[str, str]:
-    return {"manifest": f'{{"map": {number}, "rows": 0, "partitions": []}}'}
+def packed(number: int, rows: int = 0, *counts: int) -> Report:
+    """A report with the manifest of a packing task: its rows, and what it packed per partition."""
+    places = {TopicPartition("t", index): count for index, count in enumerate(counts)}
+    return report_of(1, 0, {}, [manifest_of(number, rows, places)])
+
+
+def wrote(partition: int, records: int, last_sequence: int | None = None) -> Report:
+    last = records - 1 if last_sequence is None else last_sequence
+    written = Written(records, 1, 100, 0, records - 1, last)
+    return report_of(1, 5, {TopicPartition("t", partition): written}, [])
 
 
 def test_packing_tasks_may_report_in_any_order() -> None:
-    assert settle_accounts([manifest(1), manifest(0)]).rows == 0
+    assert settle_accounts([packed(1), packed(0)]).rows == 0
 
 
 def test_a_missing_packing_task_is_noticed() -> None:
     """A lost shuffle block loses the manifest, and all rows of its task if they were in it."""
     with pytest.raises(CountsDisagree, match=r"only \[0, 2\] reported"):
-        settle_accounts([manifest(0), manifest(2)])
-
-
-def packed(number: int, rows: int, *counts: int) -> dict[str, Any]:
-    """The manifest of a packing task: its rows, and what it packed per partition."""
-    partitions = [["t", index, count] for index, count in enumerate(counts)]
-    return {"manifest": json.dumps({"map": number, "rows": rows, "partitions": partitions})}
-
-
-def wrote(partition: int, records: int, last_sequence: int | None = None) -> dict[str, Any]:
-    return {
-        "manifest": None,
-        "topic": "t",
-        "partition": partition,
-        "records": records,
-        "batches": 1,
-        "size_bytes": 100,
-        "base_offset": 0,
-        "last_offset": records - 1,
-        "last_sequence": records - 1 if last_sequence is None else last_sequence,
-        "opened_ms": 5,
-    }
+        settle_accounts([packed(0), packed(2)])
 
 
 def test_packed_and_acknowledged_records_add_up() -> None:
@@ -59,6 +47,7 @@ def test_packed_and_acknowledged_records_add_up() -> None:
         ([packed(0, 3, 2), wrote(0, 2)], "3 rows came in"),
         ([packed(0, 2, 2), wrote(0, 1)], "acknowledged"),
         ([packed(0, 2, 2)], "acknowledged"),
+        ([wrote(0, 3)], "acknowledged"),
         ([packed(0, 2, 2), wrote(0, 2, last_sequence=3)], "end at sequence 3"),
     ],
 )
@@ -67,9 +56,9 @@ def test_reports_that_do_not_add_up_are_refused(reports: list[Any], reason: str)
         settle_accounts(reports)
 
 
-def read(*runs: tuple[int, int]) -> dict[str, Any]:
-    """Which runs of packing tasks a writer has read."""
-    return {"manifest": json.dumps({"runs": runs})}
+def read(*runs: tuple[int, int]) -> Report:
+    """A report with the runs of packing tasks that a writer has read."""
+    return report_of(1, 0, {}, [], runs)
 
 
 def test_writers_that_have_read_the_same_runs_agree() -> None:

@@ -26,12 +26,8 @@ from fencepost.spark.failures import (  # noqa: E402
     RowRefused,
 )
 from fencepost.spark.ledger.writer import sealed_record  # noqa: E402
-from fencepost.spark.ways.accounts import settle_accounts  # noqa: E402
-from fencepost.spark.ways.collected import (  # noqa: E402
-    CollectedRows,
-    RowCollector,
-    collect_limit_after,
-)
+from fencepost.spark.ways.accounts import Report, settle_accounts  # noqa: E402
+from fencepost.spark.ways.collected import CollectedRows, RowCollector  # noqa: E402
 from fencepost.spark.ways.delivery import Attempt, first_length  # noqa: E402
 from fencepost.spark.ways.direct import DirectPlan, write_directly  # noqa: E402
 from fencepost.spark.ways.exchange import (  # noqa: E402
@@ -40,9 +36,9 @@ from fencepost.spark.ways.exchange import (  # noqa: E402
     bind_address,
     own_host,
 )
-from fencepost.spark.ways.meeting.rendezvous import Peer, Rendezvous, RendezvousCall  # noqa: E402
+from fencepost.spark.ways.meeting import Peer, Rendezvous, RendezvousCall  # noqa: E402
 from fencepost.spark.ways.packing import packer as packing  # noqa: E402
-from fencepost.spark.ways.packing.packer import PackingPlan  # noqa: E402
+from fencepost.spark.ways.packing.by_record import PackingPlan  # noqa: E402
 
 SECRET = b"sixteen letters."
 SECONDS = 20.0
@@ -84,17 +80,15 @@ class BarrierStage:
         meeting = Meeting(rendezvous.address, SECRET, hosts)
         self._plan = DirectPlan(packing_plan(cluster, topic), self.identity, meeting)
 
-    def run(self, inputs: list[Iterator[Any]], tasks: int | None = None) -> list[Future[list[Any]]]:
+    def run(self, inputs: list[Iterator[Any]], tasks: int | None = None) -> list[Future[Report]]:
         with ThreadPoolExecutor(len(inputs)) as pool:
             return [
                 pool.submit(self._task, number, tasks or len(inputs), rows)
                 for number, rows in enumerate(inputs)
             ]
 
-    def _task(self, number: int, tasks: int, rows: Iterator[Any]) -> list[Any]:
-        attempt = Attempt(number, 0, 100 + number)
-        reports = write_directly(self._plan, attempt, tasks, rows)
-        return [row for batch in reports for row in batch.to_pylist()]
+    def _task(self, number: int, tasks: int, rows: Iterator[Any]) -> Report:
+        return write_directly(self._plan, Attempt(number, 0, 100 + number), tasks, rows)
 
     def committed(self) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
         return {
@@ -119,10 +113,10 @@ def test_every_row_reaches_the_writer_of_its_partition_once_and_in_order(
 ) -> None:
     stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous)
     inputs = [iter([rows_of(task, 300), rows_of(task + 10, 200)]) for task in range(tasks)]
-    reports = [row for task in stage.run(inputs) for row in task.result(SECONDS)]
+    reports = [task.result(SECONDS) for task in stage.run(inputs)]
     account = settle_accounts(reports)
     assert account.records == tasks * 500
-    assert {row["task_attempt_id"] for row in reports if row["topic"]} <= {100, 101}
+    assert {report["task_attempt_id"] for report in reports if report["written"]} <= {100, 101}
     stage.cluster.end_txn(stage.identity, commit=True)
     found = stage.committed()
     for task in (*range(tasks), *range(10, 10 + tasks)):
@@ -137,7 +131,7 @@ def test_a_task_without_rows_still_writes_what_others_send(
 ) -> None:
     stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous)
     results = stage.run([iter([]), iter([rows_of(1, 40)])])
-    account = settle_accounts(row for task in results for row in task.result(SECONDS))
+    account = settle_accounts(task.result(SECONDS) for task in results)
     assert (account.rows, account.records) == (40, 40)
     cluster.end_txn(stage.identity, commit=False)
 
@@ -212,7 +206,7 @@ def test_between_hosts_a_task_listens_at_its_own_host_and_not_where_it_calls_fro
     """The driver sees the tasks at 127.0.0.1; only the second of these hosts is this machine."""
     stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous, "192.0.2.77", "127.0.0.9")
     results = stage.run([iter([rows_of(0, 40)]), iter([rows_of(1, 40)])])
-    account = settle_accounts(row for task in results for row in task.result(SECONDS))
+    account = settle_accounts(task.result(SECONDS) for task in results)
     assert account.records == 80
     assert {peer.host for peer in rendezvous.callers.values()} == {"127.0.0.9"}
     cluster.end_txn(stage.identity, commit=False)
@@ -250,10 +244,11 @@ def test_the_driver_writes_a_few_rows_itself(
     topic = new_topic(PARTITIONS)
     identity = cluster.init_producer_id(topic)
     rows = rows_of(0, 30).to_pylist()
-    account, _ = collected(cluster, topic, identity, rows).send(None)
+    collector = RowCollector(topic)
+    account, _ = collected(cluster, topic, identity, rows, collector).send(None)
     cluster.end_txn(identity, commit=True)
     assert (account.rows, account.records) == (30, 30)
-    assert collect_limit_after(account) == 300
+    assert collector.limit == 300
     found = [
         record.key or b""
         for number in range(PARTITIONS)
@@ -296,9 +291,14 @@ def test_a_row_that_cannot_be_packed_is_refused_before_anything_is_sent(
 
 
 def collected(
-    cluster: Cluster, topic: str, identity: ProducerIdentity, rows: list[dict[str, Any]]
+    cluster: Cluster,
+    topic: str,
+    identity: ProducerIdentity,
+    rows: list[dict[str, Any]],
+    collector: RowCollector | None = None,
 ) -> CollectedRows:
     """Rows that the driver has collected, as the sink would have them."""
-    plan = packing_plan(cluster, topic)
-    job: Any = SimpleNamespace(identity=identity, packing=lambda *_: plan, partition_counts=dict)
-    return CollectedRows(RowCollector(topic), job, rows)
+    job: Any = SimpleNamespace(
+        part=None, micro_batch=None, identity=identity, packing=packing_plan(cluster, topic)
+    )
+    return CollectedRows(collector or RowCollector(topic), job, rows)

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fencepost.spark.failures import PeerLost
-from fencepost.spark.ways.meeting import handshake
-from fencepost.spark.ways.meeting.handshake import admit, greet, make_secret, read_exactly
+from fencepost.spark.ways import meeting
+from fencepost.spark.ways.meeting import admit, greet, make_secret, read_exactly
 
 SECONDS = 20.0
 
@@ -33,7 +33,7 @@ def test_two_with_one_secret_recognise_each_other(
         admitted = pool.submit(admit, ends[1], secret)
         greet(ends[0], secret)
         assert admitted.result(SECONDS)
-    assert ends[1].gettimeout() is None
+    assert ends[1].gettimeout() == meeting.ANSWER_SECONDS
 
 
 def test_a_listener_with_another_secret_is_not_believed_and_does_not_believe(
@@ -82,7 +82,7 @@ def test_a_caller_cannot_answer_with_the_proof_of_the_listener(
 def test_a_caller_that_hangs_up_or_says_nothing_is_not_admitted(
     ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 0.01)
+    monkeypatch.setattr(meeting, "ANSWER_SECONDS", 0.01)
     assert not admit(ends[1], make_secret())
     ends[0].close()
     assert not admit(ends[1], make_secret())

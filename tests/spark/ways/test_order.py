@@ -16,7 +16,7 @@ from fencepost.spark.ways.shuffled import PACKED_COLUMNS, _rows_in_order
 
 
 def packed(*places: tuple[int, int]) -> object:
-    rows = [(0, map_id, 7, ordinal, "t", 0, 1, b"x") for map_id, ordinal in places]
+    rows = [(0, map_id, 7, ordinal, "t", 0, b"x") for map_id, ordinal in places]
     columns = zip(*rows, strict=True)
     arrays = [pa.array(c, t) for c, t in zip(columns, PACKED_COLUMNS.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=PACKED_COLUMNS)

@@ -31,21 +31,18 @@ from fencepost.records.filling import NOT_CHOSEN, OpenBatches, place_rows  # noq
 from fencepost.records.opened import Record, open_batch  # noqa: E402
 from fencepost.spark import compiled as fast  # noqa: E402
 from fencepost.spark.failures import CountsDisagree, RowRefused  # noqa: E402
-from fencepost.spark.ways.accounts import settle_accounts  # noqa: E402
 from fencepost.spark.ways.delivery import stamp_producer  # noqa: E402
 from fencepost.spark.ways.packing import packer as packing  # noqa: E402
 from fencepost.spark.ways.packing.by_column import ColumnPacker  # noqa: E402
 from fencepost.spark.ways.packing.by_record import (  # noqa: E402
     RUN_BYTES,
+    PackedBatch,
+    PackingPlan,
     Placement,
     pack_plain,
-)
-from fencepost.spark.ways.packing.packer import (  # noqa: E402
-    PackedBatch,
-    Packer,
-    PackingPlan,
     slot_of,
 )
+from fencepost.spark.ways.packing.packer import Packer  # noqa: E402
 from fencepost.spark.ways.shuffled import pack, split_batch  # noqa: E402
 from tests.spark.ways.packed import columnwise, plainly  # noqa: E402
 
@@ -245,7 +242,7 @@ def test_the_first_batch_of_a_partition_has_the_length_set_by_its_writer(
     assert max(lengths[1:]) > 7
 
 
-def test_rows_with_headers_keep_their_order(
+def test_rows_with_headers_keep_their_order_and_count_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(packing, "compiled_columns", lambda *_: columnwise)
@@ -255,9 +252,9 @@ def test_rows_with_headers_keep_their_order(
         {"key": pa.array([b"last"]), "partition": pa.array([0], pa.int32()), "value": [b""]}
         | {"headers": headers}
     )
-    batches = [p for batch in (keyed(3, 1), later, keyed(1, 1)) for p in packer.pack(batch)]
-    found = records_of([*batches, *packer.finish()])
+    found = records_of(list(packer.pack_all([keyed(3, 1), later, keyed(1, 1)])))
     assert [key for key, _ in found[TopicPartition("a", 0)]] == [b"0", b"1", b"2", b"last", b"0"]
+    assert packer.manifest() == {"map": 0, "rows": 5, "partitions": [(("a", 0), 5)]}
 
 
 def test_a_record_larger_than_a_batch_is_packed_alone_and_in_order() -> None:
@@ -331,59 +328,9 @@ def test_the_first_batch_is_split_at_the_length_of_the_attempt() -> None:
     assert len(split_batch(batch, 10)) == 1
 
 
-def report(topic: str | None, partition: int, records: int, **changes: Any) -> dict[str, Any]:
-    fields = {
-        "task_attempt_id": 1,
-        "topic": topic,
-        "partition": partition,
-        "records": records,
-        "batches": 1,
-        "size_bytes": 10,
-        "base_offset": 0,
-        "last_offset": records - 1,
-        "last_sequence": records - 1,
-        "opened_ms": 5,
-        "manifest": None,
-    }
-    return fields | changes
-
-
-def manifest(number: int, rows: int, partitions: str) -> dict[str, Any]:
-    return {"manifest": f'{{"map": {number}, "rows": {rows}, "partitions": {partitions}}}'}
-
-
-def test_accounts_that_add_up_are_accepted() -> None:
-    account = settle_accounts(
-        [
-            report("a", 0, 3),
-            report("a", 1, 2),
-            manifest(0, 4, '[["a",0,3],["a",1,1]]'),
-            manifest(1, 1, '[["a",1,1]]'),
-        ]
-    )
-    assert (account.rows, account.records) == (5, 5)
-
-
-@pytest.mark.parametrize(
-    "reports",
-    [
-        [report("a", 0, 3), report("a", 0, 3), manifest(0, 6, '[["a",0,6]]')],
-        [report("a", 0, 3), manifest(0, 4, '[["a",0,4]]')],
-        [report("a", 0, 3), manifest(0, 4, '[["a",0,3]]')],
-        [manifest(0, 3, '[["a",0,3]]')],
-        [report("a", 0, 3)],
-        [report("a", 0, 3), manifest(0, 3, '[["a",0,3]]'), manifest(0, 0, "[]")],
-        [report("a", 0, 3, last_sequence=5), manifest(0, 3, '[["a",0,3]]')],
-    ],
-)
-def test_accounts_that_do_not_add_up_are_refused(reports: list[dict[str, Any]]) -> None:
-    with pytest.raises(CountsDisagree):
-        settle_accounts(reports)
-
-
 def _tasks_until_compiled(value_bytes: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many such tasks a new worker packs record by record; 1,000 if it never stops."""
-    monkeypatch.setattr(packing, "_plain_work", packing.PlainWork())
+    monkeypatch.setattr(packing, "_plain_rows", 0)
     # Stands for the module that a new worker has not loaded; any unused one will do.
     monkeypatch.setattr(fast, "_MODULE", "colorsys")
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)

@@ -25,17 +25,17 @@ from fencepost.spark.failures import (  # noqa: E402
     RowRefused,
 )
 from fencepost.spark.sentences import find_failure, find_too_large  # noqa: E402
-from fencepost.spark.ways import shuffled  # noqa: E402
+from fencepost.spark.ways import permits, shuffled  # noqa: E402
+from fencepost.spark.ways.accounts import Report  # noqa: E402
 from fencepost.spark.ways.delivery import Attempt  # noqa: E402
-from fencepost.spark.ways.meeting import permits  # noqa: E402
-from fencepost.spark.ways.meeting.permits import (  # noqa: E402
+from fencepost.spark.ways.packing.by_record import PackingPlan  # noqa: E402
+from fencepost.spark.ways.permits import (  # noqa: E402
     Asker,
-    Permit,
     PermitBook,
     PermitCall,
     PermitServer,
+    permit_to_write,
 )
-from fencepost.spark.ways.packing.packer import PackingPlan  # noqa: E402
 from fencepost.spark.ways.shuffled import DeliveryPlan, deliver  # noqa: E402
 
 LOCAL = ("127.0.0.1", "127.0.0.1")
@@ -47,6 +47,11 @@ FIRST, SECOND = Attempt(0, 0, 12), Attempt(0, 0, 15)
 def server() -> Iterator[PermitServer]:
     with PermitServer(*LOCAL, lambda: None) as found:
         yield found
+
+
+def ask(call: PermitCall, attempt: Attempt) -> None:
+    with permit_to_write(call, attempt):
+        pass
 
 
 # The rule.
@@ -116,10 +121,10 @@ class FullListener:
 
 def test_a_driver_that_could_not_accept_a_task_for_a_moment_still_answers() -> None:
     server = PermitServer(*LOCAL, lambda: None)
-    full = FullListener(server._listener._listener)
-    server._listener._listener = full  # type: ignore[assignment]
+    full = FullListener(server._listener)
+    server._listener = full  # type: ignore[assignment]
     with server:
-        Permit(server.call, FIRST).ask()
+        ask(server.call, FIRST)
     assert not full.refusals
 
 
@@ -130,10 +135,9 @@ def test_of_many_tries_at_once_one_gets_the_permit_and_the_job_is_cancelled_once
         ready = threading.Barrier(tries)
 
         def is_granted(number: int) -> bool:
-            permit = Permit(server.call, Attempt(0, 0, number))
             ready.wait()
             try:
-                permit.ask()
+                ask(server.call, Attempt(0, 0, number))
             except PermitRefused:
                 return False
             return True
@@ -149,20 +153,20 @@ def test_the_refused_task_gets_its_answer_even_if_the_job_cannot_be_cancelled() 
         raise RuntimeError("the JVM is gone")
 
     with PermitServer(*LOCAL, broken) as server:
-        Permit(server.call, FIRST).ask()
+        ask(server.call, FIRST)
         with pytest.raises(PermitRefused, match="nothing was written: task 0 of the write stage"):
-            Permit(server.call, SECOND).ask()
+            ask(server.call, SECOND)
 
 
 def test_a_task_whose_answer_was_lost_asks_again_and_gets_the_same_permit(
     server: PermitServer,
 ) -> None:
     with _cutting(server.call, answers=1) as (call, cut):
-        Permit(call, FIRST).ask()
+        ask(call, FIRST)
     assert cut == [1]
     assert server.book.problem == ""
     with pytest.raises(PermitRefused):
-        Permit(server.call, SECOND).ask()
+        ask(server.call, SECOND)
 
 
 def test_a_task_that_never_gets_an_answer_fails_and_its_next_try_is_refused(
@@ -172,10 +176,10 @@ def test_a_task_that_never_gets_an_answer_fails_and_its_next_try_is_refused(
         _cutting(server.call, answers=permits.CALLS) as (call, cut),
         pytest.raises(PeerLost, match="wrote nothing: make sure that executors can connect"),
     ):
-        Permit(call, FIRST).ask()
+        ask(call, FIRST)
     assert cut == [1] * permits.CALLS
     with pytest.raises(PermitRefused):
-        Permit(server.call, SECOND).ask()
+        ask(server.call, SECOND)
 
 
 def test_a_task_of_an_earlier_attempt_gets_no_permit_at_the_port_of_the_next(
@@ -184,8 +188,8 @@ def test_a_task_of_an_earlier_attempt_gets_no_permit_at_the_port_of_the_next(
     with PermitServer(*LOCAL, lambda: None) as earlier:
         zombie = PermitCall(server.call.address, earlier.call.secret)
     with pytest.raises(PeerLost, match="another program listens there"):
-        Permit(zombie, FIRST).ask()
-    Permit(server.call, SECOND).ask()
+        ask(zombie, FIRST)
+    ask(server.call, SECOND)
     assert server.book.problem == ""
 
 
@@ -193,7 +197,7 @@ def test_a_task_gets_no_permit_after_the_attempt() -> None:
     with PermitServer(*LOCAL, lambda: None) as server:
         pass
     with pytest.raises(PeerLost, match=r"no answer of the driver at 127\.0\.0\.1:"):
-        Permit(server.call, FIRST).ask()
+        ask(server.call, FIRST)
     assert "is over" in server.book.ask(Asker(0, "late", 12))
 
 
@@ -214,13 +218,13 @@ def test_another_program_at_the_port_of_the_driver_cannot_grant_a_permit() -> No
         thread.start()
         address = ("127.0.0.1", listener.getsockname()[1])
         with pytest.raises(PeerLost, match="does not know this job"):
-            Permit(PermitCall(address, b"secret"), FIRST).ask()
+            ask(PermitCall(address, b"secret"), FIRST)
         thread.join()
 
 
 def test_callers_that_say_nothing_do_not_keep_tasks_waiting(server: PermitServer) -> None:
     silent = [socket.create_connection(server.call.address) for _ in range(10)]
-    Permit(server.call, FIRST).ask()
+    ask(server.call, FIRST)
     server.close()
     for one in silent:
         with one:
@@ -235,27 +239,11 @@ def test_callers_that_say_nothing_do_not_keep_tasks_waiting(server: PermitServer
 def test_the_driver_learns_why_the_holder_of_a_permit_has_failed(
     server: PermitServer, problem: Any
 ) -> None:
-    permit = Permit(server.call, FIRST)
-
-    def failing() -> Iterator[int]:
-        permit.ask()
-        yield 1
+    with pytest.raises(type(problem)), permit_to_write(server.call, FIRST):
         raise problem
-
-    guarded = permit.guard(failing())
-    assert next(guarded) == 1
-    with pytest.raises(type(problem)):
-        next(guarded)
     text = server.book.problem
     found = find_too_large(text) or find_failure(RowRefused, text)
     assert str(found) == str(problem)
-
-
-def test_a_task_that_fails_before_it_has_a_permit_may_run_again(server: PermitServer) -> None:
-    rows = map(int, ["not a number"])
-    with pytest.raises(ValueError, match="invalid literal"):
-        list(Permit(server.call, FIRST).guard(rows))
-    Permit(server.call, SECOND).ask()
 
 
 # The task of the write stage.
@@ -276,11 +264,9 @@ class WriteStage:
         columns = {name: pa.array(values, pa.binary()) for name in ("key", "value")}
         return shuffled.pack(self._packing, 0, iter([pa.RecordBatch.from_pydict(columns)]))
 
-    def run(self, attempt: Attempt, rows: Iterator[Any]) -> list[Any]:
+    def run(self, attempt: Attempt, rows: Iterator[Any]) -> Report:
         """One try; returns its report."""
-        assert self._plan.permits is not None
-        permit = Permit(self._plan.permits, attempt)
-        return list(deliver(self._plan, attempt, rows, permit))
+        return deliver(self._plan, attempt, rows)
 
     def written(self) -> int:
         """How many records are in the log, committed or not."""

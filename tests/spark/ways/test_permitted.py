@@ -138,8 +138,8 @@ def test_a_batch_that_is_too_large_for_its_topic_is_written_in_smaller_ones(
 def test_tasks_that_cannot_reach_the_driver_write_nothing_and_say_so(
     pipeline: Pipeline, cluster: Cluster, attempts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fencepost.spark.ways.meeting import permits
-    from fencepost.spark.ways.meeting.permits import PermitCall, PermitServer
+    from fencepost.spark.ways import permits
+    from fencepost.spark.ways.permits import PermitCall, PermitServer
 
     def unreachable(*arguments: Any) -> PermitServer:
         server = PermitServer(*arguments)

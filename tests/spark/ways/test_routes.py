@@ -11,7 +11,8 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
 from fencepost.spark.ledger import writer
 from fencepost.spark.ledger.store import LedgerStore
-from fencepost.spark.ways import collected, row_writer
+from fencepost.spark.ways.accounts import Account
+from fencepost.spark.ways.collected import RowCollector
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import Pipeline, numbered
@@ -102,8 +103,10 @@ def test_collecting_a_small_batch_does_not_change_session_settings(
 def test_a_batch_larger_than_the_driver_expected_is_written_by_tasks(
     pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (collected, row_writer):
-        monkeypatch.setattr(module, "collect_limit_after", lambda account: account.rows - 1)
+    def remember(collector: RowCollector, account: Account) -> None:
+        collector.limit = account.rows - 1
+
+    monkeypatch.setattr(RowCollector, "remember", remember)
     pipeline.add(numbered(0), numbered(1))
     assert pipeline.run() is None
     assert routes == ["direct", "direct"]
@@ -159,7 +162,7 @@ def test_if_tasks_cannot_connect_the_batch_goes_through_the_shuffle(
     pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fencepost.spark.ways import direct
-    from fencepost.spark.ways.meeting.rendezvous import Rendezvous
+    from fencepost.spark.ways.meeting import Rendezvous
 
     def unreachable(*arguments: Any) -> Any:
         found = Rendezvous(*arguments)
@@ -175,9 +178,9 @@ def test_if_tasks_cannot_connect_the_batch_goes_through_the_shuffle(
     tried: list[int] = []
     genuine = direct.run_direct
 
-    def run_direct(rows: Any, plan: Any) -> Any:
-        tried.append(plan.batch_id)
-        return genuine(rows, plan)
+    def run_direct(rows: Any, job: Any) -> Any:
+        tried.append(job.packing.batch_id)
+        return genuine(rows, job)
 
     monkeypatch.setattr(direct, "run_direct", run_direct)
     batches = [numbered(batch, 2_000) for batch in range(5)]

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fencepost.spark.ways.slots import bring_to_slots, keys_of_slots, spark_hash
+from fencepost.spark.ways import slots as slots_module
+from fencepost.spark.ways.slots import bring_to_slots, keys_of_slots
 from tests.spark.conftest import on_spark
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class WithoutId:
 
     def __init__(self, df: Any) -> None:
         self._df = df
+        self.sparkSession = df.sparkSession
 
     def repartition(self, *given: Any) -> Any:
         return self._df.repartition(*given)
@@ -35,13 +37,20 @@ def test_every_row_comes_to_its_slot(spark: SparkSession, slots: int, is_old: bo
     assert all(row["slot"] == row["task"] for row in found)
 
 
-def test_the_hash_is_sparks(spark: SparkSession) -> None:
-    numbers = [0, 1, 41, 2**31 - 1, 123_456_789]
-    asked = ", ".join(f"hash(CAST({number} AS INT))" for number in numbers)
-    assert list(spark.sql(f"SELECT {asked}").first() or ()) == [spark_hash(n) for n in numbers]
-
-
-def test_each_of_many_slots_has_a_key_of_its_own() -> None:
-    keys = keys_of_slots(500)
+@pytest.mark.parametrize("tried", [16, 1], ids=["enough", "too few at first"])
+def test_each_of_many_slots_has_a_key_of_its_own(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tried: int
+) -> None:
+    monkeypatch.setattr(slots_module, "_keys", {})
+    monkeypatch.setattr(slots_module, "_TRIED_PER_SLOT", tried)
+    keys = keys_of_slots(spark, 500)
     assert len(set(keys)) == 500
-    assert [spark_hash(key) % 500 for key in keys] == list(range(500))
+    assert min(keys) == 0
+    rows = spark.createDataFrame([(key,) for key in keys], "key INT")
+    assert [slot for (slot,) in rows.selectExpr("pmod(hash(key), 500)").collect()] == [*range(500)]
+
+
+def test_spark_is_asked_once_for_each_number_of_slots(spark: SparkSession) -> None:
+    keys = keys_of_slots(spark, 11)
+    nobody: Any = None
+    assert keys_of_slots(nobody, 11) == keys

@@ -21,7 +21,7 @@ def watch_ways(
         def run(rows_or_self: Any, job: Any) -> Any:
             found = genuine(rows_or_self, job)
             if found is not None:
-                on_way(name, job.batch_id)
+                on_way(name, job.packing.batch_id)
             return found
 
         set_attribute(owner, function, run)

@@ -17,7 +17,7 @@ in flight, and is counted but never a finding. Nor is what retention, compaction
 transaction hides: the result says how much was not judged, and why.
 
     bounds.py      which offsets are read, and which inputs must have outputs
-    keys.py        the key of a record; hashing.py: 128 bits of it
+    keys.py        the key of a record, and 128 bits of it
     reading.py     a range of offsets into packed hashes: only these are shuffled
     matching.py    pure: records with equal hashes into findings
     ordering.py    pure: matched pairs into findings about order

@@ -19,7 +19,7 @@ what can be concluded:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -29,10 +29,9 @@ from fencepost.base.options import suggest
 from fencepost.client.admin import ResourceType
 from fencepost.client.failures import Refused
 from fencepost.client.reading import EARLIEST, LATEST
-from fencepost.spark.auditing.question import ONE, Question
+from fencepost.spark.auditing.question import Question
 
 if TYPE_CHECKING:
-    from fencepost.client.admin import TopicView
     from fencepost.client.blocking import Cluster
 
 Sleep = Callable[[float], None]
@@ -133,12 +132,8 @@ def _require_topics(cluster: Cluster, topics: Collection[str]) -> None:
             raise ConfigError(f"the cluster has no topic {name!r}{suggest(name, list(known))}")
 
 
-def _views(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicView]:
-    return dict(cluster.metadata(sorted(topics)).topics)
-
-
 def _partitions(cluster: Cluster, topics: Collection[str]) -> list[TopicPartition]:
-    views = _views(cluster, topics)
+    views = cluster.metadata(sorted(topics)).topics
     return [TopicPartition(name, p.index) for name in topics for p in views[name].partitions]
 
 
@@ -191,43 +186,28 @@ def _output_places(cluster: Cluster, question: Question, sleep: Sleep) -> list[P
         sleep(_POLL_SECONDS)
         stable = _listed(cluster, partitions, LATEST)
     ends = {tp: max(stable[tp], written[tp]) for tp in partitions}
-    slots = {
-        name: 0 if question.expect == ONE else slot for slot, name in enumerate(question.outputs)
-    }
-    return _places(cluster, question.outputs, slots, stable, ends)
+    return _places(cluster, question, stable, ends)
 
 
 def _input_places(cluster: Cluster, question: Question) -> list[Place]:
     """Step 4: all inputs that an output can have."""
     ends = _listed(cluster, _partitions(cluster, question.inputs), LATEST)
-    return _places(cluster, question.inputs, dict.fromkeys(question.inputs, -1), ends, ends)
+    return _places(cluster, question, ends, ends)
 
 
-def _places(
-    cluster: Cluster,
-    topics: Collection[str],
-    slots: Mapping[str, int],
-    settled: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-) -> list[Place]:
-    views = _views(cluster, topics)
+def _places(cluster: Cluster, question: Question, settled: Offsets, ends: Offsets) -> list[Place]:
+    views = cluster.metadata(sorted({tp.topic for tp in ends})).topics
     starts = _listed(cluster, list(ends), EARLIEST)
-    return [
-        Place(
-            tp,
-            slots[tp.topic],
-            min(starts[tp], ends[tp]),
-            settled[tp],
-            ends[tp],
-            None if views[tp.topic].topic_id == ZERO_TOPIC_ID else views[tp.topic].topic_id,
-        )
-        for tp in ends
-    ]
+    places = []
+    for tp, end in ends.items():
+        found = views[tp.topic].topic_id
+        topic_id = None if found == ZERO_TOPIC_ID else found
+        slot, start = question.slot_of(tp.topic), min(starts[tp], end)
+        places.append(Place(tp, slot, start, settled[tp], end, topic_id))
+    return places
 
 
-def _problems(
-    cluster: Cluster, committed: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
-) -> tuple[OffsetProblem, ...]:
+def _problems(cluster: Cluster, committed: Offsets, starts: Offsets) -> tuple[OffsetProblem, ...]:
     """Committed offsets that their partition cannot have. `starts` is older than `committed`."""
     ends = _listed(cluster, list(committed), LATEST, "read_uncommitted")
     found = []

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
 from fencepost.spark.auditing.job import FINDINGS, Job
 from fencepost.spark.auditing.keys import keys_of
 from fencepost.spark.auditing.matching import FINDING, Array, Kind
 from fencepost.spark.auditing.reading import Reading
-from fencepost.spark.views.partition_logs import BrokerLog
+from fencepost.spark.schemas import arrow_schema
 from fencepost.spark.views.record_rows import record_batches
 
 if TYPE_CHECKING:
@@ -27,21 +28,6 @@ DDL: Final = (
     "kind string, key binary, inputTopic string, inputPartition int, inputOffset long, "
     "outputTopic string, outputPartition int, outputOffset long, lacking array<string>, "
     "ambiguous boolean"
-)
-SCHEMA: Final = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("key", pa.binary()),
-        ("inputTopic", pa.string()),
-        ("inputPartition", pa.int32()),
-        ("inputOffset", pa.int64()),
-        ("outputTopic", pa.string()),
-        ("outputPartition", pa.int32()),
-        ("outputOffset", pa.int64()),
-        # Spark calls the items of a list "element" and checks the name.
-        ("lacking", pa.list_(pa.field("element", pa.string()))),
-        ("ambiguous", pa.bool_()),
-    ]
 )
 _NEAR: Final = 5_000
 """Records at most this far apart are read in one go."""
@@ -64,7 +50,7 @@ def _explode(
                 for start in range(0, len(findings), _PORTION):
                     part = findings[start : start + _PORTION]
                     rows = finding_rows(reading, outputs, part)
-                    yield pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+                    yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(DDL))
 
     return run
 
@@ -128,14 +114,11 @@ def _keys_at(
     reading: Reading, number: int, offsets: list[int]
 ) -> Iterator[tuple[int, bytes | None]]:
     place = reading.places[number]
-    expression = reading.input_key if place.is_input else reading.output_key
-    log = BrokerLog(place.partition, reading.options, place.start, place.end, place.topic_id)
-    wanted = set(offsets)
+    expression, log = reading.key_of(place), reading.log_of(place)
     columns = ("offset", expression.column)
     try:
         for batch in record_batches(log, columns, offsets[0], offsets[-1] + 1):
-            chosen = [o in wanted for o in batch.column("offset").to_pylist()]
-            rows = batch.filter(pa.array(chosen))
+            rows = batch.filter(pc.is_in(batch.column("offset"), pa.array(offsets, pa.int64())))
             keys = keys_of(expression, rows)
             yield from zip(rows.column("offset").to_pylist(), keys.to_pylist(), strict=True)
     except (OffsetOutOfRange, UnknownTopicOrPartition):

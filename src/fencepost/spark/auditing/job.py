@@ -11,12 +11,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from fencepost.spark.auditing.matching import FINDING, PAIR, Array, Kind, Records, Rules, match
+from fencepost.spark.auditing.matching import (
+    FINDING,
+    MATCH,
+    PAIR,
+    Array,
+    Kind,
+    Records,
+    Rules,
+    match,
+)
 from fencepost.spark.auditing.ordering import Reach, carried_over, late_in, split_portions
 from fencepost.spark.auditing.reading import (
     PACKED_DDL,
@@ -45,18 +55,6 @@ Batches = Iterator[pa.RecordBatch]
 Packed = tuple[int, int, int, int, bytes]
 
 
-class Tally(NamedTuple):
-    """What one task of the second or third stage counted."""
-
-    waiting: int
-    held_back: int
-    repeated: int
-    kinds: tuple[int, ...]
-    """The findings of each kind."""
-    is_cut: bool
-    """Whether not all of them are among the rows."""
-
-
 @dataclass(slots=True)
 class Summary:
     """All that the driver gets."""
@@ -70,6 +68,7 @@ class Summary:
     repeated: int
     counts: dict[Kind, int]
     is_cut: bool
+    """Whether `findings` are not all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +101,15 @@ class Job:
         numbers = spark.range(0, count, 1, max(count, 1))
         # Small closures: what a task needs is pickled with them.
         packed = numbers.mapInArrow(_reader(reading), PACKED_DDL)
+        matching = partial(_matched_rows, rules, reading.buckets, kept, judges_order)
         matched = bring_to_slots(packed, reading.buckets).mapInArrow(
-            _matcher(rules, reading.buckets, kept, judges_order), PACKED_DDL
+            _stage((RECORDS, UNDECIDED), matching), PACKED_DDL
         )
         if not judges_order:
             return matched
-        return bring_to_slots(matched, reading.buckets).mapInArrow(_orderer(kept), PACKED_DDL)
+        return bring_to_slots(matched, reading.buckets).mapInArrow(
+            _stage((MATCHES,), partial(_ordered_rows, kept)), PACKED_DDL
+        )
 
 
 def _reader(reading: Reading) -> Callable[[Batches], Batches]:
@@ -119,42 +121,27 @@ def _reader(reading: Reading) -> Callable[[Batches], Batches]:
     return read
 
 
-def _matcher(
-    rules: Rules, buckets: int, kept: int | None, keeps_matches: bool
+def _stage(
+    wanted: tuple[int, ...], work: Callable[[list[Packed]], Iterable[Packed]]
 ) -> Callable[[Batches], Batches]:
+    """A task that works on all of its rows of these kinds at once, and passes the others on."""
+
     def run(batches: Batches) -> Batches:
-        rows, rest = _divided(batches, (RECORDS, UNDECIDED))
+        chosen: list[Packed] = []
+        rest: list[Packed] = []
+        for batch in batches:
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                (chosen if row[0] in wanted else rest).append(row)
         if rest:
             yield packed_rows(rest)
-        if rows:
-            yield packed_rows(list(_matched_rows(rows, rules, buckets, kept, keeps_matches)))
+        if chosen:
+            yield packed_rows(list(work(chosen)))
 
     return run
-
-
-def _orderer(kept: int | None) -> Callable[[Batches], Batches]:
-    def run(batches: Batches) -> Batches:
-        rows, rest = _divided(batches, (MATCHES,))
-        if rest:
-            yield packed_rows(rest)
-        if rows:
-            yield packed_rows(list(_ordered_rows(rows, kept)))
-
-    return run
-
-
-def _divided(batches: Batches, wanted: tuple[int, ...]) -> tuple[list[Packed], list[Packed]]:
-    """The rows of these kinds, and the others."""
-    chosen: list[Packed] = []
-    rest: list[Packed] = []
-    for batch in batches:
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            (chosen if row[0] in wanted else rest).append(row)
-    return chosen, rest
 
 
 def _matched_rows(
-    rows: list[Packed], rules: Rules, buckets: int, kept: int | None, keeps_matches: bool
+    rules: Rules, buckets: int, kept: int | None, keeps_matches: bool, rows: list[Packed]
 ) -> Iterator[Packed]:
     outcome = match(unpack_records(rows), rules)
     here = rows[0][1]
@@ -185,9 +172,7 @@ def unpack_records(rows: Iterable[Packed]) -> Records:
     )
 
 
-def _ordered_rows(rows: list[Packed], kept: int | None) -> Iterator[Packed]:
-    from fencepost.spark.auditing.matching import MATCH
-
+def _ordered_rows(kept: int | None, rows: list[Packed]) -> Iterator[Packed]:
     portions: defaultdict[tuple[int, int], list[bytes]] = defaultdict(list)
     for _, _, place, portion, data in rows:
         portions[place, portion].append(data)
@@ -204,6 +189,7 @@ def _ordered_rows(rows: list[Packed], kept: int | None) -> Iterator[Packed]:
 def _finding_rows(
     findings: Array, bucket: int, kept: int | None, numbers: tuple[int, int, int]
 ) -> Iterator[Packed]:
+    """The first findings, and before them how many there are and whether some are left out."""
     counts = np.bincount(findings["kind"], minlength=len(Kind))
     chosen = findings if kept is None else _first_of_each_kind(findings, kept)
     tally = [*numbers, *counts, len(chosen) < len(findings)]
@@ -231,20 +217,23 @@ def summarize(rows: Iterable[Packed]) -> Summary:
     by_kind: defaultdict[int, list[bytes]] = defaultdict(list)
     for kind, _, _, _, data in rows:
         by_kind[kind].append(data)
-    tallies = [_tally(data) for data in by_kind[TALLY]]
-    carried = carried_over(_reaches(by_kind[REACHES]))
+    statistics = _numbers(by_kind[STATISTICS], len(Statistics._fields))
+    tallies = _numbers(by_kind[TALLY], 3 + len(Kind) + 1)
+    waiting, held_back, repeated, *kinds, cut = tallies.sum(axis=0).tolist()
+    reaches = _numbers(by_kind[REACHES], len(Reach._fields)).tolist()
+    carried = carried_over(Reach(*numbers) for numbers in reaches)
     findings = np.concatenate([_array(by_kind[FINDINGS], FINDING), carried])
-    counts = {kind: sum(tally.kinds[kind] for tally in tallies) for kind in Kind}
+    counts = dict(zip(Kind, kinds, strict=True))
     counts[Kind.REORDERED] += len(carried)
     return Summary(
-        statistics=[Statistics.unpacked(data) for data in by_kind[STATISTICS]],
+        statistics=[Statistics(*numbers) for numbers in statistics.tolist()],
         pairs=_array(by_kind[PAIRS], PAIR),
         findings=findings,
-        waiting=sum(tally.waiting for tally in tallies),
-        held_back=sum(tally.held_back for tally in tallies),
-        repeated=sum(tally.repeated for tally in tallies),
+        waiting=waiting,
+        held_back=held_back,
+        repeated=repeated,
         counts=counts,
-        is_cut=any(tally.is_cut for tally in tallies),
+        is_cut=cut > 0,
     )
 
 
@@ -252,11 +241,6 @@ def _array(parts: list[bytes], kind: np.dtype[Any]) -> Array:
     return np.frombuffer(b"".join(parts), kind)
 
 
-def _tally(data: bytes) -> Tally:
-    waiting, held_back, repeated, *kinds, is_cut = (int(n) for n in np.frombuffer(data, "<i8"))
-    return Tally(waiting, held_back, repeated, tuple(kinds), bool(is_cut))
-
-
-def _reaches(parts: list[bytes]) -> Iterator[Reach]:
-    for numbers in _array(parts, np.dtype("<i8")).reshape(-1, len(Reach._fields)):
-        yield Reach(*(int(number) for number in numbers))
+def _numbers(parts: list[bytes], size: int) -> Array:
+    """Packed numbers, so many in a row."""
+    return _array(parts, np.dtype("<i8")).reshape(-1, size)

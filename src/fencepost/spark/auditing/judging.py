@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from fencepost.spark.auditing.bounds import Bounds, Place
+from fencepost.spark.auditing.bounds import Bounds
 from fencepost.spark.auditing.job import Summary
 from fencepost.spark.auditing.matching import Array, Kind, Rules
 from fencepost.spark.auditing.question import ALL_OR_NONE, ANY, Question
+from fencepost.spark.auditing.result import AuditFinding
 
 PROVEN: Final = "proven"
 LIKELY: Final = "likely"
@@ -36,40 +37,16 @@ SENTENCES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The findings of one kind."""
-
-    kind: Kind
-    count: int
-    certainty: str
-    but: str = ""
-    """What else could explain them, if they are only likely."""
-
-    @property
-    def sentence(self) -> str:
-        """What was found."""
-        return SENTENCES[self.kind] + (f", {self.but}" if self.but else "")
-
-
-@dataclass(frozen=True, slots=True)
-class NotJudged:
-    """Records about which nothing can be said."""
-
-    count: int
-    reason: str
-
-
 def first_rules(question: Question, bounds: Bounds) -> Rules:
     """The rules before anything was read."""
+    judges_shortage = question.expect != ANY and not _are_compacted(bounds, question.outputs)
     return Rules(
         slots=tuple(place.slot for place in bounds.places),
         sets=question.output_slots,
         per_input=question.per_input,
-        is_distinct=question.is_distinct,
-        judges_missing=question.expect not in (ALL_OR_NONE, ANY)
-        and not _are_compacted(bounds, question.outputs),
-        judges_torn=question.expect != ANY and not _are_compacted(bounds, question.outputs),
+        is_distinct=question.distinct,
+        judges_missing=judges_shortage and question.expect != ALL_OR_NONE,
+        judges_torn=judges_shortage,
         due_from=tuple(place.start for place in bounds.inputs),
         due_below=bounds.required,
         committed=bounds.committed,
@@ -158,25 +135,26 @@ def _is_shortage(findings: Array) -> Array:
 
 def judge(
     question: Question, bounds: Bounds, summary: Summary
-) -> tuple[list[Verdict], list[NotJudged]]:
-    """What was found, and what was not judged."""
-    verdicts: list[Verdict] = []
-    left_out: list[NotJudged] = []
+) -> tuple[dict[Kind, AuditFinding], list[tuple[int, str]]]:
+    """What was found, still without examples; and how much was not judged, and why."""
+    found: dict[Kind, AuditFinding] = {}
+    left_out: list[tuple[int, str]] = []
     for kind, count in summary.counts.items():
-        if not count:
-            continue
         but, reason = _doubts(kind, question, bounds, summary)
         if reason:
-            left_out.append(NotJudged(count, reason))
-        else:
-            verdicts.append(Verdict(kind, count, LIKELY if but else PROVEN, but))
-    return verdicts, left_out + list(_unjudged(question, bounds, summary))
+            left_out.append((count, reason))
+        elif count:
+            sentence = SENTENCES[kind] + (f", {but}" if but else "")
+            certainty = LIKELY if but else PROVEN
+            found[kind] = AuditFinding(kind.name.lower(), count, certainty, sentence)
+    left_out += _unjudged(question, bounds, summary)
+    return found, [(count, reason) for count, reason in left_out if count]
 
 
 def blind_spots(question: Question, bounds: Bounds, summary: Summary) -> Iterable[str]:
     """Why a pipeline without findings may still have lost or doubled something."""
     if not question.counts_per_key:
-        if summary.repeated and not question.is_distinct:
+        if summary.repeated and not question.distinct:
             yield (
                 f"{summary.repeated:,} inputs share their key with others, and if the output of "
                 "one is lost and that of another is there twice, the count is right"
@@ -194,9 +172,8 @@ def blind_spots(question: Question, bounds: Bounds, summary: Summary) -> Iterabl
 
 def _doubts(kind: Kind, question: Question, bounds: Bounds, summary: Summary) -> tuple[str, str]:
     """What else explains a finding; and why it is none, if that is as likely."""
-    starts = log_starts(bounds, summary)
-    inputs_gone = _are_gone(bounds.inputs, starts, 0) or _are_compacted(bounds, question.inputs)
-    outputs_gone = _are_gone(bounds.outputs, starts, len(bounds.inputs))
+    inputs_gone, outputs_gone = _are_gone(bounds, summary)
+    inputs_gone |= _are_compacted(bounds, question.inputs)
     if kind is Kind.UNEXPECTED and inputs_gone:
         return "", "outputs without an input: theirs may be among the deleted inputs"
     if kind is Kind.DOUBLED and inputs_gone:
@@ -211,22 +188,20 @@ def _doubts(kind: Kind, question: Question, bounds: Bounds, summary: Summary) ->
     return "", ""
 
 
-def _unjudged(question: Question, bounds: Bounds, summary: Summary) -> Iterable[NotJudged]:
+def _unjudged(question: Question, bounds: Bounds, summary: Summary) -> tuple[tuple[int, str], ...]:
     unkeyed_inputs = sum(s.unkeyed for s in summary.statistics if bounds.places[s.place].is_input)
     unkeyed = sum(s.unkeyed for s in summary.statistics) - unkeyed_inputs
-    reasons = (
+    return (
         (summary.waiting, _why_waiting(question, bounds, summary)),
         (summary.held_back, "inputs whose outputs are in an open transaction"),
         (unkeyed_inputs, f"inputs without the key {question.input_key}"),
         (unkeyed, f"outputs without the key {question.output_key}"),
     )
-    return (NotJudged(count, reason) for count, reason in reasons if count)
 
 
 def _why_waiting(question: Question, bounds: Bounds, summary: Summary) -> str:
-    starts = log_starts(bounds, summary)
-    gone = _are_gone(bounds.outputs, starts, len(bounds.inputs))
-    deleted = ", or from before the outputs that retention left" if gone else ""
+    _, is_gone = _are_gone(bounds, summary)
+    deleted = ", or from before the outputs that retention left" if is_gone else ""
     if question.group is not None:
         return f"inputs without output beyond the offsets of {question.group}{deleted}"
     if question.until_ms is not None:
@@ -234,8 +209,10 @@ def _why_waiting(question: Question, bounds: Bounds, summary: Summary) -> str:
     return f"inputs without output behind the last one that has an output{deleted}"
 
 
-def _are_gone(places: Iterable[Place], starts: Sequence[int], first: int) -> bool:
-    return any(starts[first + number] > 0 for number, _ in enumerate(places))
+def _are_gone(bounds: Bounds, summary: Summary) -> tuple[bool, bool]:
+    """Whether the first inputs of a partition were deleted, and outputs."""
+    starts, inputs = log_starts(bounds, summary), len(bounds.inputs)
+    return any(starts[:inputs]), any(starts[inputs:])
 
 
 def _are_compacted(bounds: Bounds, topics: Iterable[str]) -> bool:

@@ -35,31 +35,20 @@ class Kind(IntEnum):
     AHEAD = 5
 
 
+_PLACES: Final = [("input_place", "<i4"), ("output_place", "<i4")]
+_POSITIONS: Final = [*_PLACES, ("input_offset", "<i8"), ("output_offset", "<i8")]
+
 FINDING: Final = np.dtype(
-    [
-        ("kind", "<i4"),
-        ("is_ambiguous", "<i4"),
-        ("input_place", "<i4"),
-        ("output_place", "<i4"),
-        ("input_offset", "<i8"),
-        ("output_offset", "<i8"),
-        ("lacking", "<u8"),
-    ],
-    align=True,
+    [("kind", "<i4"), ("is_ambiguous", "<i4"), *_POSITIONS, ("lacking", "<u8")], align=True
 )
 """`lacking` has a bit for each set of outputs in which a torn input has too few. Places and offsets
 are -1 if there is none."""
 
-MATCH: Final = np.dtype(
-    [
-        ("input_place", "<i4"),
-        ("output_place", "<i4"),
-        ("input_offset", "<i8"),
-        ("output_offset", "<i8"),
-    ],
-    align=True,
-)
+MATCH: Final = np.dtype(_POSITIONS, align=True)
 """An output and its only input."""
+
+PAIR: Final = np.dtype([*_PLACES, ("least", "<i8"), ("most", "<i8")], align=True)
+"""The first and last input of one partition that has an output in another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +78,6 @@ class Records(NamedTuple):
     offset: Array
     is_open: Array
     """Whether its transaction was open."""
-
-
-PAIR: Final = np.dtype(
-    [
-        ("input_place", "<i4"),
-        ("output_place", "<i4"),
-        ("least", "<i8"),
-        ("most", "<i8"),
-    ],
-    align=True,
-)
-"""The first and last input of one partition that has an output in another."""
 
 
 class Outcome(NamedTuple):
@@ -157,6 +134,11 @@ class _Groups:
             [self._per_group(self._is_output & (slot == each)) for each in range(rules.sets)]
         )
         self._open = self._per_group(records.is_open)
+        # By group: place and offset of its only input; -1 if there are none or several.
+        self._only_place, self._only_offset = np.full((2, self._size), -1, np.int64)
+        only = np.flatnonzero(self._is_input & (self._inputs[self._group] == 1))
+        self._only_place[self._group[only]] = records.place[only]
+        self._only_offset[self._group[only]] = records.offset[only]
 
     def _per_group(self, wanted: Array) -> Array:
         return np.bincount(self._group[wanted], minlength=self._size)
@@ -171,9 +153,10 @@ class _Groups:
     def outcome(self) -> Outcome:
         due = self._per_group(self._is_due)
         lacking, missing, torn = self._shortages(self._counted(due))
+        nothing = np.zeros_like(missing)
         found = [
-            self._input_findings(Kind.MISSING, missing, lacking),
-            self._input_findings(Kind.TORN, torn, lacking),
+            self._input_findings(Kind.MISSING, missing, behind=nothing, lacking=nothing),
+            self._input_findings(Kind.TORN, torn, behind=missing, lacking=lacking),
             *self._excess(),
         ]
         held_back = (missing + torn)[self._open > 0].sum() if self._size else 0
@@ -213,29 +196,26 @@ class _Groups:
         torn = begun - complete if rules.judges_torn else nothing
         return lacking, missing, torn
 
-    def _input_findings(self, kind: Kind, per_group: Array, lacking: Array) -> Array:
-        """The last due inputs of each group; of torn ones those before the missing."""
+    def _input_findings(
+        self, kind: Kind, per_group: Array, *, behind: Array, lacking: Array
+    ) -> Array:
+        """The last due inputs of each group but for those `behind`: the missing, if it is torn."""
         per_group = np.where(self._open > 0, 0, per_group)
         if not per_group.any():
             return np.zeros(0, FINDING)
         rows = np.flatnonzero(self._is_due & (per_group[self._group] > 0))
         groups = self._group[rows]
-        from_end = _rank_from_end(groups)
-        skipped = self._skipped_for_torn(groups) if kind is Kind.TORN else 0
-        chosen = (from_end >= skipped) & (from_end < skipped + per_group[groups])
+        from_end = _rank(groups[::-1])[::-1] - behind[groups]
+        chosen = (from_end >= 0) & (from_end < per_group[groups])
         rows, groups = rows[chosen], groups[chosen]
-        found = _blank_findings(kind, len(rows))
-        found["input_place"] = self._records.place[rows]
-        found["input_offset"] = self._records.offset[rows]
-        found["is_ambiguous"] = self._inputs[groups] > 1
-        if kind is Kind.TORN:
-            found["lacking"] = lacking[groups]
-        return found
-
-    def _skipped_for_torn(self, groups: Array) -> Array:
-        due = self._counted(self._per_group(self._is_due))
-        _, missing, _ = self._shortages(due)
-        return missing[groups]
+        return findings_of(
+            kind,
+            len(rows),
+            input_place=self._records.place[rows],
+            input_offset=self._records.offset[rows],
+            is_ambiguous=self._inputs[groups] > 1,
+            lacking=lacking[groups],
+        )
 
     def _excess(self) -> list[Array]:
         """Outputs beyond what their inputs explain, and beyond what the group has committed."""
@@ -259,36 +239,30 @@ class _Groups:
         return found
 
     def _output_findings(self, kind: Kind, rows: Array) -> Array:
-        found = _blank_findings(kind, len(rows))
-        if not len(rows):
-            return found
-        groups = self._group[rows]
-        found["output_place"] = self._records.place[rows]
-        found["output_offset"] = self._records.offset[rows]
-        found["is_ambiguous"] = self._inputs[groups] > 1
-        place, offset = self._only_inputs()
-        found["input_place"], found["input_offset"] = place[groups], offset[groups]
-        return found
+        return findings_of(
+            kind,
+            len(rows),
+            is_ambiguous=self._inputs[self._group[rows]] > 1,
+            **self._positions(rows),
+        )
 
-    def _only_inputs(self) -> tuple[Array, Array]:
-        """By group: place and offset of its only input; -1 if there are none or several."""
-        place = np.full(self._size, -1, np.int64)
-        offset = np.full(self._size, -1, np.int64)
-        rows = np.flatnonzero(self._is_input & (self._inputs[self._group] == 1))
-        place[self._group[rows]] = self._records.place[rows]
-        offset[self._group[rows]] = self._records.offset[rows]
-        return place, offset
+    def _positions(self, rows: Array) -> dict[str, Array]:
+        """These outputs, and the only input of each."""
+        groups = self._group[rows]
+        return {
+            "input_place": self._only_place[groups],
+            "output_place": self._records.place[rows],
+            "input_offset": self._only_offset[groups],
+            "output_offset": self._records.offset[rows],
+        }
 
     def _matches(self) -> Array:
         """The outputs of inputs that have a key of their own, and not too many outputs."""
         is_single = (self._inputs == 1) & (self._got <= self._rules.per_input).all(axis=0)
         rows = np.flatnonzero(self._is_output & is_single[self._group])
         found = np.zeros(len(rows), MATCH)
-        place, offset = self._only_inputs()
-        groups = self._group[rows]
-        found["input_place"], found["input_offset"] = place[groups], offset[groups]
-        found["output_place"] = self._records.place[rows]
-        found["output_offset"] = self._records.offset[rows]
+        for name, values in self._positions(rows).items():
+            found[name] = values
         return found
 
 
@@ -308,11 +282,14 @@ def pairs_of(matches: Array) -> Array:
     return found
 
 
-def _blank_findings(kind: Kind, count: int) -> Array:
+def findings_of(kind: Kind, count: int, **columns: Array) -> Array:
+    """Findings of one kind, with what is known of them."""
     found = np.zeros(count, FINDING)
     found["kind"] = kind
-    for name in ("input_place", "output_place", "input_offset", "output_offset"):
-        found[name] = -1
+    for name, _ in _POSITIONS:
+        found[name] = columns.pop(name, -1)
+    for name, values in columns.items():
+        found[name] = values
     return found
 
 
@@ -323,7 +300,3 @@ def _rank(labels: Array) -> Array:
     starts = np.flatnonzero(np.concatenate(([True], labels[1:] != labels[:-1])))
     lengths = np.diff(np.append(starts, len(labels)))
     return np.arange(len(labels)) - np.repeat(starts, lengths)
-
-
-def _rank_from_end(labels: Array) -> Array:
-    return _rank(labels[::-1])[::-1]

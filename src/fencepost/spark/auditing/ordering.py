@@ -14,11 +14,11 @@ but not how many: one per portion is counted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from fencepost.spark.auditing.matching import FINDING, Array, Kind
+from fencepost.spark.auditing.matching import FINDING, MATCH, Array, Kind, findings_of
 
 PORTION_BITS: Final = 22
 """A portion has 4 million offsets: about 100 MB of matches."""
@@ -57,7 +57,7 @@ def late_in(portion: int, matches: Array) -> tuple[Array, list[Reach]]:
         if not len(run):
             continue
         inputs = run["input_offset"]
-        late.append(_findings(run[inputs < np.maximum.accumulate(inputs)]))
+        late.append(_late(run[inputs < np.maximum.accumulate(inputs)]))
         least = int(inputs.argmin())
         reaches.append(
             Reach(
@@ -79,21 +79,11 @@ def carried_over(reaches: Iterable[Reach]) -> Array:
     for reach in sorted(reaches):
         pair = (reach.output_place, reach.input_place)
         if reach.least < most.get(pair, -1):
-            found.append((*pair, reach.least, reach.least_output))
+            found.append((reach.input_place, reach.output_place, reach.least, reach.least_output))
         most[pair] = max(reach.most, most.get(pair, -1))
-    late = np.zeros(len(found), FINDING)
-    late["kind"] = Kind.REORDERED
-    for number, (output_place, input_place, input_offset, output_offset) in enumerate(found):
-        late["output_place"][number] = output_place
-        late["input_place"][number] = input_place
-        late["input_offset"][number] = input_offset
-        late["output_offset"][number] = output_offset
-    return late
+    return _late(np.array(found, MATCH))
 
 
-def _findings(matches: Any) -> Array:
-    late = np.zeros(len(matches), FINDING)
-    late["kind"] = Kind.REORDERED
-    for name in ("input_place", "output_place", "input_offset", "output_offset"):
-        late[name] = matches[name]
-    return late
+def _late(matches: Array) -> Array:
+    columns = {name: matches[name] for name in MATCH.names or ()}
+    return findings_of(Kind.REORDERED, len(matches), **columns)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.options import suggest
@@ -40,7 +40,7 @@ class Question:
     expect: str = EVERY
     per_input: int = 1
     """How many outputs an input has in an output topic."""
-    is_distinct: bool = False
+    distinct: bool = False
     """Whether inputs with equal keys count as one: the pipeline removes duplicates."""
     counts_per_key: bool = False
     """Whether equal counts are enough for the verdict where several outputs have the same key."""
@@ -49,6 +49,25 @@ class Question:
     until_ms: int | None = None
     """All inputs that are older have been processed."""
     grace_ms: int = 0
+
+    def __post_init__(self) -> None:
+        if both := sorted(set(self.inputs) & set(self.outputs)):
+            raise ConfigError(
+                f"{both[0]} is an input and an output: its records cannot be told apart. Give the "
+                "pipeline an output topic of its own"
+            )
+        _require_one_of("expect", self.expect, EXPECTATIONS)
+        _require_one_of("order", self.order, ORDERS)
+        if not 1 <= self.per_input <= MAX_PER_INPUT:
+            raise ConfigError(
+                f"per_input must be from 1 to {MAX_PER_INPUT:,}, not {self.per_input}"
+            )
+        if self.group is not None and self.until_ms is not None:
+            raise ConfigError(
+                "group and until both say which inputs have been processed: give one of them"
+            )
+        if self.grace_ms < 0:
+            raise ConfigError("grace must not be negative")
 
     @property
     def waits(self) -> bool:
@@ -71,6 +90,12 @@ class Question:
         rest = "The rest of the values was" if any(key.column == "value" for key in keys) else ""
         return f"{rest or 'Values were'} not compared."
 
+    def slot_of(self, topic: str) -> int:
+        """Which set of outputs a topic belongs to; -1 for inputs."""
+        if topic in self.inputs:
+            return -1
+        return 0 if self.expect == ONE else self.outputs.index(topic)
+
     @property
     def output_slots(self) -> int:
         """How many sets of outputs an input has: with `one`, all topics are one set."""
@@ -84,45 +109,15 @@ def read_question(
     *,
     input_key: str | None = None,
     output_key: str | None = None,
-    expect: str = EVERY,
-    per_input: int = 1,
-    distinct: bool = False,
-    counts_per_key: bool = False,
-    order: str = PARTITION,
-    group: str | None = None,
-    until_ms: int | None = None,
-    grace_ms: int = 0,
+    **expected: Any,
 ) -> Question:
     """Reads what the user wrote; ConfigError names the wrong part and what to write instead."""
-    read, written = _topics("input", inputs), _topics("output", outputs)
-    if both := sorted(set(read) & set(written)):
-        raise ConfigError(
-            f"{both[0]} is an input and an output: its records cannot be told apart. Give the "
-            "pipeline an output topic of its own"
-        )
-    _require_one_of("expect", expect, EXPECTATIONS)
-    _require_one_of("order", order, ORDERS)
-    if not 1 <= per_input <= MAX_PER_INPUT:
-        raise ConfigError(f"per_input must be from 1 to {MAX_PER_INPUT:,}, not {per_input}")
-    if group is not None and until_ms is not None:
-        raise ConfigError(
-            "group and until both say which inputs have been processed: give one of them"
-        )
-    if grace_ms < 0:
-        raise ConfigError("grace must not be negative")
     return Question(
-        read,
-        written,
+        _topics("input", inputs),
+        _topics("output", outputs),
         parse_key(input_key or key),
         parse_key(output_key or key),
-        expect,
-        per_input,
-        distinct,
-        counts_per_key,
-        order,
-        group,
-        until_ms,
-        grace_ms,
+        **expected,
     )
 
 
@@ -135,7 +130,7 @@ def _topics(side: str, given: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _require_one_of(name: str, value: str, known: Sequence[str] | dict[str, str]) -> None:
+def _require_one_of(name: str, value: str, known: Collection[str]) -> None:
     if value not in known:
         hint = suggest(value, list(known))
         raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}{hint}")

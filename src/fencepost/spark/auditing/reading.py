@@ -30,9 +30,9 @@ from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
 from fencepost.client.reading import EARLIEST
 from fencepost.records.fates import Fate
 from fencepost.spark.auditing.bounds import Bounds, Place
-from fencepost.spark.auditing.hashing import hashes_of
-from fencepost.spark.auditing.keys import KeyExpression, keys_of
+from fencepost.spark.auditing.keys import KeyExpression, hashes_of, keys_of
 from fencepost.spark.connection import cluster_of
+from fencepost.spark.schemas import arrow_schema
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.ranges import OffsetRange, split_ranges
 from fencepost.spark.views.partition_logs import BrokerLog
@@ -43,15 +43,7 @@ UNDECIDED: Final = 1
 STATISTICS: Final = 2
 
 PACKED_DDL: Final = "kind int, slot int, place int, first long, data binary"
-PACKED: Final = pa.schema(
-    [
-        ("kind", pa.int32()),
-        ("slot", pa.int32()),
-        ("place", pa.int32()),
-        ("first", pa.int64()),
-        ("data", pa.binary()),
-    ]
-)
+_PACKED: Final = arrow_schema(PACKED_DDL)
 RECORD_WORDS: Final = 3
 """A packed record: two words of hash and the offset."""
 
@@ -75,15 +67,6 @@ class Statistics(NamedTuple):
     lost_below: int = 0
     """Records below were deleted before they could be read; 0 if none were."""
 
-    def packed(self) -> bytes:
-        """As the data of a packed row."""
-        return np.array(self, "<i8").tobytes()
-
-    @classmethod
-    def unpacked(cls, data: bytes) -> Statistics:
-        """The reverse of `packed`."""
-        return cls(*(int(number) for number in np.frombuffer(data, "<i8")))
-
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -105,10 +88,16 @@ class Reading:
     output_key: KeyExpression
     seed: int
     """Of the hashes: the same in all tasks."""
-    is_compiled: bool
-    """Whether fields of JSON are found in compiled loops."""
     buckets: int
     spans: tuple[Span, ...] = field(repr=False)
+
+    def key_of(self, place: Place) -> KeyExpression:
+        """Where the records of this partition have their key."""
+        return self.input_key if place.is_input else self.output_key
+
+    def log_of(self, place: Place) -> BrokerLog:
+        """The records of this partition."""
+        return BrokerLog(place.partition, self.options, place.start, place.end, place.topic_id)
 
     def packed(self, number: int) -> Iterator[pa.RecordBatch]:
         """The records of a span, packed."""
@@ -124,7 +113,8 @@ class Reading:
                 held, count = [], 0
         if held:
             yield self._rows(span, np.concatenate(held))
-        yield statistics_row(reader.statistics)
+        statistics = np.array(reader.statistics, "<i8").tobytes()
+        yield packed_rows([(STATISTICS, 0, span.place, 0, statistics)])
 
     def _rows(self, span: Span, records: Words) -> pa.RecordBatch:
         buckets = (records[:, 0] % np.uint64(self.buckets)).astype(np.uint16)
@@ -144,14 +134,8 @@ class Reading:
 
 def packed_rows(rows: list[tuple[int, int, int, int, bytes]]) -> pa.RecordBatch:
     """Packed rows as Arrow."""
-    columns = list(zip(*rows, strict=True)) or [()] * len(PACKED)
-    arrays = [pa.array(values, kind.type) for values, kind in zip(columns, PACKED, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=PACKED)
-
-
-def statistics_row(statistics: Statistics) -> pa.RecordBatch:
-    """The row that reports the numbers of a task."""
-    return packed_rows([(STATISTICS, 0, statistics.place, 0, statistics.packed())])
+    columns = list(zip(*rows, strict=True)) or [()] * len(_PACKED)
+    return pa.RecordBatch.from_arrays(list(map(pa.array, columns, _PACKED.types)), schema=_PACKED)
 
 
 def plan_spans(bounds: Bounds, slots: int) -> tuple[Span, ...]:
@@ -183,7 +167,7 @@ class _SpanReader:
         self._reading = reading
         self._span = span
         self._place = reading.places[span.place]
-        self._key = reading.input_key if self._place.is_input else reading.output_key
+        self._key = reading.key_of(self._place)
         self.statistics = Statistics(span.place)
 
     def records(self) -> Iterator[Words]:
@@ -192,7 +176,8 @@ class _SpanReader:
         columns = ("offset", "fate", self._key.column)
         while position < end:
             try:
-                for rows in record_batches(self._log(), columns, position, end):
+                log = self._reading.log_of(self._place)
+                for rows in record_batches(log, columns, position, end):
                     yield self._packed(rows)
                     position = rows.column("offset")[-1].as_py() + 1
                 return
@@ -204,15 +189,9 @@ class _SpanReader:
                     "the audit: run it again"
                 ) from None
 
-    def _log(self) -> BrokerLog:
-        place = self._place
-        return BrokerLog(
-            place.partition, self._reading.options, place.start, place.end, place.topic_id
-        )
-
     def _packed(self, rows: pa.RecordBatch) -> Words:
         wanted, aborted = _visible(rows.column("fate"), is_settled=self._span.is_settled)
-        keys = keys_of(self._key, rows, is_compiled=self._reading.is_compiled)
+        keys = keys_of(self._key, rows)
         offsets = rows.column("offset").to_numpy().view(np.uint64)
         if not wanted.all():
             # After the keys were taken: values are longer.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -172,14 +172,9 @@ class AuditResult:
 
 
 def _side_json(side: SideCounts) -> dict[str, Any]:
-    return {
-        "topics": list(side.topics),
-        "partitions": side.partitions,
-        "records": side.records,
-        "aborted": side.aborted,
-        "undecided": side.undecided,
-        "deleted_offsets": side.deleted,
-    }
+    found = asdict(side) | {"topics": list(side.topics)}
+    found["deleted_offsets"] = found.pop("deleted")
+    return found
 
 
 def _finding_json(found: AuditFinding) -> dict[str, Any]:
@@ -189,14 +184,7 @@ def _finding_json(found: AuditFinding) -> dict[str, Any]:
         "certainty": found.certainty,
         "what": found.sentence,
         "examples": [
-            {
-                "key": each.key,
-                "input": each.input,
-                "output": each.output,
-                "lacking": list(each.lacking),
-                "is_ambiguous": each.is_ambiguous,
-                "note": each.note or None,
-            }
+            asdict(each) | {"lacking": list(each.lacking), "note": each.note or None}
             for each in found.examples
         ],
     }

@@ -14,7 +14,6 @@ from fencepost.spark.auditing.finding_rows import finding_frame, finding_rows
 from fencepost.spark.auditing.job import Job, Summary
 from fencepost.spark.auditing.judging import (
     PROVEN,
-    Verdict,
     blind_spots,
     can_filter,
     filter_findings,
@@ -24,6 +23,7 @@ from fencepost.spark.auditing.judging import (
     log_starts,
 )
 from fencepost.spark.auditing.keys import shown_key
+from fencepost.spark.auditing.matching import Kind
 from fencepost.spark.auditing.question import EVERY, PARTITION, Question, read_question
 from fencepost.spark.auditing.reading import Reading, plan_spans
 from fencepost.spark.auditing.result import (
@@ -33,7 +33,6 @@ from fencepost.spark.auditing.result import (
     Example,
     SideCounts,
 )
-from fencepost.spark.compiled import compiled_columns
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.engine.session import (
     allows_barrier,
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 
 _BUCKET_RECORDS: Final = 500_000
 _MAX_BUCKETS: Final = 4_000
-_COMPILED_RECORDS: Final = 200_000
-"""From this many records on, the compiled scanner of JSON pays: numba takes seconds to load."""
 _KEPT: Final = 200_000
 """How many findings of a kind come to the driver."""
 DEFAULT_GRACE_SECONDS: Final = 10.0
@@ -154,23 +151,24 @@ class Audit:
     def _job(self, slots: int) -> Job:
         bounds, question = self.bounds, self.question
         buckets = max(slots, min(bounds.offsets // _BUCKET_RECORDS + 1, _MAX_BUCKETS))
-        is_large = bounds.offsets >= _COMPILED_RECORDS
         reading = Reading(
             options=self.source,
             places=bounds.places,
             input_key=question.input_key,
             output_key=question.output_key,
             seed=secrets.randbits(63),
-            is_compiled=is_large and compiled_columns(bounds.offsets) is not None,
             buckets=buckets,
             spans=plan_spans(bounds, slots),
         )
         return Job(reading, first_rules(question, bounds), question.order == PARTITION)
 
     def _result(self, spark: SparkSession, job: Job, summary: Summary) -> AuditResult:
-        verdicts, left_out = judge(self.question, self.bounds, summary)
+        findings, left_out = judge(self.question, self.bounds, summary)
         inputs, outputs = self._side(summary, True), self._side(summary, False)
-        found = [self._finding(job, summary, each) for each in verdicts]
+        found = [
+            replace(finding, examples=self._examples(job, summary, kind))
+            for kind, finding in findings.items()
+        ]
         by, counts_only = self.question.compared, self._counts_only(summary)
         unjudged = summary.waiting + summary.held_back
         unjudged += sum(s.unkeyed for s in summary.statistics if self._is_input(s.place))
@@ -179,7 +177,7 @@ class Audit:
             outputs,
             max(inputs.records - unjudged, 0),
             tuple(found + self._offset_findings()),
-            tuple((each.count, each.reason) for each in left_out),
+            tuple(left_out),
             self._notes(summary),
             compared=f"counts per {by}" if counts_only and self.question.counts_per_key else by,
             not_compared=self.question.not_compared,
@@ -190,7 +188,7 @@ class Audit:
     def _counts_only(self, summary: Summary) -> bool:
         """Whether several outputs have the same key, so that they can only be counted."""
         question = self.question
-        return question.per_input > 1 or bool(summary.repeated and not question.is_distinct)
+        return question.per_input > 1 or bool(summary.repeated and not question.distinct)
 
     def _is_input(self, place: int) -> bool:
         return self.bounds.places[place].is_input
@@ -214,11 +212,11 @@ class Audit:
             sum(starts[number] for number in places),
         )
 
-    def _finding(self, job: Job, summary: Summary, verdict: Verdict) -> AuditFinding:
-        found = summary.findings[summary.findings["kind"] == verdict.kind]
+    def _examples(self, job: Job, summary: Summary, kind: Kind) -> tuple[Example, ...]:
+        found = summary.findings[summary.findings["kind"] == kind]
         found.sort(order=["input_place", "input_offset", "output_place", "output_offset"])
         rows = finding_rows(job.reading, self._set_names(), found[:MAX_EXAMPLES])
-        examples = tuple(
+        return tuple(
             Example(
                 shown_key(row["key"]),
                 _position(row, "input"),
@@ -228,8 +226,6 @@ class Audit:
             )
             for row in rows
         )
-        kind = verdict.kind.name.lower()
-        return AuditFinding(kind, verdict.count, verdict.certainty, verdict.sentence, examples)
 
     def _offset_findings(self) -> list[AuditFinding]:
         problems = self.bounds.problems
@@ -253,7 +249,7 @@ class Audit:
                 f"{', '.join(compacted)}: compaction removes outputs, so nothing can be called "
                 "missing or torn."
             )
-        if summary.repeated and not self.question.is_distinct:
+        if summary.repeated and not self.question.distinct:
             notes.append(
                 f"{summary.repeated:,} inputs share their key with others: they were counted per "
                 "key, and their order was not compared. A key that is unique shows more."

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fencepost.spark.engine.read_topics import (
     NO_TOPICS,
     ReadTopics,
     find_difference,
-    leaf_options,
+    frame_options,
     read_topics,
     refuse_loop,
     why_not,
@@ -37,11 +37,8 @@ _METADATA: Final = "fencepost.reads"
 
 def loop_metadata(df: DataFrame, client: ClientOptions, topic: str | None) -> dict[str, str]:
     """What the writer must know of the sources of a DataFrame, as metadata of a column."""
-    java: Any = df
-    plan = java._jdf.queryExecution().analyzed()  # noqa: SLF001
-    # Of a stream, only streaming sources read what is added.
-    sources = leaf_options(plan, streaming_only=df.isStreaming)
-    read = read_topics(o for o in sources if o is not None and find_difference(o, client) is None)
+    sources = [options for options in frame_options(df) if options is not None]
+    read = read_topics(o for o in sources if find_difference(o, client) is None)
     if read == NO_TOPICS:
         return {}
     found = {"names": sorted(read.names), "patterns": read.patterns, "topic": topic}

@@ -23,21 +23,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyspark
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from fencepost.base.failures import ConfigError
 from fencepost.spark.connection import cluster_of, partition_count
 from fencepost.spark.doors.checks import check_slots
 from fencepost.spark.doors.loops import loop_metadata
-from fencepost.spark.doors.routed_task import BATCH_ID
+from fencepost.spark.doors.routed_task import find_place
 from fencepost.spark.doors.trailer import routed_columns, with_trailer
+from fencepost.spark.engine.frames import know_columns, spark_columns
 from fencepost.spark.engine.hosts import check_secrets
 from fencepost.spark.engine.session import activate, is_connect, is_on
 from fencepost.spark.engine.workers_python import workers_python
@@ -46,7 +45,7 @@ from fencepost.spark.sentences import plain_errors
 from fencepost.spark.settings import SinkSettings, read_settings
 from fencepost.spark.ways.delivery import Attempt
 from fencepost.spark.ways.limits import TopicLimits
-from fencepost.spark.ways.packing.packer import PackingPlan
+from fencepost.spark.ways.packing.by_record import PackingPlan
 from fencepost.spark.ways.packing.rows import select_columns, select_rows
 from fencepost.spark.ways.shuffled import PACKED_COLUMNS, pack
 from fencepost.spark.ways.slots import bring_to_slots
@@ -171,11 +170,11 @@ def _check_session(session: SparkSession, settings: SinkSettings) -> None:
 
 def _routed(rows: DataFrame, plan: RoutePlan, *, is_streaming: bool) -> DataFrame:
     # As text, Spark would have to parse it, which the function of a flow must not ask for.
-    columns = from_arrow_schema(PACKED_COLUMNS)
+    columns = spark_columns(PACKED_COLUMNS)
     packed = rows.mapInArrow(_packing_task(plan), columns)
     routed = bring_to_slots(packed, plan.tasks)
     if plan.is_struct:
-        _know_columns(routed, columns)
+        know_columns(routed, columns)
     if not is_streaming:
         routed = routed.sortWithinPartitions("map_id", "ordinal")
     return routed.mapInArrow(_hop_task(plan), routed_columns(plan.metadata), barrier=True)
@@ -208,17 +207,8 @@ def _route_remotely(
 def _as_struct(df: DataFrame) -> DataFrame:
     """All columns in one, for the function of a flow, which must not even ask for their names."""
     rows = df.selectExpr("struct(*) AS row")
-    _know_columns(rows, StructType().add("row", StructType()))
+    know_columns(rows, StructType().add("row", StructType()))
     return rows
-
-
-def _know_columns(df: DataFrame, columns: StructType) -> None:
-    """Spares mapInArrow the request for its columns, of which it needs the names only.
-
-    The attribute is PySpark's own. Without it Spark is asked, which the function of a flow may not.
-    """
-    with suppress(AttributeError):
-        df._cached_schema = columns  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _remote_tasks(session: SparkSession, *, may_run: bool) -> int:
@@ -248,11 +238,8 @@ def _local_cores(session: SparkSession) -> int:
 def _packing_task(plan: RoutePlan) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
-        from pyspark import TaskContext
 
-        context = TaskContext.get()
-        assert context is not None
-        batch_id = int(context.getLocalProperty(BATCH_ID) or 0)
+        place = find_place()
         if plan.is_struct:
             structs = (batch.column("row") for batch in batches)
             batches = (
@@ -263,7 +250,8 @@ def _packing_task(plan: RoutePlan) -> Any:
                 )
                 for s in structs
             )
-        return pack(plan.packing(batch_id), context.partitionId(), batches)
+        batch_id = max(0, place.batch_id)  # A batch write has none.
+        return pack(plan.packing(batch_id), place.attempt.partition_id, batches)
 
     return run
 

@@ -30,10 +30,11 @@ from fencepost.base.failures import FencepostError
 from fencepost.client.failures import ProducerFenced, UnknownTopicOrPartition
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.doors.trailer import not_the_last, without_trailer
+from fencepost.spark.engine.private_names import THREAD
 from fencepost.spark.failures import BatchTooLarge, CountsDisagree, RowRefused, SinkRefused
 from fencepost.spark.ledger.rule import Verdict
 from fencepost.spark.transaction.identity import DriverProducer
-from fencepost.spark.ways.delivery import Attempt, explained_refusals
+from fencepost.spark.ways.delivery import Attempt
 from fencepost.spark.ways.limits import TopicLimits
 from fencepost.spark.ways.shuffled import DeliveryPlan, deliver
 
@@ -45,10 +46,6 @@ if TYPE_CHECKING:
     from fencepost.spark.transaction.transaction import Transaction
 
 log = logging.getLogger(__name__)
-
-_QUERY_ID: Final = "sql.streaming.queryId"
-BATCH_ID: Final = "streaming.sql.batchId"
-"""The local properties that name a query and its micro-batch."""
 
 OTHERS_SECONDS: Final = 3.0
 """How long a task that another one's abort has fenced lets that one tell Spark the reason."""
@@ -67,7 +64,7 @@ class TaskReport(WriterCommitMessage):
     batch_id: int = -1
     is_drained: bool = False
     rows: list[Mapping[str, Any]] = field(default_factory=list)
-    """As in `ways/delivery.py`."""
+    """As in `ways/accounts.py`."""
 
 
 class Target(NamedTuple):
@@ -97,8 +94,8 @@ def find_place() -> TaskPlace:
     return TaskPlace(
         Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId()),
         len(context.getTaskInfos()) if isinstance(context, BarrierTaskContext) else 0,
-        context.getLocalProperty(_QUERY_ID) or "",
-        int(context.getLocalProperty(BATCH_ID) or -1),
+        context.getLocalProperty(THREAD.query) or "",
+        int(context.getLocalProperty(THREAD.batch) or -1),
     )
 
 
@@ -156,9 +153,8 @@ def _write(
     delivery = DeliveryPlan(identity, place.tasks, settings.client)
     rows = without_trailer(batches, place.attempt, place.tasks)
     rows = _in_cluster(rows, target.cluster_id, settings)
-    with _explained(identity, settings), explained_counts(), explained_refusals():
-        reports = deliver(delivery, place.attempt, rows)
-        return [row for report in reports for row in report.to_pylist()]
+    with _explained(identity, settings), explained_counts():
+        return [deliver(delivery, place.attempt, rows)]
 
 
 def _in_cluster(

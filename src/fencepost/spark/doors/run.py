@@ -50,7 +50,7 @@ class RunState:
 
     def without_loops(self, parts: tuple[Part, ...], ledger: LedgerStore) -> tuple[Part, ...]:
         """The parts, whose rows cannot go to a topic that the query reads."""
-        if self.micro_batch.has_engine:
+        if self.sources.are_known:
             read = read_in_batch(self.sources.read, self.micro_batch)
         else:
             read = topics_by_id(self.micro_batch.end_offsets, ledger)
@@ -73,7 +73,7 @@ def start_run(
         micro_batch,
         DriverProducer(ledger.transactional_id, settings),
         sources,
-        sources.read != NO_TOPICS or not micro_batch.has_engine,
+        sources.read != NO_TOPICS or not sources.are_known,
         RowWriter(settings, by_permit=not allows_barrier(session)),
     )
 

@@ -99,6 +99,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def _decided(self, transaction: Transaction, place: TaskPlace) -> tuple[Transaction, Decision]:
         """The transaction of the plan, and its decision if it was about this batch."""
+        if not place.query_id or place.batch_id < 0:
+            raise SinkRefused(
+                "this Spark does not tell its tasks which query and batch they belong to: use "
+                "TransactionalSink in foreachBatch instead of the format. Nothing was written"
+            )
         planned = (transaction.batch.query_id, transaction.batch.batch_id)
         if self._decision is not None and planned == (place.query_id, place.batch_id):
             return transaction, self._decision

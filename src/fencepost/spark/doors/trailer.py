@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from crc32c import crc32c
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from fencepost.spark.engine.frames import spark_columns
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.ways.shuffled import PACKED_COLUMNS
 
@@ -56,14 +56,14 @@ _TRAILER: Final = (
 )
 ROUTED_COLUMNS: Final = pa.schema([*PACKED_COLUMNS, *(pa.field(*one) for one in _TRAILER)])
 
-_NEVER_NULL: Final = ("slot", "map_id", "run", "ordinal", "records", "payload")
+_NEVER_NULL: Final = ("slot", "map_id", "run", "ordinal", "payload")
 _METADATA: Final = "fencepost.route"
 """Marks the first column of a routed DataFrame."""
 
 
 def routed_columns(metadata: Mapping[str, str] | None = None) -> StructType:
     """The columns of a routed DataFrame, with a mark in the first one's metadata."""
-    first, *others = from_arrow_schema(ROUTED_COLUMNS).fields
+    first, *others = spark_columns(ROUTED_COLUMNS).fields
     known = {_METADATA: "last", **(metadata or {})}
     return StructType([StructField(first.name, first.dataType, first.nullable, known), *others])
 

@@ -2,13 +2,8 @@
 
 On Connect the function of `foreachBatch` runs on the server, in a Python process that Spark starts
 for every run of a query, and that has a session but no access to the engine. What the sink has to
-know is in the files of the checkpoint, which the session can read on any file system:
-
-    metadata      the query's id
-    offsets/B     the end offsets of batch B, written before the batch begins
-    commits/B     written when Spark has finished the batch: it must not be there yet
-    state/0/_metadata
-                  there if the query keeps state
+know is in the files of the checkpoint (`checkpoint.py`), which the session can read on any file
+system.
 
 The path is the user's word, `checkpoint=`. So it is checked in every batch: the checkpoint of
 another query has no such batch, or has finished it.
@@ -22,7 +17,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from fencepost.spark.engine.checkpoint import STATE_FILES, CheckpointFiles
+from fencepost.spark.engine.checkpoint import CheckpointFiles, texts_through
 from fencepost.spark.engine.micro_batch import MicroBatch
 from fencepost.spark.engine.session import allows_barrier
 from fencepost.spark.failures import SinkRefused
@@ -30,9 +25,6 @@ from fencepost.spark.sentences import sentence_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_ALWAYS: Final = ("metadata", *(f"state/0/{name}" for name in STATE_FILES))
-"""The files that do not depend on the batch."""
 
 _RUN_ID: Final = str(uuid.uuid4())
 """The run of the query: this process serves no other."""
@@ -91,18 +83,8 @@ def _not_under_way(checkpoint: str, batch_id: int) -> SinkRefused:
 
 def _read_texts(session: SparkSession, checkpoint: str, batch_id: int) -> dict[str, str]:
     """The files of a batch by their names in the checkpoint."""
-    # The pattern finds those that may be missing. A single path that is a pattern would make Spark
-    # log a stack trace; so the file that must be there has a path of its own.
-    due = f"{checkpoint}/offsets/{batch_id}"
-    names = (*_ALWAYS, f"offsets/{batch_id - 1}", f"commits/{batch_id}")
-    others = f"{checkpoint}/{{{','.join(names)}}}"
     try:
-        rows = (
-            session.read.option("recursiveFileLookup", "true")
-            .text([due, others], wholetext=True)
-            .selectExpr("value", "input_file_name() AS file")
-            .collect()
-        )
+        return texts_through(session, checkpoint, batch_id)
     except Exception as problem:
         # If the user's function catches it, the next call must see a failure of the sink.
         if "PATH_NOT_FOUND" in str(problem):
@@ -111,12 +93,3 @@ def _read_texts(session: SparkSession, checkpoint: str, batch_id: int) -> dict[s
             f"batch {batch_id}: the checkpoint {checkpoint!r} could not be read "
             f"({sentence_of(problem)}). Nothing was written"
         ) from problem
-    return {_name_of(row["file"]): row["value"] for row in rows}
-
-
-def _name_of(path: str) -> str:
-    folder, _, name = path.rpartition("/")
-    parent = folder.rpartition("/")[2]
-    if name == "metadata" and parent != "_metadata":
-        return name  # Whatever the checkpoint's own folder is called.
-    return f"{parent}/{name}"

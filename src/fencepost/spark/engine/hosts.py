@@ -1,7 +1,7 @@
 """Which hosts an application runs on, and what may travel between them in the clear.
 
 Tasks exchange batches over sockets that are authenticated but not encrypted
-(`ways/meeting/handshake.py`). On one host that is their business. Between hosts rows go
+(`ways/meeting.py`). On one host that is their business. Between hosts rows go
 through Spark's shuffle, which is encrypted if the application's settings say so, unless the user
 passes exchange="plain". If Spark encrypts anything, its shuffle is used on one host too.
 
@@ -17,9 +17,16 @@ and the next one uses the shuffle (`ways/exchange.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from fencepost.spark.engine.session import allows_barrier, is_connect, is_on, setting
+from fencepost.spark.engine.private_names import HOSTS
+from fencepost.spark.engine.session import (
+    allows_barrier,
+    is_connect,
+    is_on,
+    java_context,
+    setting,
+)
 from fencepost.spark.failures import SinkRefused
 
 if TYPE_CHECKING:
@@ -44,9 +51,12 @@ def exchange_hosts(session: SparkSession, settings: SinkSettings) -> tuple[str, 
     """
     if any(is_on(session, name) for name in _ENCRYPTION):
         return None
-    if _is_local(session) or len(hosts := executor_hosts(session)) <= 1:
+    if _is_local(session):
         return ()
-    return tuple(sorted(hosts)) if settings.is_plain else None
+    hosts = executor_hosts(session)
+    if hosts is not None and len(hosts) <= 1:
+        return ()
+    return tuple(sorted(hosts)) if hosts and settings.is_plain else None
 
 
 def meeting_place(session: SparkSession) -> tuple[str, str]:
@@ -77,7 +87,9 @@ def _other_hosts(session: SparkSession) -> str:
     """On which hosts but the driver's executors may be; empty if on none."""
     if is_connect(session):
         return "hosts that Spark Connect does not show"
-    if others := executor_hosts(session) - {_driver_host(session)}:
+    if (hosts := executor_hosts(session)) is None:
+        return "hosts that this Spark does not show"
+    if others := hosts - {_driver_host(session)}:
         return f"other hosts ({', '.join(sorted(others))})"
     # Executors that are started for the job may be anywhere.
     return "" if allows_barrier(session) else "any host that dynamic allocation chooses"
@@ -90,11 +102,12 @@ def has_secrets(options: ClientOptions) -> bool:
     return options.login is not None or any(key is not None for key in keys)
 
 
-def executor_hosts(session: SparkSession) -> set[str]:
-    """The hosts of the executors that are registered now."""
-    context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001
-    stores = str(context.getExecutorMemoryStatus().keySet().mkString(" "))
-    return hosts_in(stores.split(), _driver_host(session))
+def executor_hosts(session: SparkSession) -> set[str] | None:
+    """The hosts of the executors that are registered now; None if unknown."""
+    with HOSTS.optional():
+        stores = getattr(java_context(session), HOSTS.stores)().keySet().mkString(" ")
+        return hosts_in(str(stores).split(), _driver_host(session))
+    return None
 
 
 def hosts_in(stores: Iterable[str], driver: str) -> set[str]:

@@ -24,6 +24,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
 
+from fencepost.spark.engine.private_names import (
+    BATCH,
+    CHECKPOINT,
+    CLONES,
+    JVM,
+    LOGS,
+    PLAN,
+    QUERIES,
+    THREAD,
+)
 from fencepost.spark.engine.read_topics import leaf_options
 from fencepost.spark.engine.session import is_connect
 from fencepost.spark.failures import SinkRefused
@@ -50,9 +60,6 @@ _KEEPING_STATE: Final = frozenset(
 )
 """Nodes of a logical plan that keep state if they are streaming, in addition to
 `...WithState...`."""
-
-_QUERY_ID: Final = "sql.streaming.queryId"
-_JOB_GROUP: Final = "spark.jobGroup.id"
 
 _TEMPORARY: Final = "temporary-"
 _RANDOM: Final = re.compile(rf"({_TEMPORARY})?[0-9a-f-]{{36}}")
@@ -94,12 +101,12 @@ class MicroBatch:
     @cached_property
     def end_offsets(self) -> tuple[str, ...]:
         """The end offsets of each source, as the checkpoint stores them; empty if unknown."""
-        return self._offsets("endOffsets")
+        return self._offsets(BATCH.end)
 
     @cached_property
     def start_offsets(self) -> tuple[str, ...]:
         """The start offsets of each source; empty if unknown."""
-        return self._offsets("startOffsets")
+        return self._offsets(BATCH.start)
 
     @property
     def fingerprint(self) -> str:
@@ -160,7 +167,7 @@ class MicroBatch:
     @cached_property
     def _context(self) -> Any:
         """The engine's object of its current batch."""
-        return None if self._execution is None else self._execution.getLatestExecutionContext()
+        return None if self._execution is None else getattr(self._execution, BATCH.context)()
 
     def next_batch_id(self) -> int | None:
         """The batch that comes after those that Spark has finished.
@@ -170,8 +177,10 @@ class MicroBatch:
         try:
             if self._execution is None:
                 return None
-            finished = self._execution.commitLog().getLatestBatchId()
-            begun = self._execution.offsetLog().getLatestBatchId()
+            finished, begun = (
+                getattr(getattr(self._execution, name)(), LOGS.last)()
+                for name in (LOGS.finished, LOGS.begun)
+            )
             if finished.isEmpty() or not begun.equals(finished):
                 return None
             return int(finished.get()) + 1
@@ -182,7 +191,7 @@ class MicroBatch:
     def check_batch(self) -> None:
         """Raises SinkRefused if the engine is in another batch."""
         try:
-            current = None if self._context is None else int(self._context.batchId())
+            current = None if self._context is None else int(getattr(self._context, BATCH.number)())
         except (*_UNKNOWN, ValueError) as problem:
             log.debug("the engine's current batch is not known: %s", problem)
             return
@@ -201,10 +210,10 @@ class MicroBatch:
             return
         context = session.sparkContext
         ours = {
-            _QUERY_ID: self.query_id,
-            "sql.streaming.runId": self.run_id,
-            "streaming.sql.batchId": str(self.batch_id),
-            _JOB_GROUP: self.run_id,
+            THREAD.query: self.query_id,
+            THREAD.run: self.run_id,
+            THREAD.batch: str(self.batch_id),
+            THREAD.group: self.run_id,
         }
         before = {name: context.getLocalProperty(name) for name in ours}
         try:
@@ -224,7 +233,7 @@ class MicroBatch:
         try:
             if self._execution is None:
                 return []
-            return list(leaf_options(self._execution.logicalPlan(), streaming_only=True))
+            return list(leaf_options(self._plan(), streaming_only=True))
         except _UNKNOWN as problem:
             log.debug("the options of the sources are not known: %s", problem)
             return []
@@ -235,7 +244,7 @@ class MicroBatch:
         try:
             if self._execution is None:
                 return True
-            folder = str(self._execution.resolvedCheckpointRoot()).rpartition("/")[2]
+            folder = str(getattr(self._execution, CHECKPOINT.root)()).rpartition("/")[2]
             if not _RANDOM.fullmatch(folder):
                 return True
             if folder.startswith(_TEMPORARY):
@@ -252,10 +261,13 @@ class MicroBatch:
     def is_stateful(self) -> bool | None:
         """Whether the query's plan has a stateful operator; None if unknown."""
         try:
-            return None if self._execution is None else _keeps_state(self._execution.logicalPlan())
+            return None if self._execution is None else _keeps_state(self._plan())
         except _UNKNOWN as problem:
             log.debug("cannot tell whether the query keeps state: %s", problem)
             return None
+
+    def _plan(self) -> Any:
+        return getattr(self._execution, PLAN.running)()
 
     def is_running(self) -> bool:
         """Whether this run of the query is active; False if unknown."""
@@ -282,14 +294,14 @@ class MicroBatch:
 
 
 def _keeps_state(node: Any) -> bool:
-    if not node.isStreaming():
+    if not getattr(node, PLAN.streaming)():
         return False
-    name = str(node.nodeName())
+    name = str(getattr(node, PLAN.node)())
     if name in _KEEPING_STATE or "WithState" in name:
         return True
-    found = node.children()
+    found = getattr(node, PLAN.children)()
     children = [found.apply(index) for index in range(found.size())]
-    if name == "Join" and all(child.isStreaming() for child in children):
+    if name == "Join" and all(getattr(child, PLAN.streaming)() for child in children):
         return True
     return any(_keeps_state(child) for child in children)
 
@@ -314,9 +326,9 @@ def read_micro_batch(
         return read_connect_batch(session, batch_id, checkpoint)
     context = session.sparkContext
     # The engine's thread has the run as its job group, unless the user's function has changed it.
-    if before is not None and context.getLocalProperty(_JOB_GROUP) == before.run_id:
+    if before is not None and context.getLocalProperty(THREAD.group) == before.run_id:
         return before.next(batch_id)
-    query_id = context.getLocalProperty(_QUERY_ID)
+    query_id = context.getLocalProperty(THREAD.query)
     if query_id:
         # Spark allows one active run of a query at a time.
         if before is not None and before.query_id == query_id and before.is_running():
@@ -346,26 +358,36 @@ def find_run(session: SparkSession, query_id: str) -> MicroBatch:
 
 def _find_run(session: SparkSession, query_id: str, batch_id: int) -> MicroBatch:
     try:
-        jvm: Any = session.sparkContext._jvm  # noqa: SLF001
-        queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
+        jvm = getattr(session.sparkContext, JVM.gateway)
+        queries = _active_queries(getattr(session, JVM.session))
         execution = queries.get(jvm.java.util.UUID.fromString(query_id))
         return MicroBatch(query_id, execution.runId().toString(), batch_id, execution)
     except _UNKNOWN as problem:
         log.warning("the run of batch %d is not known: %s", batch_id, problem)
-        return MicroBatch(query_id, "", batch_id)
+        # The runs of a query must still be told apart: the engine's thread has it as its job group.
+        run_id = session.sparkContext.getLocalProperty(THREAD.group)
+        return MicroBatch(query_id, run_id or "", batch_id)
 
 
 def _find_by_session(session: SparkSession, batch_id: int) -> MicroBatch | None:
     """The active query that this session was cloned for."""
     try:
-        java_session = session._jsparkSession  # noqa: SLF001
+        java_session = getattr(session, JVM.session)
         # An enumeration: py4j would treat the map as a Python dict and fetch its values key by key.
-        runs = java_session.sharedState().activeStreamingQueries().elements()
+        runs = _active_queries(java_session).elements()
         while runs.hasMoreElements():
             execution = runs.nextElement()
-            if java_session.equals(execution.sparkSessionForStream()):
+            if java_session.equals(getattr(execution, CLONES.session)()):
                 query_id, run_id = execution.id().toString(), execution.runId().toString()
                 return MicroBatch(query_id, run_id, batch_id, execution, is_foreign=True)
     except _UNKNOWN as problem:
-        log.warning("the query of batch %d is not known: %s", batch_id, problem)
+        log.debug("the query of batch %d is not known: %s", batch_id, problem)
+        raise SinkRefused(
+            "this Spark does not show which query a thread of your own belongs to: call the sink "
+            "in the thread in which Spark calls your function. Nothing was written"
+        ) from None
     return None
+
+
+def _active_queries(java_session: Any) -> Any:
+    return getattr(getattr(java_session, QUERIES.shared)(), QUERIES.active)()

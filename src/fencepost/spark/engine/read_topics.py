@@ -24,11 +24,14 @@ from py4j.protocol import Py4JError
 from fencepost.base.failures import FencepostError
 from fencepost.client.options import KNOWN, ClientOptions, read_options
 from fencepost.spark.connection import cluster_of
+from fencepost.spark.engine.private_names import JVM, PLAN
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.ledger.topic import LEDGER_TOPIC
 from fencepost.spark.offsets import parse_offsets
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from fencepost.spark.engine.micro_batch import MicroBatch
     from fencepost.spark.ledger.store import LedgerStore
 
@@ -156,20 +159,33 @@ def find_difference(options: Mapping[str, str], sink: ClientOptions) -> str | No
     )
 
 
+def frame_options(df: DataFrame) -> list[dict[str, str] | None]:
+    """The same for the sources of a DataFrame; empty if nothing is known."""
+    with PLAN.optional():
+        plan = getattr(getattr(getattr(df, JVM.frame), PLAN.execution)(), PLAN.analyzed)()
+        # Of a stream, only streaming sources read what is added.
+        return list(leaf_options(plan, streaming_only=df.isStreaming))
+    return []
+
+
 def leaf_options(plan: Any, *, streaming_only: bool = False) -> Iterator[dict[str, str] | None]:
     """The options of each source in a logical plan of the JVM; None for one that shows none."""
-    leaves = plan.collectLeaves().iterator()
+    leaves = getattr(plan, PLAN.leaves)().iterator()
     while leaves.hasNext():
         leaf = leaves.next()
-        if leaf.isStreaming() or not streaming_only:
+        if not streaming_only or getattr(leaf, PLAN.streaming)():
             yield _options_of(leaf)
 
 
 def _options_of(leaf: Any) -> dict[str, str] | None:
     # In the plan of a running query; of a stream that has not started; of a table.
-    for options in (lambda: leaf.relation().options(), leaf.extraOptions, leaf.options):
+    places = (PLAN.relation, PLAN.options), (PLAN.extra,), (PLAN.options,)
+    for names in places:
         with suppress(Py4JError):
-            return _entries(options().asCaseSensitiveMap())
+            found = leaf
+            for name in (*names, PLAN.entries):
+                found = getattr(found, name)()
+            return _entries(found)
     return None
 
 

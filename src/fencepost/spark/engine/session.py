@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from fencepost.spark.engine.private_names import EVENTS, JVM, SETTINGS, SLOTS
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.conf import RuntimeConfig
@@ -65,7 +67,11 @@ def setting(session: SparkSession, name: str, default: str = "") -> str:
     """One setting of the application, as it was when the context started."""
     if is_connect(session):
         return session.conf.get(name, default) or default
-    return session.sparkContext._conf.get(name, default)  # noqa: SLF001
+    conf = getattr(session.sparkContext, SETTINGS.application, None)
+    if conf is None:
+        SETTINGS.tell(AttributeError(SETTINGS.application))
+        conf = session.sparkContext.getConf()
+    return str(conf.get(name, default))
 
 
 def is_on(session: SparkSession, name: str) -> bool:
@@ -99,9 +105,27 @@ def concurrent_tasks(session: SparkSession) -> int:
     """How many tasks can run at the same time: the most that a barrier stage may have."""
     if is_connect(session):
         return max(1, _cores(session) // int(setting(session, "spark.task.cpus", "1")))
-    context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001
-    profile = context.resourceProfileManager().defaultResourceProfile()
-    return int(context.maxNumConcurrentTasks(profile))
+    with SLOTS.optional():
+        context = java_context(session)
+        profile = getattr(getattr(context, SLOTS.manager)(), SLOTS.profile)()
+        return int(getattr(context, SLOTS.most)(profile))
+    return 1
+
+
+def java_context(session: SparkSession) -> Any:
+    """The JVM's SparkContext."""
+    return getattr(session.sparkContext, JVM.context).sc()
+
+
+def await_events(session: SparkSession, seconds: float) -> None:
+    """Waits until Spark has delivered the events that there are, for at most this long."""
+    if is_connect(session):
+        return
+    with EVENTS.optional():
+        bus = getattr(java_context(session), EVENTS.bus)()
+        getattr(bus, EVENTS.wait)(int(seconds * 1_000))
+        return
+    time.sleep(seconds)
 
 
 def await_slots(session: SparkSession, seconds: float) -> int:

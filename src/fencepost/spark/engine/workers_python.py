@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fencepost.spark import PYTHON_SET_HERE
+from fencepost.spark.engine.private_names import PROCESSES, PYTHON
 from fencepost.spark.engine.session import is_connect, setting
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def is_started_by_spark() -> bool:
     their traceback, and a source reads each partition in its own task.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec is not None and spec.name.startswith("pyspark.")
+    return spec is not None and spec.name.startswith(PROCESSES.module)
 
 
 @contextmanager
@@ -41,10 +42,14 @@ def workers_python(session: SparkSession) -> Iterator[None]:
     if setting(session, "spark.pyspark.python") or not is_unset:
         yield
         return
-    before = context.pythonExec
+    before = getattr(context, PYTHON.executable, None)
+    if before is None:
+        PYTHON.tell(AttributeError(PYTHON.executable))
+        yield
+        return
     is_local = (context.master or "").startswith("local")
-    context.pythonExec = sys.executable if is_local else "python3"
+    setattr(context, PYTHON.executable, sys.executable if is_local else "python3")
     try:
         yield
     finally:
-        context.pythonExec = before
+        setattr(context, PYTHON.executable, before)

@@ -32,6 +32,8 @@ class SourceUse(NamedTuple):
     """Whether the transaction commits their offsets."""
     read: ReadTopics = NO_TOPICS
     """The topics of the sink's cluster that the query reads, as far as the plan shows them."""
+    are_known: bool = True
+    """Whether the plan shows any source."""
 
 
 NO_SOURCES: Final = SourceUse()
@@ -55,4 +57,4 @@ def use_sources(
         )
     are_ours = foreign is None
     read = read_topics(known[n] for n, difference in enumerate(differences) if difference is None)
-    return SourceUse(are_ours, are_ours and commit_source_offsets is not False, read)
+    return SourceUse(are_ours, are_ours and commit_source_offsets is not False, read, bool(listed))

@@ -68,7 +68,8 @@ class EntryWriter:
         """The partition of the record."""
         self.open_ms = 0
         """How long the transaction was open when its record was made."""
-        self._entry: LedgerEntry | None = None
+        self.view = before
+        """The ledger after the commit, once its record is made and acknowledged."""
 
     def commit_sources(self) -> None:
         """Commits the source offsets, if they are to be committed, in the transaction."""
@@ -86,21 +87,15 @@ class EntryWriter:
         )
 
     def seal(self) -> bytearray:
-        """The record as a batch, to be sent to `place` with the rows; `view` follows."""
-        return sealed_record(self._identity, encode_entry(self._make_entry(0)))
+        """The record as a batch, to be sent to `place` with the rows."""
+        entry = self._make_entry(0)
+        self.view = LedgerView(self.place, entry)
+        return sealed_record(self._identity, encode_entry(entry))
 
-    def view(self) -> LedgerView:
-        """The ledger after the commit, once the sealed record is acknowledged."""
-        assert self._entry is not None
-        return LedgerView(self.place, self._entry)
-
-    def write(self, opened_ms: int = 0) -> LedgerView:
-        """Writes the record, and returns the ledger after the commit.
-
-        `opened_ms`: when the first row was sent.
-        """
+    def write(self, opened_ms: int = 0) -> None:
+        """Writes the record. `opened_ms`: when the first row was sent."""
         entry = self._make_entry(opened_ms)
-        return write_entry(self._store, self._identity, entry, self._before)
+        self.view = write_entry(self._store, self._identity, entry, self._before)
 
     def _make_entry(self, opened_ms: int) -> LedgerEntry:
         now_ms = time.time_ns() // 1_000_000
@@ -119,8 +114,7 @@ class EntryWriter:
             parts=batch.parts,
             run_id=batch.run_id,
         )
-        self._entry = next_entry(self._before.entry, entry, self.open_ms)
-        return self._entry
+        return next_entry(self._before.entry, entry, self.open_ms)
 
     def _replaced(self, topics: AbstractSet[str]) -> set[str]:
         """Topics that were replaced since the batch was planned."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self, TextIO
+from typing import TYPE_CHECKING, Final, Self, TextIO
 
+from fencepost.spark.engine.session import await_events
 from fencepost.spark.installation import require_spark
 from fencepost.spark.progress.board import Board, QueryStatus
 from fencepost.spark.progress.screens import LINE_SECONDS, Screen, choose_screen
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LAST_EVENTS_MS: Final = 2_000
+LAST_EVENTS_SECONDS: Final = 2.0
 """How long `stop` waits for the last events."""
 
 
@@ -119,6 +120,4 @@ class Progress:
                 self._board.progress(query.lastProgress)
 
     def _await_events(self) -> None:
-        context: Any = getattr(self._spark, "sparkContext", None)
-        if context is not None:
-            context._jsc.sc().listenerBus().waitUntilEmpty(LAST_EVENTS_MS)  # noqa: SLF001
+        await_events(self._spark, LAST_EVENTS_SECONDS)

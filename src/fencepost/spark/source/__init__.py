@@ -9,6 +9,8 @@ ranges.py            offset arithmetic: how much to read, how to split it into t
 range_reader.py      what a task does: one range of offsets into Arrow
 columns.py, compiled_columns.py
                      records into Arrow columns, one by one or in compiled loops
+whole_transactions.py, extents.py
+                     `wholeTransactions`: batches that split no transaction
 open_transaction_watch.py
                      warns when an open transaction stops a reader, and says whose it is
 """

@@ -35,19 +35,16 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         with plain_errors(self._options.client):
-            return self._partitions()
-
-    def _partitions(self) -> Sequence[InputPartition]:
-        positions = Positions(self._options)
-        found, (start, end) = positions.settle(
-            lambda found: (positions.starting(found), positions.ending(found))
-        )
-        ranges = [found.range_of(tp, start[tp], end[tp]) for tp in found.partitions]
-        for wanted in ranges:
-            if wanted.size < 0:
-                self._report_backwards(wanted)
-        check_deleted(self._options, positions, [each for each in ranges if each.size > 0])
-        return as_partitions(self._options, ranges)
+            positions = Positions(self._options)
+            found, (start, end) = positions.settle(
+                lambda found: (positions.starting(found), positions.ending(found))
+            )
+            ranges = [found.range_of(tp, start[tp], end[tp]) for tp in found.partitions]
+            for wanted in ranges:
+                if wanted.size < 0:
+                    self._report_backwards(wanted)
+            check_deleted(self._options, positions, [each for each in ranges if each.size > 0])
+            return as_partitions(self._options, ranges)
 
     def _report_backwards(self, wanted: OffsetRange) -> None:
         """A start behind the end: a mistake in the options, or records are gone."""

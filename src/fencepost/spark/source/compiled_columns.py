@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from fencepost.records.columns import DecodedColumns, Ints, decode_batches
-from fencepost.spark.source.columns import MAX_TIMESTAMP_MS, schema_of, timestamp_out_of_range
+from fencepost.spark.schemas import schema_of
+from fencepost.spark.source.columns import COLUMNS, MAX_TIMESTAMP_MS, timestamp_out_of_range
 
 if TYPE_CHECKING:
     from fencepost.base.ids import TopicPartition
@@ -17,6 +18,25 @@ if TYPE_CHECKING:
 
 GROUP_BYTES: Final = 16 * 1024 * 1024
 """The approximate size of one Arrow batch."""
+
+
+def decoded_groups(
+    batches: Iterable[SealedBatch],
+    columns: Sequence[str],
+    start: int,
+    end: int,
+    group_bytes: int = GROUP_BYTES,
+) -> Iterator[DecodedColumns]:
+    """The batches in groups, with what of their records these columns need."""
+    return decode_batches(
+        batches,
+        start,
+        end,
+        group_bytes=group_bytes,
+        keys="key" in columns,
+        values="value" in columns,
+        headers="headers" in columns,
+    )
 
 
 def decoded_columns(
@@ -28,22 +48,15 @@ def decoded_columns(
     group_bytes: int = GROUP_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """The same rows as `columns.plain_columns`, for many batches at once."""
-    schema = schema_of(columns)
-    for decoded in decode_batches(
-        batches,
-        start,
-        end,
-        group_bytes=group_bytes,
-        keys="key" in columns,
-        values="value" in columns,
-        headers="headers" in columns,
-    ):
+    schema = schema_of(COLUMNS, columns)
+    for decoded in decoded_groups(batches, columns, start, end, group_bytes):
         if len(decoded.offsets):
-            arrays = [_array(field, place, decoded) for field in schema]
+            arrays = [array_of(field, place, decoded) for field in schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _array(field: pa.Field, place: TopicPartition, decoded: DecodedColumns) -> pa.Array:
+def array_of(field: pa.Field, place: TopicPartition, decoded: DecodedColumns) -> pa.Array:
+    """One column."""
     count = len(decoded.offsets)
     match field.name:
         case "key":

@@ -95,9 +95,8 @@ def explain(positions: Positions, end: Mapping[TopicPartition, int]) -> str | No
     waiting = "1 offset waits" if hidden[place] == 1 else f"{hidden[place]} offsets wait"
     return (
         f"{place}: {waiting} behind an open transaction of {_who(positions.cluster, oldest)}, "
-        "open since "
-        f"offset {oldest.current_txn_start_offset}: it must commit, abort or time out before "
-        "the query can go on"
+        f"open since offset {oldest.current_txn_start_offset}: it must commit, abort or time out "
+        "before the query can go on"
     )
 
 

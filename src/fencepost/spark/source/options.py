@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -21,13 +21,8 @@ from fencepost.base.ids import TopicPartition
 from fencepost.base.options import INT32_MAX, INT64_MAX, parse_boolean, parse_whole, suggest
 from fencepost.client.options import ClientOptions, read_options
 from fencepost.spark.offsets import PartitionOffsets, from_layout
-from fencepost.spark.source.option_table import (
-    KAFKA_OPTIONS,
-    NAMES,
-    SOURCE_OPTIONS,
-    Scope,
-    SourceOption,
-)
+from fencepost.spark.source.columns import COLUMNS
+from fencepost.spark.source.option_table import KAFKA_OPTIONS, NAMES, SOURCE_OPTIONS, Scope
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +33,6 @@ COMMITTED: Final = "committed"
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
 """The two words in offsets that are given as JSON."""
-
-COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 REFUSED: Final = {
     "auto.offset.reset": "use startingOffsets",
@@ -111,28 +104,29 @@ class SourceOptions:
 
 def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Reads the options; ConfigError names the wrong one and what to write instead."""
+    given = {name.lower(): value for name, value in given.items()}
     values = _own_options(given, streaming)
     client = _client_options(given)
-    includes_headers = parse_boolean("includeHeaders", values["includeHeaders"])
-    starting = _bound(values, "starting")
-    ending = _bound(values, "ending")
+    starting, ending = _bound(values, "starting"), _bound(values, "ending")
     if not streaming:
         _check_batch_bounds(starting, ending)
+    _check_order(values, "minOffsetsPerTrigger", "maxOffsetsPerTrigger")
+    _check_order(values, "minPartitions", "maxTasks")
     return SourceOptions(
         client=client,
         **read_subscription(values)._asdict(),
         starting=starting,
         ending=ending,
-        latest_if_no_time_matches=_strategy(values) == LATEST,
+        latest_if_no_time_matches=_starts_at_latest(values),
         fail_on_data_loss=parse_boolean("failOnDataLoss", values["failOnDataLoss"]),
-        columns=_columns(values, includes_headers),
-        group=_lower(given).get("kafka.group.id"),
+        columns=_columns(values),
+        group=given.get("kafka.group.id"),
         max_offsets=_optional_number(values, "maxOffsetsPerTrigger"),
-        min_offsets=_min_offsets(values),
+        min_offsets=_optional_number(values, "minOffsetsPerTrigger"),
         max_delay_ms=_duration_ms(values["maxTriggerDelay"]),
         min_partitions=_optional_number(values, "minPartitions"),
         max_records_per_partition=_optional_number(values, "maxRecordsPerPartition"),
-        max_tasks=_max_tasks(values),
+        max_tasks=_optional_number(values, "maxTasks"),
         whole_transactions=_whole_transactions(values, client),
         create_topics=_create_topics(values),
         retries=_number(values, "fetchOffset.numRetries"),
@@ -141,40 +135,33 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
     )
 
 
-def _lower(given: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in given.items()}
-
-
 def _own_options(given: Mapping[str, str], streaming: bool) -> dict[str, str]:
     """Options that are not the client's, under their proper spelling."""
     values: dict[str, str] = {}
-    for name, value in _lower(given).items():
+    for name, value in given.items():
         if name in NAMES:
             values[NAMES[name]] = value
         elif not name.startswith("kafka."):
             hint = suggest(name, [*NAMES.values(), "kafka.bootstrap.servers"])
             raise ConfigError(f"{name!r} is not an option of format fencepost{hint}")
     for option in SOURCE_OPTIONS:
-        if option.name in values:
-            _check_scope(option, streaming)
-        elif (default := option.default_in(streaming=streaming)) is not None:
-            values[option.name] = default
+        name, scope = option.name, option.scope
+        if name not in values:
+            if (default := option.default_in(streaming=streaming)) is not None:
+                values[name] = default
+        elif streaming and scope is Scope.BATCH:
+            raise ConfigError(
+                f"{name} cannot be set for a stream, which has no end: use it with spark.read"
+            )
+        elif not streaming and scope is Scope.STREAM:
+            log.warning("%s is without effect in spark.read: it is for spark.readStream", name)
     return values
-
-
-def _check_scope(option: SourceOption, streaming: bool) -> None:
-    if streaming and option.scope is Scope.BATCH:
-        raise ConfigError(
-            f"{option.name} cannot be set for a stream, which has no end: use it with spark.read"
-        )
-    if not streaming and option.scope is Scope.STREAM:
-        log.warning("%s is without effect in spark.read: it is for spark.readStream", option.name)
 
 
 def _client_options(given: Mapping[str, str]) -> ClientOptions:
     kafka = {
         name[len("kafka.") :]: value
-        for name, value in _lower(given).items()
+        for name, value in given.items()
         if name.startswith("kafka.") and name not in NAMES
     }
     servers = kafka.pop("bootstrap.servers", None)
@@ -242,14 +229,10 @@ def _json(name: str, text: str) -> Any:
 
 def _bound(values: Mapping[str, str], which: str) -> Bound:
     """As in Spark, one time wins over times per partition, and those over offsets."""
-    if (text := values.get(f"{which}Timestamp")) is not None:
-        time_ms = parse_whole(f"{which}Timestamp", text, least=0, most=INT64_MAX)
-        return Bound(timestamp_ms=time_ms)
-    if (text := values.get(f"{which}OffsetsByTimestamp")) is not None:
-        name = f"{which}OffsetsByTimestamp"
-        times = _layout(name, text)
-        for tp, time_ms in times.items():
-            _require_between(f"{name} of {tp}", time_ms, "a time in milliseconds, 0 or later", 0)
+    if (name := f"{which}Timestamp") in values:
+        return Bound(timestamp_ms=parse_whole(name, values[name], least=0, most=INT64_MAX))
+    if (name := f"{which}OffsetsByTimestamp") in values:
+        times = _layout(name, values[name], 0, "a time in milliseconds, 0 or later")
         return Bound(timestamps=times)
     name = f"{which}Offsets"
     text = values[name].strip()
@@ -258,22 +241,21 @@ def _bound(values: Mapping[str, str], which: str) -> Bound:
         return Bound(word=text.lower())
     if not text.startswith("{"):
         raise ConfigError(f"{name} must be {', '.join(words)} or JSON, not {text!r}")
-    offsets = _layout(name, text)
-    for tp, offset in offsets.items():
-        # Numbers below that have other meanings in ListOffsets (-3: the record with the largest
-        # timestamp).
-        _require_between(
-            f"{name} of {tp}",
-            offset,
-            "an offset, -2 for earliest or -1 for latest",
-            EARLIEST_OFFSET,
-        )
-    return Bound(offsets=offsets)
+    # Numbers below that have other meanings in ListOffsets (-3: the record with the largest
+    # timestamp).
+    meant = "an offset, -2 for earliest or -1 for latest"
+    return Bound(offsets=_layout(name, text, EARLIEST_OFFSET, meant))
 
 
-def _require_between(what: str, number: int, meant: str, least: int) -> None:
-    if not least <= number <= INT64_MAX:
-        raise ConfigError(f"{what} is {number}; it must be {meant}")
+def _layout(name: str, text: str, least: int, meant: str) -> PartitionOffsets:
+    try:
+        found = from_layout(_json(name, text))
+    except ValueError as problem:
+        raise ConfigError(f"{name}: {problem}") from None
+    for tp, number in found.items():
+        if not least <= number <= INT64_MAX:
+            raise ConfigError(f"{name} of {tp} is {number}; it must be {meant}")
+    return found
 
 
 def _check_batch_bounds(starting: Bound, ending: Bound) -> None:
@@ -302,36 +284,32 @@ def _check_pairs(name: str, first: PartitionOffsets, last: PartitionOffsets) -> 
             )
 
 
-def _layout(name: str, text: str) -> PartitionOffsets:
-    try:
-        return from_layout(_json(name, text))
-    except ValueError as problem:
-        raise ConfigError(f"{name}: {problem}") from None
-
-
-def _strategy(values: Mapping[str, str]) -> str:
+def _starts_at_latest(values: Mapping[str, str]) -> bool:
     word = values["startingOffsetsByTimestampStrategy"].strip().lower()
     if word not in ("error", LATEST):
         raise ConfigError(
             f"startingOffsetsByTimestampStrategy must be error or latest, not {word!r}"
         )
-    return word
+    return word == LATEST
 
 
-def _columns(values: Mapping[str, str], includes_headers: bool) -> tuple[str, ...]:
-    known = (*COLUMNS, "headers")
-    if "columns" not in values:
-        return known if includes_headers else COLUMNS
-    wanted = tuple(name.strip() for name in values["columns"].split(",") if name.strip())
-    by_lower = {name.lower(): name for name in known}
-    for name in wanted:
-        if name.lower() not in by_lower:
-            raise ConfigError(f"columns has {name!r}, and there are {', '.join(known)}")
+def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
+    chosen = choose_columns(values.get("columns"), COLUMNS)
+    if parse_boolean("includeHeaders", values["includeHeaders"]) and "headers" not in chosen:
+        return (*chosen, "headers")
+    return chosen
+
+
+def choose_columns(text: str | None, known: Collection[str]) -> tuple[str, ...]:
+    """The columns that `columns` names, in the order of `known`; all but headers without it."""
+    if text is None:
+        return tuple(name for name in known if name != "headers")
+    wanted = [name.strip() for name in text.split(",") if name.strip()]
     _require(wanted, "columns must name at least one column")
-    chosen = {by_lower[name.lower()] for name in wanted}
-    if includes_headers:
-        chosen.add("headers")
-    return tuple(name for name in known if name in chosen)
+    for name in wanted:
+        if name.lower() not in map(str.lower, known):
+            raise ConfigError(f"columns has {name!r}, and there are {', '.join(known)}")
+    return tuple(each for each in known if each.lower() in map(str.lower, wanted))
 
 
 def _number(values: Mapping[str, str], name: str) -> int:
@@ -342,14 +320,9 @@ def _optional_number(values: Mapping[str, str], name: str) -> int | None:
     return _number(values, name) if name in values else None
 
 
-def _min_offsets(values: Mapping[str, str]) -> int | None:
-    least = _optional_number(values, "minOffsetsPerTrigger")
-    most = _optional_number(values, "maxOffsetsPerTrigger")
-    if least is not None and most is not None and least > most:
-        raise ConfigError(
-            f"minOffsetsPerTrigger ({least}) must not exceed maxOffsetsPerTrigger ({most})"
-        )
-    return least
+def _check_order(values: Mapping[str, str], least: str, most: str) -> None:
+    if least in values and most in values and _number(values, least) > _number(values, most):
+        raise ConfigError(f"{least} ({values[least]}) must not exceed {most} ({values[most]})")
 
 
 def _whole_transactions(values: Mapping[str, str], client: ClientOptions) -> bool:
@@ -363,32 +336,24 @@ def _whole_transactions(values: Mapping[str, str], client: ClientOptions) -> boo
 
 
 def _create_topics(values: Mapping[str, str]) -> int | None:
-    if "createTopics" in values and "subscribePattern" in values:
+    if "createTopics" not in values:
+        return None
+    if "subscribePattern" in values:
         raise ConfigError(
             "createTopics needs subscribe or assign: a pattern does not name the topics to create"
         )
-    if "createTopics" not in values:
-        return None
     return parse_whole("createTopics", values["createTopics"], least=1, most=INT32_MAX)
 
 
-def _max_tasks(values: Mapping[str, str]) -> int | None:
-    most = _optional_number(values, "maxTasks")
-    least = _optional_number(values, "minPartitions")
-    if least is not None and most is not None and least > most:
-        raise ConfigError(f"minPartitions ({least}) must not exceed maxTasks ({most})")
-    return most
-
-
 _UNITS_MS: Final = {
-    "us": 0.001,
+    "us": 1e-3,
     "": 1,
     "ms": 1,
-    "s": 1_000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
+    "s": 1e3,
+    "m": 6e4,
+    "min": 6e4,
+    "h": 36e5,
+    "d": 864e5,
 }
 
 

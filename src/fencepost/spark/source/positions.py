@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
@@ -20,11 +20,12 @@ from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import DataLost, RowRefused
 from fencepost.spark.ledger.topic import LEDGER_TOPIC
 from fencepost.spark.offsets import PartitionOffsets
-from fencepost.spark.source.options import LATEST, Bound, SourceOptions
+from fencepost.spark.source.options import COMMITTED, EARLIEST, LATEST, Bound, SourceOptions
 from fencepost.spark.source.ranges import OffsetRange
 
 if TYPE_CHECKING:
     from fencepost.client.admin import TopicView
+    from fencepost.client.fetched import FetchedPartition
 
 T = TypeVar("T")
 
@@ -107,7 +108,7 @@ class Positions:
     ) -> tuple[list[TopicView], frozenset[str]]:
         options = self._options
         topics = frozenset(options.topics or {tp.topic for tp in options.assigned or ()})
-        with explaining():
+        with _explaining():
             found = self.cluster.metadata(
                 sorted(topics), missing_ok=True, known_missing=known_missing
             ).topics
@@ -158,9 +159,7 @@ class Positions:
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
         """The end of the log, open transactions included."""
-        times = dict.fromkeys(partitions, reading.LATEST)
-        found = self.cluster.list_offsets(times, isolation="read_uncommitted") if times else {}
-        return {tp: listed.offset for tp, listed in found.items()}
+        return self._at(dict.fromkeys(partitions, reading.LATEST), "read_uncommitted")
 
     def starting(self, found: Subscribed) -> PartitionOffsets:
         """Where the options begin."""
@@ -189,63 +188,51 @@ class Positions:
         if wanted <= written:
             return (
                 f"endingOffsets of {tp} is {wanted}, and an open transaction hides the records "
-                f"from offset {latest} on "
-                "until it ends (fencepost txn list shows whose it is)"
+                f"from offset {latest} on until it ends (fencepost txn list shows whose it is)"
             )
         return f"endingOffsets of {tp} is {wanted}, and the partition ends at {written}"
 
-    def _at(self, times: Mapping[TopicPartition, int]) -> PartitionOffsets:
-        if not times:
-            return {}
-        return {tp: listed.offset for tp, listed in self.cluster.list_offsets(times).items()}
+    def _at(
+        self, times: Mapping[TopicPartition, int], isolation: str | None = None
+    ) -> PartitionOffsets:
+        found = self.cluster.list_offsets(times, isolation=isolation) if times else {}
+        return {tp: listed.offset for tp, listed in found.items()}
 
     def _resolve(self, bound: Bound, found: Subscribed, name: str) -> PartitionOffsets:
         partitions = found.partitions
         if bound.timestamp_ms is not None:
-            times = dict.fromkeys(partitions, bound.timestamp_ms)
-            return self._by_time(times, partitions, name)
+            return self._by_time(dict.fromkeys(partitions, bound.timestamp_ms), name)
         if bound.timestamps is not None:
             _require_all(bound.timestamps, found, f"{name}ByTimestamp")
-            return self._by_time(bound.timestamps, partitions, name)
+            return self._by_time({tp: bound.timestamps[tp] for tp in partitions}, name)
         if bound.offsets is not None:
             _require_all(bound.offsets, found, name)
-            return self._by_offsets({tp: bound.offsets[tp] for tp in partitions})
-        match bound.word:
-            case "committed":
-                return self._committed(partitions)
-            case "earliest":
-                return self.earliest(partitions)
-            case _:
-                assert bound.word == LATEST
-                return self.latest(partitions)
+            wanted = {tp: bound.offsets[tp] for tp in partitions}
+            # -2 and -1 mean in ListOffsets what they mean here.
+            return wanted | self._at({tp: offset for tp, offset in wanted.items() if offset < 0})
+        ask = {COMMITTED: self._committed, EARLIEST: self.earliest, LATEST: self.latest}
+        assert bound.word is not None
+        return ask[bound.word](partitions)
 
-    def _by_offsets(self, wanted: PartitionOffsets) -> PartitionOffsets:
-        """These offsets, with -2 and -1 resolved to earliest and latest."""
-        special = self._at({tp: offset for tp, offset in wanted.items() if offset < 0})
-        return {tp: special.get(tp, offset) for tp, offset in wanted.items()}
-
-    def _by_time(
-        self, times: Mapping[TopicPartition, int], partitions: list[TopicPartition], name: str
-    ) -> PartitionOffsets:
-        found = self._at({tp: times[tp] for tp in partitions})
+    def _by_time(self, times: Mapping[TopicPartition, int], name: str) -> PartitionOffsets:
+        found = self._at(times)
         missing = sorted(tp for tp, offset in found.items() if offset < 0)
         if not missing:
             return found
         if name == "startingOffsets" and not self._options.latest_if_no_time_matches:
             raise ConfigError(
                 f"no record of {missing[0]} is as new as {times[missing[0]]}: take an earlier "
-                "time, or set "
-                "startingOffsetsByTimestampStrategy to latest"
+                "time, or set startingOffsetsByTimestampStrategy to latest"
             )
         return found | self.latest(missing)
 
-    def _committed(self, partitions: list[TopicPartition]) -> PartitionOffsets:
+    def _committed(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
         group = self._options.group
         if group is None:
             raise ConfigError(
                 'startingOffsets="committed" needs kafka.group.id: the group whose offsets to '
-                "start from "
-                "(fencepost-<transactional id> for the offsets that a TransactionalSink commits)"
+                "start from (fencepost-<transactional id> for those that a TransactionalSink "
+                "commits)"
             )
         committed = self.cluster.offset_fetch(group, partitions)
         found = {tp: value.offset for tp, value in committed.items()}
@@ -295,8 +282,17 @@ def _require_all(given: Mapping[TopicPartition, int], found: Subscribed, name: s
         )
 
 
+def fetch_partition(
+    cluster: Cluster, tp: TopicPartition, position: int, topic_id: bytes | None, **how: Any
+) -> FetchedPartition:
+    """The answer to one Fetch of one partition, of the topic that has this id."""
+    ids = None if topic_id is None else {tp.topic: topic_id}
+    with _explaining():
+        return cluster.fetch({tp: position}, topic_ids=ids, **how)[tp]
+
+
 @contextmanager
-def explaining() -> Iterator[None]:
+def _explaining() -> Iterator[None]:
     """Turns a broker's refusal to let us read into a message that says what to grant."""
     try:
         yield
@@ -330,7 +326,7 @@ def report_loss(options: SourceOptions, sentence: str) -> None:
         log.warning("%s; going on, because failOnDataLoss is false", sentence)
         return
     raise DataLost(
-        f"{sentence}. Some data may have been lost: they were deleted by the topic's retention "
-        "or the topic was created again "
-        "before the query could read them. To go on without them, set failOnDataLoss to false"
+        f"{sentence}. Some data may have been lost: they were deleted by the topic's retention or "
+        "the topic was created again before the query could read them. To go on without them, set "
+        "failOnDataLoss to false"
     )

@@ -12,13 +12,12 @@ from fencepost.spark.connection import cluster_of
 from fencepost.spark.sentences import plain_errors
 from fencepost.spark.source.columns import plain_columns
 from fencepost.spark.source.options import SourceOptions
-from fencepost.spark.source.positions import Positions, explaining, report_deleted, report_loss
+from fencepost.spark.source.positions import Positions, fetch_partition, report_deleted, report_loss
 from fencepost.spark.source.ranges import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fencepost.client.fetched import FetchedPartition
     from fencepost.records.batch import SealedBatch
 
 
@@ -37,9 +36,10 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
     """
     position = wanted.start
     deadline = _deadline(options)
+    cluster = cluster_of(options.client)
     while position < wanted.end:
         try:
-            fetched = _fetch(options, wanted, position)
+            fetched = fetch_partition(cluster, wanted.partition, position, wanted.topic_id)
         except UnknownTopicOrPartition as problem:
             report_loss(options, f"{wanted.partition}: {problem}")
             return
@@ -57,9 +57,8 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
         elif time.monotonic() > deadline:
             raise TimeoutError(
                 f"{wanted.partition}: nothing came after offset {position} within "
-                f"{options.poll_timeout_ms} ms, and "
-                f"records up to {wanted.end} must be there: look at the brokers, or raise "
-                "kafkaConsumer.pollTimeoutMs"
+                f"{options.poll_timeout_ms} ms, and records up to {wanted.end} must be there: look "
+                "at the brokers, or raise kafkaConsumer.pollTimeoutMs"
             )
     freeze_loaded_objects()
 
@@ -82,14 +81,6 @@ def arrow_batches(
 
 def _deadline(options: SourceOptions) -> float:
     return time.monotonic() + options.poll_timeout_ms / 1000
-
-
-def _fetch(options: SourceOptions, wanted: OffsetRange, position: int) -> FetchedPartition:
-    """The answer to one Fetch."""
-    topic_ids = None if wanted.topic_id is None else {wanted.partition.topic: wanted.topic_id}
-    with explaining():
-        found = cluster_of(options.client).fetch({wanted.partition: position}, topic_ids=topic_ids)
-    return found[wanted.partition]
 
 
 def _skip_lost(

@@ -54,7 +54,10 @@ def split_ranges(
 ) -> list[OffsetRange]:
     """The tasks of a batch: one per partition, or more if the options say so."""
     parts = [
-        part for whole in ranges if whole.size > 0 for part in _split_by_size(whole, max_records)
+        part
+        for whole in ranges
+        if whole.size > 0
+        for part in _split(whole, math.ceil(whole.size / (max_records or whole.size)))
     ]
     if min_partitions is None or len(parts) >= min_partitions:
         return parts
@@ -72,10 +75,6 @@ def pack_ranges(parts: list[OffsetRange], tasks: int) -> list[tuple[OffsetRange,
         packed[task].append(part)
         heappush(smallest, (size + part.size, task))
     return [tuple(sorted(ranges, key=lambda r: (r.partition, r.start))) for ranges in packed]
-
-
-def _split_by_size(whole: OffsetRange, max_records: int | None) -> list[OffsetRange]:
-    return [whole] if max_records is None else _split(whole, math.ceil(whole.size / max_records))
 
 
 def _split_to(parts: list[OffsetRange], wanted: int) -> list[OffsetRange]:

@@ -98,22 +98,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_available_now = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        with plain_errors(self._options.client):
-            return self._latest_offset(start, limit)
-
-    def _latest_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        known = parse_offsets(start)
         is_only_check = self._is_available_now and self._target is None
-        end = self._latest = self._find_end(known)
-        if self._options.fail_on_data_loss:
-            # Before Spark writes the new offsets to the checkpoint, where every restart would fail.
-            self._report_gone(known, end)
-            self._report_short(_continued(known, end), end, is_first=INITIAL in start)
-        is_waiting = self._waits_for_more(known, end, limit)
-        chosen = known if is_waiting else self._choose_end(known, end, limit)
-        is_same = _is_same(known, chosen)
-        is_blocked = is_same and not is_waiting
-        self._watch.check(end.offsets, is_only_check=is_only_check and is_blocked)
+        with plain_errors(self._options.client):
+            known = parse_offsets(start)
+            end = self._latest = self._find_end(known)
+            if self._options.fail_on_data_loss:
+                # Before Spark writes the new offsets to the checkpoint, where every restart would
+                # fail.
+                self._report_gone(known, end)
+                self._report_short(_continued(known, end), end, is_first=INITIAL in start)
+            is_waiting = self._waits_for_more(known, end, limit)
+            chosen = known if is_waiting else self._choose_end(known, end, limit)
+            is_same = _is_same(known, chosen)
+            is_blocked = is_same and not is_waiting
+            self._watch.check(end.offsets, is_only_check=is_only_check and is_blocked)
         if INITIAL in start:
             return {START: known.layout(), **chosen.layout()}
         return start if is_same else chosen.layout()
@@ -232,11 +230,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return parse_offsets(end[START])
         if INITIAL in start and not self._options.start_stays:
             raise DataLost(
-                "the first batch of this checkpoint was begun by Spark's own kafka source and "
-                "not finished, and "
-                "startingOffsets does not say where: give startingOffsets the JSON of "
-                "sources/0/0 in the checkpoint, let "
-                "Spark's source finish the batch, or begin with an empty checkpoint"
+                "the first batch of this checkpoint was begun by Spark's own kafka source and not "
+                "finished, and startingOffsets does not say where: give startingOffsets the JSON "
+                "of sources/0/0 in the checkpoint, let Spark's source finish the batch, or begin "
+                "with an empty checkpoint"
             )
         return parse_offsets(start)
 
@@ -247,7 +244,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Reports partitions that were read before and are not in this batch."""
         recreated = known.recreated(until.topic_ids)
         if recreated:
-            report_loss(self._options, _recreated_sentence(recreated))
+            were = "topic was" if len(recreated) == 1 else "topics were"
+            names = ", ".join(sorted(recreated))
+            report_loss(self._options, f"the {were} deleted and created again: {names}")
         gone = known.offsets.keys() - until.offsets.keys()
         if left := sorted(tp for tp in gone if tp.topic not in recreated):
             names = ", ".join(map(str, left))
@@ -298,9 +297,3 @@ def _is_same(known: SourceOffsets, end: SourceOffsets) -> bool:
         and end.gone == known.gone
         and not known.recreated(end.topic_ids)
     )
-
-
-def _recreated_sentence(topics: set[str]) -> str:
-    names = ", ".join(sorted(topics))
-    was = "topic was" if len(topics) == 1 else "topics were"
-    return f"the {was} deleted and created again: {names}"

@@ -26,12 +26,11 @@ from typing import TYPE_CHECKING
 
 from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
 from fencepost.spark.source.extents import Extents
+from fencepost.spark.source.positions import Positions, fetch_partition
 
 if TYPE_CHECKING:
     from fencepost.base.ids import TopicPartition
-    from fencepost.client.fetched import FetchedPartition
     from fencepost.spark.offsets import PartitionOffsets
-    from fencepost.spark.source.positions import Positions
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +115,9 @@ class _Walk:
                     return extents, start if later is None or later > self.stable else later
             extents.forget_before(cut)
             try:
-                fetched = self._fetch(extents.position)
+                fetched = fetch_partition(
+                    self._positions.cluster, self.place, extents.position, self.topic_id
+                )
             except OffsetOutOfRange:
                 extents = Extents(self._first_offset(extents.position))
                 if extents.start >= wanted:
@@ -129,10 +130,6 @@ class _Walk:
                 # Compaction has removed what was there.
                 extents.position = self.stable
             extents.walk(fetched)
-
-    def _fetch(self, position: int) -> FetchedPartition:
-        ids = None if self.topic_id is None else {self.place.topic: self.topic_id}
-        return self._positions.cluster.fetch({self.place: position}, topic_ids=ids)[self.place]
 
     def _first_offset(self, position: int) -> int:
         """The first offset that exists; the stable one if the partition ends before `position`."""

@@ -20,8 +20,9 @@ from weakref import WeakSet
 
 if TYPE_CHECKING:
     from fencepost.base.ids import TopicPartition
+    from fencepost.client.writer import Written
     from fencepost.spark.ledger.rule import Verdict
-    from fencepost.spark.ways.accounts import Account, PartitionReport
+    from fencepost.spark.ways.accounts import Account
 
 RECEIPTS_KEPT: Final = 100
 """How many batches a sink remembers: an hour of batches that take half a minute each."""
@@ -56,7 +57,7 @@ class Receipt:
         return 0 if self.account is None else self.account.rows
 
     @property
-    def partitions(self) -> Mapping[TopicPartition, PartitionReport]:
+    def partitions(self) -> Mapping[TopicPartition, Written]:
         """What was written to each partition."""
         return {} if self.account is None else self.account.partitions
 

@@ -170,8 +170,9 @@ class Transaction:
         if entry is not None:
             if written.held is None:
                 entry.commit_sources()
-            view = entry.view() if is_sent else entry.write(account.opened_ms)
-            open_ms = entry.open_ms
+            if not is_sent:
+                entry.write(account.opened_ms)
+            view, open_ms = entry.view, entry.open_ms
         self.entered = Entered(accounts, account, view, open_ms)
         self._move(State.ENTERED)
         self.step("entered", self.batch.batch_id)

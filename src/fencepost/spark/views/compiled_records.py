@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from fencepost.base.ids import MAX_SEQUENCE, NO_SEQUENCE
-from fencepost.records.columns import DecodedColumns, decode_batches
-from fencepost.spark.source.columns import MAX_TIMESTAMP_MS
+from fencepost.spark.schemas import schema_of
+from fencepost.spark.source.columns import COLUMNS, MAX_TIMESTAMP_MS
+from fencepost.spark.source.compiled_columns import array_of, decoded_groups
+from fencepost.spark.views import schemas
 from fencepost.spark.views.record_rows import value_of_batch
-from fencepost.spark.views.schemas import View, schema_of
+from fencepost.spark.views.schemas import View
 
 if TYPE_CHECKING:
     from fencepost.base.ids import TopicPartition
     from fencepost.records.batch import SealedBatch
+    from fencepost.records.columns import DecodedColumns
     from fencepost.spark.views.partition_logs import JudgedBatch
-
-GROUP_BYTES: Final = 16 * 1024 * 1024
-"""The approximate size of one Arrow batch."""
 
 
 def compiled_records(
@@ -31,18 +31,9 @@ def compiled_records(
     end: int,
 ) -> Iterator[pa.RecordBatch]:
     """The same rows as `record_rows.plain_records`."""
-    schema = schema_of(View.RECORDS, columns)
+    schema = schema_of(schemas.COLUMNS[View.RECORDS], columns)
     noted: dict[int, JudgedBatch] = {}
-    groups = decode_batches(
-        _noting(judged, noted),
-        start,
-        end,
-        group_bytes=GROUP_BYTES,
-        keys="key" in columns,
-        values="value" in columns,
-        headers="headers" in columns,
-    )
-    for group in groups:
+    for group in decoded_groups(_noting(judged, noted), columns, start, end):
         rows = _Rows(place, group, [noted.pop(batch.base_offset) for batch in group.batches])
         if len(group.offsets):
             arrays = [rows.column(field) for field in schema]
@@ -66,29 +57,14 @@ class _Rows:
         self._judged = judged
 
     def column(self, field: pa.Field) -> pa.Array:
-        decoded, count = self._decoded, len(self._decoded.offsets)
-        match field.name:
-            case "topic":
-                return pa.repeat(pa.scalar(self._place.topic, field.type), count)
-            case "partition":
-                return pa.repeat(pa.scalar(self._place.partition, field.type), count)
-            case "key":
-                return decoded.keys
-            case "value":
-                return decoded.values
-            case "offset":
-                return pa.array(decoded.offsets)
-            case "timestamp":
-                return _timestamps(decoded.timestamps_ms, field.type)
-            case "timestampType":
-                return pa.array(decoded.append_times.astype(np.int32))
-            case "sequence":
-                return self._sequences(field.type)
-            case "headers":
-                return pa.array(decoded.headers, field.type)
-            case _:
-                values = [value_of_batch(each, field.name) for each in self._judged]
-                return self._spread(pa.array(values, field.type))
+        if field.name == "timestamp":
+            return _timestamps(self._decoded.timestamps_ms, field.type)
+        if field.name == "sequence":
+            return self._sequences(field.type)
+        if field.name in COLUMNS:
+            return array_of(field, self._place, self._decoded)
+        values = [value_of_batch(each, field.name) for each in self._judged]
+        return self._spread(pa.array(values, field.type))
 
     def _spread(self, per_batch: pa.Array) -> pa.Array:
         """Repeats the value of each batch for its records."""

@@ -17,13 +17,14 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition
+from fencepost.spark.schemas import schema_of
 from fencepost.spark.source.positions import Positions
-from fencepost.spark.source.ranges import OffsetRange, split_ranges
+from fencepost.spark.source.ranges import split_ranges
 from fencepost.spark.views import internal_rows, producer_rows, transaction_rows
 from fencepost.spark.views.log_folders import LogFolder, find_folders
 from fencepost.spark.views.options import INTERNAL_TOPIC, ViewOptions
 from fencepost.spark.views.partition_logs import BrokerLog, FolderLog, PartitionLog
-from fencepost.spark.views.schemas import View, schema_of
+from fencepost.spark.views.schemas import COLUMNS, View
 
 if TYPE_CHECKING:
     from fencepost.spark.source.options import Subscription
@@ -84,7 +85,7 @@ class ViewReader(DataSourceReader):
         return self._tabled(_rows(options.view, span))
 
     def _tabled(self, rows: Iterable[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-        schema = schema_of(self._options.view, self._options.columns)
+        schema = schema_of(COLUMNS[self._options.view], self._options.columns)
         for part in _portions(rows, _ROWS_PER_BATCH):
             yield pa.RecordBatch.from_pylist(part, schema=schema)
 
@@ -163,19 +164,12 @@ def _broker_spans(options: ViewOptions) -> list[Span]:
             min_partitions=source.min_partitions,
         )
     ends = positions.high_watermarks(found.partitions)
-    return [_span(options, part, earliest, ends) for part in parts]
-
-
-def _span(
-    options: ViewOptions,
-    part: OffsetRange,
-    earliest: dict[TopicPartition, int],
-    ends: dict[TopicPartition, int],
-) -> Span:
-    assert options.source is not None
-    place = part.partition
-    log = BrokerLog(place, options.source, earliest[place], ends[place], part.topic_id)
-    return Span(log, part.start, part.end)
+    spans = []
+    for part in parts:
+        place = part.partition
+        log = BrokerLog(place, source, earliest[place], ends[place], part.topic_id)
+        spans.append(Span(log, part.start, part.end))
+    return spans
 
 
 def _portions(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

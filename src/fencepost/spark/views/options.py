@@ -18,20 +18,17 @@ from typing import Final
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from fencepost.base.options import suggest
+from fencepost.spark.source.option_table import NAMES
 from fencepost.spark.source.options import (
     SourceOptions,
     Subscription,
+    choose_columns,
     read_source_options,
     read_subscription,
 )
-from fencepost.spark.views.schemas import View, names_of
+from fencepost.spark.views.schemas import COLUMNS, View
 
-_SUBSCRIPTIONS: Final = {
-    "subscribe": "subscribe",
-    "subscribepattern": "subscribePattern",
-    "assign": "assign",
-}
-"""Names are case-insensitive; these are the proper spellings."""
+_SUBSCRIPTIONS: Final = ("subscribe", "subscribepattern", "assign")
 _OF_FOLDERS: Final = frozenset({"view", "path", "columns", *_SUBSCRIPTIONS})
 
 INTERNAL_TOPIC: Final = {
@@ -61,7 +58,7 @@ def read_view_options(given: Mapping[str, str]) -> ViewOptions:
     """Reads the options; ConfigError names the wrong one and what to write instead."""
     values = {name.lower(): value for name, value in dict(given).items()}
     view = _view(values["view"])
-    columns = _columns(view, values.get("columns"))
+    columns = choose_columns(values.get("columns"), COLUMNS[view])
     paths = tuple(path.strip() for path in values.get("path", "").split(",") if path.strip())
     topic = INTERNAL_TOPIC.get(view)
     chosen = [name for name in _SUBSCRIPTIONS if name in values]
@@ -72,9 +69,8 @@ def read_view_options(given: Mapping[str, str]) -> ViewOptions:
     if not paths:
         return ViewOptions(view, columns, (), None, _source_options(values))
     _check_names(values)
-    subscription = None
-    if named := [name for name in _SUBSCRIPTIONS if name in values]:
-        subscription = read_subscription({_SUBSCRIPTIONS[name]: values[name] for name in named})
+    named = {NAMES[name]: values[name] for name in _SUBSCRIPTIONS if name in values}
+    subscription = read_subscription(named) if named else None
     return ViewOptions(view, columns, paths, subscription, None)
 
 
@@ -85,21 +81,6 @@ def _view(text: str) -> View:
         known = [view.value for view in View]
         hint = suggest(text, known)
         raise ConfigError(f"view must be one of {', '.join(known)}, not {text!r}{hint}") from None
-
-
-def _columns(view: View, text: str | None) -> tuple[str, ...]:
-    known = names_of(view)
-    if text is None:
-        return tuple(name for name in known if name != "headers")
-    by_lower = {name.lower(): name for name in known}
-    wanted = [name.strip() for name in text.split(",") if name.strip()]
-    for name in wanted:
-        if name.lower() not in by_lower:
-            raise ConfigError(f"columns has {name!r}, and there are {', '.join(known)}")
-    if not wanted:
-        raise ConfigError("columns must name at least one column")
-    chosen = {by_lower[name.lower()] for name in wanted}
-    return tuple(name for name in known if name in chosen)
 
 
 def _check_names(values: Mapping[str, str]) -> None:

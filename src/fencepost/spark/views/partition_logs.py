@@ -1,9 +1,9 @@
 """The batches of one partition, from a broker or from a folder.
 
 A log yields complete batches in order of their offsets, from the one that holds an offset to the
-end of the log. `batches` checks their CRCs. `headers` is for the first of two passes: it checks
-markers only, so that the records of a segment need not be in memory. A batch is a view of memory
-that stays valid as long as it is referenced.
+end of the log, and checks their CRCs. The first of two passes has only those of markers checked, so
+that the records of a segment need not be in memory. A batch is a view of memory that stays valid as
+long as it is referenced.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fencepost.records.segment_walk import is_zero
 from fencepost.records.snapshot import ProducerSnapshotEntry, decode_snapshot
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.source.options import SourceOptions
-from fencepost.spark.source.positions import explaining
+from fencepost.spark.source.positions import fetch_partition
 from fencepost.spark.views.log_folders import LogFolder
 
 if TYPE_CHECKING:
@@ -55,12 +55,8 @@ class PartitionLog(Protocol):
         """About how many records [start, end) has: whether it pays to load compiled loops."""
         ...
 
-    def batches(self, start: int) -> Iterator[SealedBatch]:
+    def batches(self, start: int, *, checked: bool = True) -> Iterator[SealedBatch]:
         """The batches from the one that holds `start`, or the next one, to the end of the log."""
-        ...
-
-    def headers(self, start: int) -> Iterator[SealedBatch]:
-        """The same without a check of the records; markers are checked."""
         ...
 
     def open_at(self, start: int) -> Mapping[int, int] | None:
@@ -86,13 +82,7 @@ class FolderLog:
         segment = self.folder.segment(start)
         return os.path.getsize(segment) // _USUAL_RECORD_BYTES if os.path.exists(segment) else 0
 
-    def batches(self, start: int) -> Iterator[SealedBatch]:
-        return self._batches(start, checked=True)
-
-    def headers(self, start: int) -> Iterator[SealedBatch]:
-        return self._batches(start, checked=False)
-
-    def _batches(self, start: int, *, checked: bool) -> Iterator[SealedBatch]:
+    def batches(self, start: int, *, checked: bool = True) -> Iterator[SealedBatch]:
         bases = self.folder.base_offsets
         first = max(bisect_right(bases, start) - 1, 0)
         for base in bases[first:]:
@@ -143,14 +133,14 @@ class FolderLog:
 
     def _open_by_reading(self, start: int) -> Mapping[int, int]:
         follower = TransactionFollower()
-        for batch in self.headers(0):
+        for batch in self.batches(0, checked=False):
             if batch.base_offset >= start:
                 break
             follower.follow(batch)
-        return {each.producer_id: each.first_offset for each in follower.open.values()}
+        return _open_in(follower)
 
     def judged(self, start: int, end: int) -> Iterator[JudgedBatch]:
-        return judge_twice(self, start, end)
+        return judge_twice(self, start, end, self.open_at(start))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +156,8 @@ class BrokerLog:
     def record_estimate(self, start: int, end: int) -> int:
         return end - start
 
-    def batches(self, start: int) -> Iterator[SealedBatch]:
+    def batches(self, start: int, *, checked: bool = True) -> Iterator[SealedBatch]:
+        # Always checked: the client does that.
         position = start
         while position < self.end:
             fetched = self._fetch(position, "read_uncommitted")
@@ -180,17 +171,12 @@ class BrokerLog:
                     yield batch
             position = fetched.next_offset
 
-    def headers(self, start: int) -> Iterator[SealedBatch]:
-        return self.batches(start)
-
     def _fetch(self, position: int, isolation: str) -> FetchedPartition:
-        topic_ids = None if self.topic_id is None else {self.place.topic: self.topic_id}
+        cluster = cluster_of(self.options.client)
         # Nothing to wait for: what is asked for has been written, or is behind open transactions.
-        with explaining():
-            found = cluster_of(self.options.client).fetch(
-                {self.place: position}, isolation=isolation, max_wait_ms=0, topic_ids=topic_ids
-            )
-        return found[self.place]
+        return fetch_partition(
+            cluster, self.place, position, self.topic_id, isolation=isolation, max_wait_ms=0
+        )
 
     def open_at(self, start: int) -> Mapping[int, int] | None:
         # What began before the span is not looked for: the partition would be read twice.
@@ -214,29 +200,24 @@ class BrokerLog:
                     yield JudgedBatch(batch, fate, start_of(transaction))
             position = fetched.next_offset
         # The rest is behind the last stable offset: only its markers decide.
-        yield from judge_twice(self, position, end, follower)
+        yield from judge_twice(self, position, end, _open_in(follower))
+
+
+def _open_in(follower: TransactionFollower) -> dict[int, int]:
+    return {each.producer_id: each.first_offset for each in follower.open.values()}
 
 
 def judge_twice(
-    log: PartitionLog, start: int, end: int, before: TransactionFollower | None = None
+    log: PartitionLog, start: int, end: int, open_at_start: Mapping[int, int] | None
 ) -> Iterator[JudgedBatch]:
     """Reads headers first, behind the end too until all markers are found; then the batches again.
 
-    `before` has followed the log up to `start`.
+    `open_at_start` is what `open_at(start)` would say.
     """
-    known = known_at(log, start, before)
+    known = Known(open_at_start=open_at_start)
     found = transactions_from(log, start, end, known)
     for judged in fates(_until(log.batches(start), end), found, known):
         yield JudgedBatch(judged.batch, judged.fate, start_of(judged.transaction))
-
-
-def known_at(log: PartitionLog, start: int, before: TransactionFollower | None = None) -> Known:
-    """What is known of the transactions that are open at `start`."""
-    if before is None:
-        return Known(open_at_start=log.open_at(start))
-    return Known(
-        open_at_start={each.producer_id: each.first_offset for each in before.open.values()}
-    )
 
 
 def transactions_from(
@@ -245,7 +226,7 @@ def transactions_from(
     """The transactions in [start, end), each with its end if the log has it."""
     follower = TransactionFollower(known)
     found = {each.key: each for each in follower.open.values()}
-    for batch in log.headers(start):
+    for batch in log.batches(start, checked=False):
         if batch.base_offset >= end:
             # Nothing begins here any more, so what is open was open at the end of the span.
             if not follower.open:

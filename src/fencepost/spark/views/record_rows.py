@@ -11,7 +11,10 @@ from fencepost.base.ids import MAX_SEQUENCE, NO_SEQUENCE, TopicPartition
 from fencepost.records.control import read_marker
 from fencepost.records.opened import Record, iterate_records
 from fencepost.spark.compiled import compiled_columns, freeze_loaded_objects
-from fencepost.spark.views.schemas import View, known, microseconds, schema_of
+from fencepost.spark.schemas import schema_of
+from fencepost.spark.source.columns import COLUMNS, values_of
+from fencepost.spark.views import schemas
+from fencepost.spark.views.schemas import View, known, microseconds
 
 if TYPE_CHECKING:
     from fencepost.spark.views.partition_logs import JudgedBatch, PartitionLog
@@ -39,36 +42,30 @@ def plain_records(
     end: int,
 ) -> Iterator[pa.RecordBatch]:
     """Record by record: for small spans, and without numba."""
-    schema = schema_of(View.RECORDS, columns)
+    schema = schema_of(schemas.COLUMNS[View.RECORDS], columns)
     for each in judged:
-        of_batch = {name: value_of_batch(each, name) for name in _OF_BATCH if name in columns}
-        rows = [
-            {**of_batch, **_fields(place, each, record)}
-            for record in iterate_records(each.batch, name_errors="replace")
-            if start <= record.offset < end
-        ]
-        if rows:
-            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+        opened = iterate_records(each.batch, name_errors="replace")
+        records = [record for record in opened if start <= record.offset < end]
+        if records:
+            values = [_values(name, place, each, records) for name in columns]
+            arrays = list(map(pa.array, values, schema.types))
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _fields(place: TopicPartition, judged: JudgedBatch, record: Record) -> dict[str, Any]:
+def _values(
+    name: str, place: TopicPartition, judged: JudgedBatch, records: list[Record]
+) -> list[Any]:
     batch = judged.batch
-    has_sequence = batch.base_sequence != NO_SEQUENCE
-    sequence = (batch.base_sequence + record.offset - batch.base_offset) & MAX_SEQUENCE
-    return {
-        "topic": place.topic,
-        "partition": place.partition,
-        "offset": record.offset,
-        "timestamp": microseconds(record.timestamp_ms),
-        "timestampType": int(batch.is_append_time),
-        "key": record.key,
-        "value": record.value,
-        "sequence": sequence if has_sequence else None,
-        "headers": [{"key": name, "value": value} for name, value in record.headers] or None,
-    }
-
-
-_OF_BATCH = ("producerId", "producerEpoch", "fate", "transactionStart", "marker", "leaderEpoch")
+    if name == "timestamp":
+        return [microseconds(record.timestamp_ms) for record in records]
+    if name == "sequence":
+        if batch.base_sequence == NO_SEQUENCE:
+            return [None] * len(records)
+        first = batch.base_sequence - batch.base_offset
+        return [(first + record.offset) & MAX_SEQUENCE for record in records]
+    if name in COLUMNS:
+        return values_of(name, place, batch, records)
+    return [value_of_batch(judged, name)] * len(records)
 
 
 def value_of_batch(judged: JudgedBatch, column: str) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 
 from fencepost.base.ids import TopicPartition
 from fencepost.records.batch import SealedBatch
-from fencepost.records.fates import Transaction, TransactionFollower
-from fencepost.spark.views.partition_logs import PartitionLog, known_at
+from fencepost.records.fates import Known, Transaction, TransactionFollower
+from fencepost.spark.views.partition_logs import PartitionLog
 from fencepost.spark.views.schemas import microseconds
 
 
@@ -36,9 +36,9 @@ def transaction_rows(log: PartitionLog, start: int, end: int) -> Iterator[dict[s
 
     Reads on behind the end until all of them have ended.
     """
-    follower = TransactionFollower(known_at(log, start))
+    follower = TransactionFollower(Known(open_at_start=log.open_at(start)))
     begun: dict[int, _Contents] = {}
-    for batch in log.headers(start):
+    for batch in log.batches(start, checked=False):
         if batch.base_offset >= end and not begun:
             break
         transaction = follower.follow(batch)

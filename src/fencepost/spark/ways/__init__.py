@@ -6,7 +6,7 @@ direct.py      from task to task over sockets (`exchange.py`), in one barrier st
 shuffled.py    through Spark's shuffle; `slots.py` names the task of each row
 
 They share `packing/` (rows into record batches), `limits.py` (how large they may be), `stage.py`
-(Spark's settings for a stage), `meeting/` (what tasks agree on through the driver), `delivery.py`
-and `delivery_thread.py` (record batches to brokers), and `accounts.py` (the driver's check: what
-went in is what was acknowledged).
+(Spark's settings for a stage), `meeting.py` (how tasks and driver find each other), `permits.py`
+(which try of a task may write), `delivery.py` (record batches to brokers), and `accounts.py` (the
+driver's check: what went in is what was acknowledged).
 """

@@ -11,24 +11,24 @@ them, so the rows are held back until it is made.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
+from fencepost.base.failures import FencepostError
+from fencepost.base.ids import TopicPartition
 from fencepost.spark.connection import cluster_of
-from fencepost.spark.ways.accounts import Account, manifest_of, settle_accounts
-from fencepost.spark.ways.delivery import Attempt, Delivery, explained_refusals, report_rows
+from fencepost.spark.engine.frames import QuickCollect
+from fencepost.spark.sentences import failure_of_job
+from fencepost.spark.ways.accounts import Account, manifest_of, report_of, settle_accounts
+from fencepost.spark.ways.delivery import Delivery, explained_refusals
 from fencepost.spark.ways.packing.by_record import Placement, pack_plain
 from fencepost.spark.ways.packing.rows import are_ready, cast_expressions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, Row
-    from pyspark.sql.conf import RuntimeConfig
+    from pyspark.sql.types import StructType
 
-    from fencepost.base.ids import TopicPartition
     from fencepost.spark.ways.row_writer import WriteJob
 
 MAX_COLLECTED_ROWS: Final = 1_000
@@ -39,19 +39,8 @@ MIN_LIMIT: Final = 100
 LIMIT_GROWTH: Final = 10
 """The limit is this many times the rows of the last batch."""
 
-_DRIVER: Final = Attempt(partition_id=0, attempt_number=0, task_attempt_id=0)
-_FIRST_PARTITIONS: Final = "spark.sql.limit.initialNumPartitions"
-"""How many partitions the first job of a limit reads."""
-_ALL: Final = str(2**31 - 1)
-_PORT_AND_SECRET: Final = re.compile(r"\[(\d+), ([^,\s]+),")
-"""The start of an array with the address of Spark's socket; a Unix socket has a path there."""
-
-
-def collect_limit_after(account: Account) -> int:
-    """How many rows of the next batch the driver would collect; 0 after a large batch."""
-    if account.rows > MAX_COLLECTED_ROWS or account.size_bytes > MAX_COLLECTED_BYTES:
-        return 0
-    return min(MAX_COLLECTED_ROWS, max(MIN_LIMIT, LIMIT_GROWTH * account.rows))
+Sealed = tuple[TopicPartition, bytearray]
+"""The ledger's record as a batch, and its partition."""
 
 
 class RowCollector:
@@ -60,105 +49,63 @@ class RowCollector:
     def __init__(self, topic: str | None, *, with_times: bool = False) -> None:
         self._topic = topic
         self._with_times = with_times
-        self._types: str | None = None
-        """Columns and types of the last batch: the user's function may change them."""
-        self._casts: Any = None
-        """The expressions that cast such columns, as a Seq of the JVM; None: nothing to cast."""
-        self._conf: RuntimeConfig | None = None
-        """The settings of the query's session, which is the same in all batches of a run."""
-        self._array_text: Any = None
-        """`java.util.Arrays.toString`, looked up once."""
+        self._first_rows = QuickCollect(self._casts)
         self.limit = 0
         """How many rows of the next batch the driver would collect; 0: it does not try."""
 
+    def remember(self, account: Account) -> None:
+        """Adapts the limit to the last batch: its rows, and a large batch ends the collecting."""
+        is_small = account.rows <= MAX_COLLECTED_ROWS and account.size_bytes <= MAX_COLLECTED_BYTES
+        wanted = max(MIN_LIMIT, LIMIT_GROWTH * account.rows)
+        self.limit = min(MAX_COLLECTED_ROWS, wanted) if is_small else 0
+
     def collect(self, job: WriteJob) -> CollectedRows | None:
         """All rows, or None if there are more than the limit."""
-        df = job.part.df
-        types = str(df._jdf.schema().catalogString())  # noqa: SLF001
-        if types != self._types:
-            self._casts = self._find_casts(df)
-            self._types = types
-        java = df._jdf  # noqa: SLF001
-        if self._casts is not None:
-            java = java.selectExpr(self._casts)
-        if self._conf is None:
-            self._conf = df.sparkSession.conf
-        # Spark would run the first partition alone, and then the others. All of them must run: an
-        # operator that keeps state writes it at the end of its partition.
-        before = self._conf.get(_FIRST_PARTITIONS, None)
-        self._conf.set(_FIRST_PARTITIONS, _ALL)
-        try:
-            collected = self._rows(type(df)(java.limit(self.limit + 1), df.sparkSession))
-        finally:
-            if before is None:
-                self._conf.unset(_FIRST_PARTITIONS)
-            else:
-                self._conf.set(_FIRST_PARTITIONS, before)
+        collected = self._first_rows.collect(job.part.df, self.limit + 1)
         if len(collected) > self.limit:
             return None
         return CollectedRows(self, job, [row.asDict(recursive=True) for row in collected])
 
-    def _rows(self, df: DataFrame) -> list[Row]:
-        """`df.collect()` without the call site, and with fewer JVM calls for its socket."""
-        try:
-            from pyspark.util import _load_from_socket
-        except ImportError:
-            # Another version of Spark, with other internals.
-            return df.collect()
-        from pyspark.serializers import BatchedSerializer, CPickleSerializer
-
-        serializer = BatchedSerializer(CPickleSerializer())  # type: ignore[no-untyped-call]
-        if self._array_text is None:
-            jvm: Any = df.sparkSession.sparkContext._jvm  # noqa: SLF001
-            self._array_text = jvm.java.util.Arrays.toString
-        address = df._jdf.collectToPython()  # noqa: SLF001
-        found = _PORT_AND_SECRET.match(self._array_text(address))
-        if found is not None:
-            address = (int(found[1]), found[2])
-        loaded: Any = _load_from_socket(address, serializer)
-        # Before Spark 4.2 a plain iterator.
-        with loaded if hasattr(loaded, "__exit__") else nullcontext(loaded) as rows:
-            return list(rows)
-
-    def _find_casts(self, df: DataFrame) -> Any:
-        if are_ready(df.schema, self._topic):
+    def _casts(self, schema: StructType) -> list[str] | None:
+        """The expressions that cast such columns; None: there is nothing to cast."""
+        if are_ready(schema, self._topic):
             return None
-        java: Any = df
-        casts = cast_expressions(df.schema, self._topic, with_times=self._with_times)
-        return java._jseq(casts)  # noqa: SLF001
-
-
-def _make_bytes(row: dict[str, Any]) -> None:
-    """Replaces Spark's byte arrays by `bytes`, as on the other ways."""
-    for name in ("key", "value"):
-        content = row.get(name)
-        if content is not None:
-            row[name] = bytes(content)
+        return cast_expressions(schema, self._topic, with_times=self._with_times)
 
 
 class CollectedRows:
     """The rows of a small batch in the driver's memory: packed, and not sent."""
 
     def __init__(
-        self,
-        collector: RowCollector,
-        job: WriteJob,
-        rows: Sequence[dict[str, Any]],
+        self, collector: RowCollector, job: WriteJob, rows: Sequence[dict[str, Any]]
     ) -> None:
-        packing = job.packing(1, job.partition_counts())
+        for row in rows:
+            # Spark's byte arrays, as on the other ways.
+            for name in ("key", "value"):
+                if row.get(name) is not None:
+                    row[name] = bytes(row[name])
+        self.part = job.part
+        self._micro_batch = job.micro_batch
         self._collector = collector
         self._identity = job.identity
-        self._options = packing.options
-        for row in rows:
-            _make_bytes(row)
-        self._batches = list(pack_plain(packing, Placement(packing, 0), rows))
+        self._options = job.packing.options
+        placement = Placement(job.packing, 0)
+        self._batches = list(pack_plain(job.packing, placement, rows))
         packed: Counter[TopicPartition] = Counter()
         for batch in self._batches:
             packed[batch.place] += batch.record_count
         self._manifest = manifest_of(0, len(rows), packed)
 
-    def send(self, sealed: tuple[TopicPartition, bytearray] | None) -> tuple[Account, bool]:
-        """Sends the rows and, if one broker can take both, a sealed record; whether it did."""
+    def send(self, sealed: Sealed | None) -> tuple[Account, bool]:
+        """Sends the rows and, if one broker can take both, the record; whether it did."""
+        try:
+            return self._send(sealed)
+        except FencepostError:
+            raise
+        except Exception as problem:  # noqa: BLE001 - raised again in one sentence.
+            raise failure_of_job(problem, self.part.df, self._micro_batch) from None
+
+    def _send(self, sealed: Sealed | None) -> tuple[Account, bool]:
         with cluster_of(self._options).writer(self._identity) as writer, explained_refusals():
             delivery = Delivery(writer)
             for batch in self._batches:
@@ -169,8 +116,7 @@ class CollectedRows:
             written = writer.flush()
         if sealed is not None and is_sent:
             del written[sealed[0]]
-        account = settle_accounts(
-            report_rows(_DRIVER, delivery.opened_ms, written, [self._manifest])
-        )
-        self._collector.limit = collect_limit_after(account)
+        report = report_of(0, delivery.opened_ms, written, [self._manifest])
+        account = settle_accounts([report])
+        self._collector.remember(account)
         return account, is_sent

@@ -9,8 +9,8 @@ passes between the JVM and Python. The rules are the same: one writer per topic-
 counts that the driver compares.
 
 Several threads share the work of a task. Spark's thread reads rows, packs them, and sends batches
-to other tasks. The threads of `exchange.py` receive batches from other tasks. Only the thread of
-`delivery_thread.py` talks to the brokers. Waiting is never circular: sending waits for the peer's
+to other tasks. The threads of `exchange.py` receive batches from other tasks. Only the delivery
+thread (`delivery.py`) talks to the brokers. Waiting is never circular: sending waits for the peer's
 delivery thread, and a delivery thread waits for brokers only.
 
 The length of a partition's first batch depends on its writer (`delivery.py`). Any task's batch may
@@ -19,27 +19,29 @@ arrive first, so each task cuts its first batch for a partition to that length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.ids import TopicPartition
 from fencepost.client.transactions import ProducerIdentity
+from fencepost.spark.compiled import freeze_loaded_objects
 from fencepost.spark.engine.hosts import exchange_hosts, meeting_place
 from fencepost.spark.engine.session import concurrent_tasks
+from fencepost.spark.ways.accounts import Report, report_of
 from fencepost.spark.ways.delivery import (
-    REPORT_SCHEMA,
     Attempt,
-    explained,
+    DeliveryThread,
+    explained_refusals,
     first_length,
-    report,
 )
-from fencepost.spark.ways.delivery_thread import DeliveryThread, QueuedBatch
 from fencepost.spark.ways.exchange import MAX_TASKS, Exchange, Meeting
-from fencepost.spark.ways.meeting.handshake import make_secret
-from fencepost.spark.ways.meeting.rendezvous import Rendezvous
-from fencepost.spark.ways.packing.packer import PackedBatch, Packer, PackingPlan, slot_of
+from fencepost.spark.ways.meeting import Rendezvous, make_secret
+from fencepost.spark.ways.packing.by_record import PackingPlan, slot_of
+from fencepost.spark.ways.packing.packer import Packer
 from fencepost.spark.ways.stage import (
+    REPORT_SCHEMA,
+    as_row,
     choose_slots,
     collect_reports,
     stage_settings,
@@ -67,14 +69,13 @@ class DirectPlan:
     """How the tasks find each other."""
 
 
-def run_direct(rows: DataFrame, job: WriteJob) -> list[Mapping[str, Any]] | None:
+def run_direct(rows: DataFrame, job: WriteJob) -> list[Report] | None:
     """None if tasks must not connect to each other, or Spark cannot run them all at once."""
     session = rows.sparkSession
     hosts = exchange_hosts(session, job.settings)
     if hosts is None:
         return None
-    counts = job.partition_counts()
-    packing = job.packing(choose_slots(session, counts), counts)
+    packing = replace(job.packing, slots=choose_slots(session, job.packing.partition_counts))
     secret = make_secret()
     with Rendezvous(*meeting_place(session), secret) as rendezvous, stage_settings(session):
         plan = DirectPlan(packing, job.identity, Meeting(rendezvous.address, secret, hosts))
@@ -96,14 +97,14 @@ def _task(plan: DirectPlan) -> Any:
         from pyspark import BarrierTaskContext
 
         tasks = len(BarrierTaskContext.get().getTaskInfos())
-        return explained(write_directly(plan, this_attempt(), tasks, batches))
+        yield as_row(write_directly(plan, this_attempt(), tasks, batches))
 
     return run
 
 
 def write_directly(
     plan: DirectPlan, attempt: Attempt, tasks: int, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+) -> Report:
     """The whole stage for one task."""
     attempt.refuse_second()
     slots = min(plan.packing.slots, tasks)
@@ -115,26 +116,18 @@ def write_directly(
     packer = Packer(plan.packing, me, longest_first)
     sources = tasks if me < slots else 1
     with (
+        explained_refusals(),
         DeliveryThread(plan.packing.options, plan.identity, sources, packer.give_up) as deliverer,
         Exchange(plan.meeting, attempt, tasks, slots, deliverer) as exchange,
     ):
-        for batch in batches:
-            for packed in packer.pack(batch):
-                _route(packed, slots, me, deliverer, exchange)
-        for packed in packer.finish():
-            _route(packed, slots, me, deliverer, exchange)
+        for packed in packer.pack_all(batches):
+            owner = slot_of(packed.place, slots)
+            if owner == me:
+                deliverer.put(packed.place, packed.data, packed.done)
+            else:
+                exchange.send(owner, packed)
         exchange.send_end()
         deliverer.end()
         written = deliverer.finish()
-    packer.end_task()
-    yield report(attempt, deliverer.opened_ms, written, [packer.manifest()])
-
-
-def _route(
-    packed: PackedBatch, slots: int, me: int, deliverer: DeliveryThread, exchange: Exchange
-) -> None:
-    owner = slot_of(packed.place, slots)
-    if owner == me:
-        deliverer.put(QueuedBatch(packed.place, packed.data, packed.done))
-    else:
-        exchange.send(owner, packed)
+    freeze_loaded_objects()
+    return report_of(attempt.task_attempt_id, deliverer.opened_ms, written, [packer.manifest()])

@@ -1,8 +1,7 @@
 """Batches between the tasks of one barrier stage, over plain sockets, to their partition's writer.
 
-Every task gets the ports and attempts of the others (`meeting/rendezvous.py`), and connects to
-every task that writes. A connection begins with a handshake (`meeting/handshake.py`) and then
-carries frames:
+Every task gets the ports and attempts of the others, and connects to every task that writes
+(`meeting.py`). After the handshake a connection carries frames:
 
     [kind][u32 size][i32 partition][u16 size of the topic's name] name, content
 
@@ -25,23 +24,25 @@ from __future__ import annotations
 import ipaddress
 import socket
 import struct
-import threading
-import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from fencepost.base.ids import TopicPartition
 from fencepost.spark.failures import PeerLost
 from fencepost.spark.ways.delivery import Attempt
-from fencepost.spark.ways.delivery_thread import QueuedBatch
-from fencepost.spark.ways.meeting.driver_listener import ACCEPT_PAUSE_SECONDS
-from fencepost.spark.ways.meeting.handshake import admit, connect, fill, read_exactly
-from fencepost.spark.ways.meeting.rendezvous import Peer, RendezvousCall
+from fencepost.spark.ways.meeting import (
+    Listener,
+    Peer,
+    RendezvousCall,
+    connect,
+    fill,
+    read_exactly,
+)
 
 if TYPE_CHECKING:
-    from fencepost.spark.ways.delivery_thread import DeliveryThread
-    from fencepost.spark.ways.packing.packer import PackedBatch
+    from fencepost.spark.ways.delivery import DeliveryThread
+    from fencepost.spark.ways.packing.by_record import PackedBatch
 
 MAX_TASKS: Final = 32
 """Each task has a connection to and from every other: beyond this, the shuffle is better."""
@@ -63,164 +64,108 @@ class Meeting(NamedTuple):
     hosts: tuple[str, ...] = ()
     """The hosts of all executors if rows may go between them, unencrypted; empty for one host."""
 
-    def call(self) -> RendezvousCall:
-        """Connects to the driver."""
-        return RendezvousCall(self.rendezvous, self.secret)
-
-
-class Outgoing:
-    """The connection to one task that writes."""
-
-    def __init__(self, owner: int, connection: socket.socket) -> None:
-        self._owner = owner
-        self._connection = connection
-
-    def send(self, packed: PackedBatch) -> None:
-        """Sends the batch; waits while the peer's queue is full."""
-        self._send(_BATCH, packed.place, packed.data)
-        packed.done()
-
-    def send_end(self) -> None:
-        """Reports to the peer that no batch follows."""
-        self._send(_END, _NOWHERE)
-
-    def close(self) -> None:
-        """Closes the connection."""
-        _close(self._connection)
-
-    def _send(
-        self, kind: int, place: TopicPartition, content: bytes | bytearray | memoryview = b""
-    ) -> None:
-        name = place.topic.encode("utf-8")
-        head = _FRAME.pack(kind, len(content), place.partition, len(name))
-        try:
-            self._connection.sendall(head + name)
-            if content:
-                self._connection.sendall(content)
-        except OSError as problem:
-            raise PeerLost(f"task {self._owner} of the write stage is gone: {problem}") from None
-
 
 class Exchange:
     """The connections of one task."""
 
     def __init__(
-        self,
-        meeting: Meeting,
-        attempt: Attempt,
-        tasks: int,
-        slots: int,
-        deliverer: DeliveryThread,
+        self, meeting: Meeting, attempt: Attempt, tasks: int, slots: int, deliverer: DeliveryThread
     ) -> None:
-        self._me = attempt.partition_id
-        self._slots = slots
-        self._secret = meeting.secret
-        self._deliverer = deliverer
-        self._listener: socket.socket | None = None
-        self._outgoing: dict[int, Outgoing] = {}
-        self._incoming: list[socket.socket] = []
-        self._spare: list[bytearray] = []
-        """Buffers of acknowledged batches, for reuse by several threads."""
-        self._is_closed = False
+        self._outgoing: dict[int, socket.socket] = {}
+        """The connections to the other tasks that write."""
         self.attempts = [attempt.task_attempt_id]
         """The attempt of every task, which sets the length of its first batches."""
-        if tasks > 1:
-            self._meet(meeting, attempt, tasks)
+        with ExitStack() as opened:
+            if tasks > 1:
+                me, secret, port = attempt.partition_id, meeting.secret, 0
+                call = RendezvousCall(meeting.rendezvous, secret)
+                host = own_host(meeting.hosts) or call.local_host if meeting.hosts else LOOPBACK
+                if me < slots:
+                    _, port = opened.enter_context(Incoming(host, secret, deliverer)).address
+                peers = call.meet(me, tasks, Peer(host, port, attempt.task_attempt_id))
+                self.attempts = [peer.task_attempt_id for peer in peers]
+                for owner, peer in enumerate(peers[:slots]):
+                    if owner != me:
+                        self._outgoing[owner] = opened.enter_context(_connect(owner, peer, secret))
+            self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_closed = True
-        for one in self._outgoing.values():
-            one.close()
-        for connection in (self._listener, *self._incoming):
-            if connection is not None:
-                _close(connection)
+        self._opened.close()
 
     def send(self, owner: int, packed: PackedBatch) -> None:
-        """Sends a batch to the task that writes its partition."""
-        self._outgoing[owner].send(packed)
+        """Sends a batch to the task that writes its partition; waits while its queue is full."""
+        self._send(owner, _BATCH, packed.place, packed.data)
+        packed.done()
 
     def send_end(self) -> None:
         """Tells all peers that this task will send nothing more."""
-        for peer in self._outgoing.values():
-            peer.send_end()
+        for owner in self._outgoing:
+            self._send(owner, _END)
 
-    # Connecting.
-
-    def _meet(self, meeting: Meeting, attempt: Attempt, tasks: int) -> None:
-        call = meeting.call()
-        host = own_host(meeting.hosts) or call.local_host if meeting.hosts else LOOPBACK
-        port = self._listen(host) if self._me < self._slots else 0
-        peers = call.meet(self._me, tasks, Peer(host, port, attempt.task_attempt_id))
-        self.attempts = [peer.task_attempt_id for peer in peers]
-        for owner, peer in enumerate(peers[: self._slots]):
-            if owner != self._me:
-                connection = self._connect(owner, peer.host, peer.port)
-                self._outgoing[owner] = Outgoing(owner, connection)
-
-    def _listen(self, host: str) -> int:
-        self._listener = _listener_at(bind_address(host))
-        threading.Thread(target=self._accept, name="exchange", daemon=True).start()
-        return int(self._listener.getsockname()[1])
-
-    def _connect(self, owner: int, host: str, port: int) -> socket.socket:
+    def _send(
+        self,
+        owner: int,
+        kind: int,
+        place: TopicPartition = _NOWHERE,
+        content: bytearray | memoryview | None = None,
+    ) -> None:
+        connection, name = self._outgoing[owner], place.topic.encode("utf-8")
+        head = _FRAME.pack(kind, len(content or b""), place.partition, len(name))
         try:
-            connection = connect((host, port), self._secret)
-            connection.settimeout(None)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except (OSError, PeerLost) as problem:
-            raise PeerLost(
-                f"task {owner} of the write stage cannot be reached at {host}:{port}: {problem}"
-            ) from None
-        return connection
+            connection.sendall(head + name)
+            if content:
+                connection.sendall(content)
+        except OSError as problem:
+            raise PeerLost(f"task {owner} of the write stage is gone: {problem}") from None
 
-    # Receiving.
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                if self._is_closed:
-                    return
-                # Too many open files, for instance.
-                time.sleep(ACCEPT_PAUSE_SECONDS)
-                continue
-            self._incoming.append(connection)
-            threading.Thread(
-                target=self._receive, args=(connection,), name="exchange", daemon=True
-            ).start()
+def _connect(owner: int, peer: Peer, secret: bytes) -> socket.socket:
+    try:
+        connection = connect((peer.host, peer.port), secret)
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except (OSError, PeerLost) as problem:
+        raise PeerLost(
+            f"task {owner} of the write stage cannot be reached at {peer.host}:{peer.port}: "
+            f"{problem}"
+        ) from None
+    return connection
 
-    def _receive(self, connection: socket.socket) -> None:
-        """Receives all batches of one peer."""
-        if not admit(connection, self._secret):
-            connection.close()
-            return
+
+class Incoming(Listener):
+    """Receives the batches of other tasks, each task's in a thread."""
+
+    def __init__(self, host: str, secret: bytes, deliverer: DeliveryThread) -> None:
+        super().__init__(host, bind_address(host), secret)
+        self._deliverer = deliverer
+        self._spare: list[bytearray] = []
+        """Buffers of acknowledged batches, for reuse by several threads."""
+
+    def serve(self, caller: socket.socket) -> None:
+        """Receives all batches of one task."""
         try:
-            self._receive_batches(connection)
+            caller.settimeout(None)
+            while self._receive_batch(caller):
+                pass
             self._deliverer.end()
         except BaseException as problem:  # noqa: BLE001 - raised again in the task's thread.
-            if not self._is_closed:
+            if not self._closed.is_set():
                 self._deliverer.fail(problem)
 
-    def _receive_batches(self, connection: socket.socket) -> None:
-        while True:
-            kind, size, partition, name_size = _FRAME.unpack(read_exactly(connection, _FRAME.size))
-            if kind == _END:
-                return
-            place = TopicPartition(read_exactly(connection, name_size).decode("utf-8"), partition)
-            self._deliverer.put(self._read_batch(connection, place, size))
-
-    def _read_batch(
-        self, connection: socket.socket, place: TopicPartition, size: int
-    ) -> QueuedBatch:
+    def _receive_batch(self, caller: socket.socket) -> bool:
+        """Passes one batch on; False at the end."""
+        kind, size, partition, name_size = _FRAME.unpack(read_exactly(caller, _FRAME.size))
+        if kind == _END:
+            return False
+        place = TopicPartition(read_exactly(caller, name_size).decode("utf-8"), partition)
         room = self._room(size)
         data = memoryview(room)[:size]
-        fill(connection, data)
-        return QueuedBatch(place, data, lambda: self._spare.append(room))
+        fill(caller, data)
+        self._deliverer.put(place, data, lambda: self._spare.append(room))
+        return True
 
     def _room(self, size: int) -> bytearray:
         """A used buffer if there is one: fresh memory costs more than copying."""
@@ -231,23 +176,13 @@ class Exchange:
         return room if len(room) >= size else bytearray(size)
 
 
-def _close(connection: socket.socket) -> None:
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-    connection.close()
-
-
 def own_host(hosts: Iterable[str]) -> str | None:
     """Which of these is the host of this process: the one to which it can bind."""
     for host in hosts:
-        with suppress(OSError), _listener_at(host):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with suppress(OSError), socket.create_server((host, 0), family=family):
             return host
     return None
-
-
-def _listener_at(host: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, 0), family=family, backlog=MAX_TASKS)
 
 
 def bind_address(host: str) -> str:

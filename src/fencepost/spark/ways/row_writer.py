@@ -16,21 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.failures import FencepostError
-from fencepost.base.ids import TopicPartition
 from fencepost.spark.connection import partition_count
 from fencepost.spark.sentences import failure_of_job
-from fencepost.spark.ways.accounts import Account, settle_accounts
-from fencepost.spark.ways.collected import (
-    MAX_COLLECTED_ROWS,
-    CollectedRows,
-    RowCollector,
-    collect_limit_after,
-)
+from fencepost.spark.ways.accounts import Account, Report, settle_accounts
+from fencepost.spark.ways.collected import MAX_COLLECTED_ROWS, CollectedRows, RowCollector
 from fencepost.spark.ways.limits import TopicLimits
-from fencepost.spark.ways.packing.packer import PackingPlan
+from fencepost.spark.ways.packing.by_record import PackingPlan
 from fencepost.spark.ways.packing.rows import select_rows
 
 if TYPE_CHECKING:
@@ -69,33 +63,13 @@ class WriteJob:
     """One attempt to write one DataFrame."""
 
     part: Part
-    settings: SinkSettings
+    micro_batch: MicroBatch
+    packing: PackingPlan
+    """For one writing task; a way with more sets their number."""
     identity: ProducerIdentity
-    batch_id: int
-    batch_bytes: int
-    """The maximum bytes of records per batch for these topics."""
-    codec: int
+    settings: SinkSettings
     by_permit: bool = False
     """Whether to do without barrier stages: tasks ask for permits, and rows are shuffled."""
-
-    def partition_counts(self) -> Mapping[str, int]:
-        """How many partitions the topic has; empty if the rows name theirs."""
-        topic = self.part.topic
-        return {} if topic is None else {topic: partition_count(self.settings.client, topic)}
-
-    def packing(self, slots: int, partition_counts: Mapping[str, int]) -> PackingPlan:
-        """What the tasks that pack get."""
-        return PackingPlan(
-            batch_id=self.batch_id,
-            slots=slots,
-            topic=self.part.topic,
-            partition_counts=partition_counts,
-            codec=self.codec,
-            batch_bytes=self.batch_bytes,
-            max_record_bytes=self.settings.client.max_request_bytes,
-            options=self.settings.client,
-            reserved=self.part.reserved,
-        )
 
 
 class RowWriter:
@@ -112,47 +86,37 @@ class RowWriter:
         """Batches in a row whose first attempt failed."""
 
     def write(
-        self,
-        part: Part,
-        identity: ProducerIdentity,
-        batch_id: int,
-        *,
-        is_quick: bool = True,
-        expected: int | None = None,
+        self, part: Part, identity: ProducerIdentity, batch: MicroBatch, *, is_first: bool
     ) -> Account | CollectedRows:
-        """Writes all rows, or returns those that the driver has collected and not sent.
-
-        `is_quick` allows the quicker ways. `expected`: how many rows the source has, if known.
-        """
-        name = part.name
+        """Writes all rows, or returns those that the driver has collected and not sent."""
+        topic, name, settings = part.topic, part.name, self._settings
         if name not in self._batch_bytes:
-            self._batch_bytes[name] = self._limits.batch_bytes(part.topic)
-        job = WriteJob(
-            part,
-            self._settings,
-            identity,
-            batch_id,
-            self._batch_bytes[name],
-            self._codec,
-            self._by_permit,
+            self._batch_bytes[name] = self._limits.batch_bytes(topic)
+        counts = {} if topic is None else {topic: partition_count(settings.client, topic)}
+        packing = PackingPlan(
+            batch_id=batch.batch_id,
+            slots=1,
+            topic=topic,
+            partition_counts=counts,
+            codec=self._codec,
+            batch_bytes=self._batch_bytes[name],
+            max_record_bytes=settings.client.max_request_bytes,
+            options=settings.client,
+            reserved=part.reserved,
         )
-        collector = self._collectors.get(name)
-        if collector is None:
-            with_times = self._settings.write_timestamps
-            collector = self._collectors[name] = RowCollector(part.topic, with_times=with_times)
-        if not is_quick or (expected or 0) > MAX_COLLECTED_ROWS:
+        job = WriteJob(part, batch, packing, identity, settings, self._by_permit)
+        if name not in self._collectors:
+            self._collectors[name] = RowCollector(topic, with_times=settings.write_timestamps)
+        collector = self._collectors[name]
+        # The quicker ways need the engine, and are not tried again.
+        is_quick = is_first and batch.has_engine
+        if not is_quick or (batch.expected_rows or 0) > MAX_COLLECTED_ROWS:
             collector.limit = 0
-        if collector.limit:
-            collected = collector.collect(job)
-            if collected is not None:
-                return collected
+        if collector.limit and (collected := collector.collect(job)) is not None:
+            return collected
         account = settle_accounts(self._run(job, is_quick=is_quick))
-        self.remember(part, account)
+        collector.remember(account)
         return account
-
-    def remember(self, part: Part, account: Account) -> None:
-        """Adapts the collector's limit to the size of the last batch."""
-        self._collectors[part.name].limit = collect_limit_after(account)
 
     def remember_attempt(self, *, is_first: bool) -> None:
         """Counts batches in a row whose first attempt failed."""
@@ -166,22 +130,19 @@ class RowWriter:
         self._limits.learn(problem)
         self._batch_bytes.clear()
 
-    def _run(self, job: WriteJob, *, is_quick: bool) -> list[Mapping[str, Any]]:
+    def _run(self, job: WriteJob, *, is_quick: bool) -> list[Report]:
         """Has executors write the rows; returns their reports."""
         from fencepost.spark.engine.hosts import check_secrets
         from fencepost.spark.ways.direct import run_direct
         from fencepost.spark.ways.shuffled import run_shuffled
 
-        check_secrets(job.part.df.sparkSession, job.settings)
-        times = self._settings.write_timestamps
-        rows = select_rows(job.part.df, job.part.topic, with_times=times)
-        may_run_at_once = is_quick and self._direct_failures < MAX_DIRECT_FAILURES
-        reports = run_direct(rows, job) if may_run_at_once and not job.by_permit else None
+        df, topic, settings = job.part.df, job.part.topic, job.settings
+        check_secrets(df.sparkSession, settings)
+        rows = select_rows(df, topic, with_times=settings.write_timestamps)
+        reports = None
+        if is_quick and not job.by_permit and self._direct_failures < MAX_DIRECT_FAILURES:
+            reports = run_direct(rows, job)
         return run_shuffled(rows, job) if reports is None else reports
-
-
-Sealed = tuple[TopicPartition, bytearray]
-"""The ledger's record as a batch, and its partition."""
 
 
 @dataclass(slots=True)
@@ -189,26 +150,8 @@ class Written:
     """What was acknowledged, for each DataFrame by its name; and what is still to be sent."""
 
     accounts: dict[str, Account] = field(default_factory=dict)
-    held: HeldRows | None = None
+    held: CollectedRows | None = None
     """The last DataFrame, if the driver has collected it: it is sent with the ledger's record."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRows:
-    """Rows of a batch that the driver has collected."""
-
-    part: Part
-    rows: CollectedRows
-    micro_batch: MicroBatch
-
-    def send(self, sealed: Sealed | None) -> tuple[Account, bool]:
-        """Sends the rows and, if one broker can take both, the record; whether it did."""
-        try:
-            return self.rows.send(sealed)
-        except FencepostError:
-            raise
-        except Exception as problem:  # noqa: BLE001 - raised again in one sentence.
-            raise failure_of_job(problem, self.part.df, self.micro_batch) from None
 
 
 @dataclass(slots=True)
@@ -228,32 +171,19 @@ class BatchRows:
         self.is_first = is_first
         written = Written()
         for part in self.parts:
-            found = self._write_part(part, identity)
-            if not isinstance(found, CollectedRows):
+            try:
+                found = self.writer.write(part, identity, self.micro_batch, is_first=is_first)
+            except FencepostError:
+                raise
+            except Exception as problem:  # noqa: BLE001 - raised again in one sentence.
+                raise failure_of_job(problem, part.df, self.micro_batch) from None
+            if isinstance(found, Account):
                 written.accounts[part.name] = found
-                continue
-            held = HeldRows(part, found, self.micro_batch)
-            if part is self.parts[-1]:
-                written.held = held
+            elif part is self.parts[-1]:
+                written.held = found
             else:
-                written.accounts[part.name] = held.send(None)[0]
+                written.accounts[part.name], _ = found.send(None)
         return written
-
-    def _write_part(self, part: Part, identity: ProducerIdentity) -> Account | CollectedRows:
-        batch = self.micro_batch
-        try:
-            return self.writer.write(
-                part,
-                identity,
-                batch.batch_id,
-                # The quicker ways need the engine, and are not tried again.
-                is_quick=self.is_first and batch.has_engine,
-                expected=batch.expected_rows,
-            )
-        except FencepostError:
-            raise
-        except Exception as problem:  # noqa: BLE001 - raised again in one sentence.
-            raise failure_of_job(problem, part.df, batch) from None
 
     def check(self) -> None:
         """Called before the end of the transaction."""

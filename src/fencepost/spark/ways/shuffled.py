@@ -7,11 +7,11 @@ task that packed it, `ordinal` its number among those of the same two tasks. Eve
 with its manifest, which goes to the first slot.
 
 A writer sends the batches of one packing task in the order of their ordinals, and waits for one
-that is missing (`_Order`). Spark's shuffle keeps that order, but does not promise it, and a stream
-cannot be sorted. The order of packing tasks is a matter of the plan.
+that is missing. Spark's shuffle keeps that order, but does not promise it, and a stream cannot be
+sorted. The order of packing tasks is a matter of the plan.
 
 The second stage is a barrier stage, so that each of its tasks runs once; where Spark refuses those,
-its tasks need permits of the driver (`meeting/permits.py`). Spark may then also run a packing task
+its tasks need permits of the driver (`permits.py`). Spark may then also run a packing task
 again when some writers have read what its first run packed. The rows of the second run need not be
 in the same partitions or order. So every batch has the run that packed it, and the writers report
 which runs they have read: all must have read the same one of each packing task (`accounts.py`).
@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -40,19 +40,21 @@ from fencepost.spark.compiled import freeze_loaded_objects
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.engine.hosts import meeting_place
 from fencepost.spark.failures import CountsDisagree
+from fencepost.spark.ways.accounts import Manifest, Report, report_of
 from fencepost.spark.ways.delivery import (
     FIRST_LENGTHS,
-    REPORT_SCHEMA,
     Attempt,
     Delivery,
-    explained,
+    explained_refusals,
     first_length,
-    report,
 )
-from fencepost.spark.ways.meeting.permits import Permit, PermitCall, granting_permits
-from fencepost.spark.ways.packing.packer import PackedBatch, Packer, PackingPlan, slot_of
+from fencepost.spark.ways.packing.by_record import PackedBatch, PackingPlan, slot_of
+from fencepost.spark.ways.packing.packer import Packer
+from fencepost.spark.ways.permits import PermitCall, granting_permits, permit_to_write
 from fencepost.spark.ways.slots import bring_to_slots
 from fencepost.spark.ways.stage import (
+    REPORT_SCHEMA,
+    as_row,
     choose_slots,
     collect_reports,
     stage_settings,
@@ -64,10 +66,6 @@ if TYPE_CHECKING:
 
     from fencepost.spark.ways.row_writer import WriteJob
 
-PACKED_SCHEMA: Final = (
-    "slot int, map_id int, run long, ordinal int, topic string, partition int, "
-    "records int, payload binary"
-)
 PACKED_COLUMNS: Final = pa.schema(
     [
         ("slot", pa.int32()),
@@ -76,7 +74,6 @@ PACKED_COLUMNS: Final = pa.schema(
         ("ordinal", pa.int32()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
-        ("records", pa.int32()),
         ("payload", pa.binary()),
     ]
 )
@@ -96,17 +93,20 @@ class DeliveryPlan:
     """How to ask for a permit; None in a barrier stage."""
 
 
-def run_shuffled(rows: DataFrame, job: WriteJob) -> list[Mapping[str, Any]]:
+def run_shuffled(rows: DataFrame, job: WriteJob) -> list[Report]:
     """Runs both stages; returns the reports of the second one."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     session = rows.sparkSession
-    counts = job.partition_counts()
-    slots = choose_slots(session, counts)
-    place = meeting_place(session) if job.by_permit else ("", "")
-    granting = granting_permits(session, *place) if job.by_permit else nullcontext()
+    slots = choose_slots(session, job.packing.partition_counts)
+    packing = replace(job.packing, slots=slots)
+    granting = (
+        granting_permits(session, *meeting_place(session)) if job.by_permit else nullcontext()
+    )
     with stage_settings(session), granting as permits:
         call = None if permits is None else permits.call
-        delivery = DeliveryPlan(job.identity, slots, job.settings.client, call)
-        packed = rows.mapInArrow(_packing_task(job.packing(slots, counts)), PACKED_SCHEMA)
+        delivery = DeliveryPlan(job.identity, slots, packing.options, call)
+        packed = rows.mapInArrow(_packing_task(packing), from_arrow_schema(PACKED_COLUMNS))
         routed = bring_to_slots(packed, slots).sortWithinPartitions("map_id", "ordinal")
         written = routed.mapInArrow(
             _delivering_task(delivery), REPORT_SCHEMA, barrier=not job.by_permit
@@ -135,23 +135,20 @@ def pack(
     # A writer splits the first batch of each partition, record by record.
     packer = Packer(plan, map_id, lambda _: FIRST_LENGTHS)
     waiting = _PackedRows(plan, map_id, run)
-    for batch in batches:
-        for packed in packer.pack(batch):
-            waiting.add(packed)
-            if waiting.size_bytes >= EMIT_BYTES:
-                yield waiting.emit()
-    for packed in packer.finish():
+    for packed in packer.pack_all(batches):
         waiting.add(packed)
+        if waiting.size_bytes >= EMIT_BYTES:
+            yield waiting.emit()
     waiting.add_manifest(packer.manifest())
     yield waiting.emit()
-    packer.end_task()
+    freeze_loaded_objects()
 
 
 class _PackedRows:
     """Batches that wait to be passed to Spark."""
 
     def __init__(self, plan: PackingPlan, map_id: int, run: int) -> None:
-        self._plan = plan
+        self._slots = plan.slots
         self._origin = (map_id, run)
         self._ordinals: Counter[int] = Counter()
         """The next ordinal of each slot."""
@@ -160,19 +157,14 @@ class _PackedRows:
         self.size_bytes = 0
 
     def add(self, packed: PackedBatch) -> None:
-        place = packed.place
-        slot = slot_of(place, self._plan.slots)
-        self._add(slot, place.topic, place.partition, packed.record_count, packed.data)
+        self._add(slot_of(packed.place, self._slots), *packed.place, packed.data)
         self._done.append(packed.done)
 
-    def add_manifest(self, text: str) -> None:
-        self._add(0, None, None, 0, text.encode("utf-8"))
+    def add_manifest(self, manifest: Manifest) -> None:
+        self._add(0, None, None, json.dumps(manifest).encode("ascii"))
 
-    def _add(
-        self, slot: int, topic: str | None, partition: int | None, records: int, payload: Buffer
-    ) -> None:
-        ordinal = self._ordinals[slot]
-        self._rows.append((slot, *self._origin, ordinal, topic, partition, records, payload))
+    def _add(self, slot: int, topic: str | None, partition: int | None, payload: Buffer) -> None:
+        self._rows.append((slot, *self._origin, self._ordinals[slot], topic, partition, payload))
         self._ordinals[slot] += 1
         self.size_bytes += len(payload)
 
@@ -193,58 +185,49 @@ class _PackedRows:
 
 def _delivering_task(plan: DeliveryPlan) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        attempt = this_attempt()
-        if plan.permits is None:
-            return explained(deliver(plan, attempt, batches))
-        permit = Permit(plan.permits, attempt)
-        return permit.guard(explained(deliver(plan, attempt, batches, permit)))
+        yield as_row(deliver(plan, this_attempt(), batches))
 
     return run
 
 
-def deliver(
-    plan: DeliveryPlan,
-    attempt: Attempt,
-    batches: Iterator[pa.RecordBatch],
-    permit: Permit | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The whole stage for one task."""
-    batches = _once_allowed(plan, attempt, batches, permit)
-    manifests: list[str] = []
-    with cluster_of(plan.options).writer(plan.identity) as writer:
+def deliver(plan: DeliveryPlan, attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Report:
+    """The whole stage for one task, once it is certain that no other try of it writes."""
+    if plan.permits is None:
+        attempt.refuse_second()
+        return _deliver(plan, attempt, batches)
+    # The first row arrives when all are sorted, so all shuffle files were there.
+    first = list(islice(batches, 1))
+    with permit_to_write(plan.permits, attempt):
+        return _deliver(plan, attempt, chain(first, batches))
+
+
+def _deliver(plan: DeliveryPlan, attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Report:
+    manifests: list[Manifest] = []
+    runs: set[tuple[int, int]] = set()
+    with explained_refusals(), cluster_of(plan.options).writer(plan.identity) as writer:
         delivery = Delivery(writer)
-        opened: set[TopicPartition] = set()
-        runs: set[tuple[int, int]] = set()
         for row in _rows_in_order(batches):
             runs.add((row.map_id, row.run))
             if row.topic is None:
-                manifests.append(bytes(row.payload).decode("utf-8"))
+                manifests.append(json.loads(bytes(row.payload)))
                 continue
-            _check_slot(row, plan, attempt)
-            for part in _parts(row, opened, attempt):
-                delivery.write(TopicPartition(row.topic, row.partition), part)
+            if row.slot % plan.slots != attempt.partition_id:
+                raise CountsDisagree(
+                    f"a batch for slot {row.slot} came to task {attempt.partition_id}"
+                )
+            place = TopicPartition(row.topic, row.partition)
+            if writer.next_sequence(place):
+                parts = [bytearray(row.payload)]
+            else:
+                parts = split_batch(row.payload, first_length(attempt.task_attempt_id))
+            for part in parts:
+                delivery.put(place, part)
+                writer.poll()
         written = writer.flush()
-    if permit is not None:
-        manifests.append(json.dumps({"runs": sorted(runs)}))
     freeze_loaded_objects()
-    yield report(attempt, delivery.opened_ms, written, manifests)
-
-
-def _once_allowed(
-    plan: DeliveryPlan,
-    attempt: Attempt,
-    batches: Iterator[pa.RecordBatch],
-    permit: Permit | None,
-) -> Iterator[pa.RecordBatch]:
-    """The same batches, once it is certain that no other try of this task writes."""
-    assert (permit is None) == (plan.permits is None)
-    if permit is None:
-        attempt.refuse_second()
-        return batches
-    # The first row arrives when all are sorted, so all shuffle files were there.
-    first = list(islice(batches, 1))
-    permit.ask()
-    return chain(first, batches)
+    # In a barrier stage all writers read the same runs.
+    read = runs if plan.permits is not None else ()
+    return report_of(attempt.task_attempt_id, delivery.opened_ms, written, manifests, read)
 
 
 class _Row(NamedTuple):
@@ -258,63 +241,31 @@ class _Row(NamedTuple):
 
 
 def _rows_in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[_Row]:
-    order = _Order()
-    for batch in batches:
-        for row in _rows(batch):
-            yield from order.admit(row)
-    order.finish()
+    """The rows of each run of a packing task in the order of their ordinals.
 
-
-class _Order:
-    """Passes on the rows of each run of a packing task in the order of their ordinals."""
-
-    def __init__(self) -> None:
-        self._due: Counter[tuple[int, int]] = Counter()
-        self._held: dict[tuple[tuple[int, int], int], _Row] = {}
-
-    def admit(self, row: _Row) -> Iterator[_Row]:
-        """This row and those that waited for it; nothing if it must wait itself."""
+    CountsDisagree at the end if rows wait for one that never came, or that came twice.
+    """
+    due: Counter[tuple[int, int]] = Counter()
+    held: dict[tuple[tuple[int, int], int], _Row] = {}
+    for row in chain.from_iterable(map(_rows, batches)):
         packer = (row.map_id, row.run)
-        self._held[packer, row.ordinal] = row
-        while (due := self._held.pop((packer, self._due[packer]), None)) is not None:
-            self._due[packer] += 1
-            yield due
-
-    def finish(self) -> None:
-        """Raises if rows wait for one that never came, or that came twice."""
-        if self._held:
-            packer, ordinal = min(self._held)
-            raise CountsDisagree(
-                f"batch {ordinal} of packing task {packer[0]} came, and batch "
-                f"{self._due[packer]} was due"
-            )
+        held[packer, row.ordinal] = row
+        while (next_row := held.pop((packer, due[packer]), None)) is not None:
+            due[packer] += 1
+            yield next_row
+    if held:
+        packer, ordinal = min(held)
+        raise CountsDisagree(
+            f"batch {ordinal} of packing task {packer[0]} came, and batch {due[packer]} was due"
+        )
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
     """The rows of an Arrow batch; payloads are views, because they are large."""
-    fields = (
-        batch.column(name).to_pylist()
-        for name in ("slot", "map_id", "run", "ordinal", "topic", "partition")
-    )
-    for slot, map_id, run, ordinal, topic, partition, payload in zip(
-        *fields, batch.column("payload"), strict=True
-    ):
-        yield _Row(slot, map_id, run, ordinal, topic, partition, memoryview(payload.as_buffer()))
-
-
-def _check_slot(row: _Row, plan: DeliveryPlan, attempt: Attempt) -> None:
-    if row.slot % plan.slots != attempt.partition_id:
-        raise CountsDisagree(f"a batch for slot {row.slot} came to task {attempt.partition_id}")
-
-
-def _parts(row: _Row, opened: set[TopicPartition], attempt: Attempt) -> list[bytearray]:
-    """The batch, writable; a partition's first one is split to the length of this attempt."""
-    assert row.topic is not None
-    place = TopicPartition(row.topic, row.partition)
-    if place in opened:
-        return [bytearray(row.payload)]
-    opened.add(place)
-    return split_batch(row.payload, first_length(attempt.task_attempt_id))
+    *names, payload = _Row._fields
+    fields = (batch.column(name).to_pylist() for name in names)
+    payloads = (memoryview(one.as_buffer()) for one in batch.column(payload))
+    return map(_Row, *fields, payloads)
 
 
 def split_batch(data: Buffer, length: int) -> list[bytearray]:

@@ -1,23 +1,25 @@
 """Brings every row to the task that writes its partition: the shuffle between the two stages.
 
 Spark 4.1 has `repartitionById`, which takes a column as the number of the task. Spark 4.0 only
-hashes columns. There the column gets, for every slot, an integer whose hash falls on that slot:
-Spark takes Murmur3 of the value with the seed 42, modulo the number of tasks. Neither shuffle is
-changed by adaptive execution, because it has a fixed number of tasks. If the hash were another
-one, the writing tasks would notice: they check the slot of each batch (`shuffled.py`).
+hashes columns. There the column gets, for every slot, an integer that Spark brings to that slot.
+Which one that is, Spark is asked once: its task is the hash of the value modulo the number of
+tasks. Neither shuffle is changed by adaptive execution, because it has a fixed number of tasks. If
+Spark chose the task otherwise, the writing tasks would notice: they check the slot of each batch
+(`shuffled.py`).
 """
 
 from __future__ import annotations
 
-from functools import cache
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-_SEED: Final = 42
-_WORD: Final = 0xFFFFFFFF
+_keys: Final[dict[int, tuple[int, ...]]] = {}
+"""The integers for each number of slots, which are the same in all sessions."""
+
+_TRIED_PER_SLOT: Final = 16
+"""So many integers leave one of a thousand slots without its own once in ten thousand times."""
 
 
 def bring_to_slots(packed: DataFrame, slots: int) -> DataFrame:
@@ -26,32 +28,19 @@ def bring_to_slots(packed: DataFrame, slots: int) -> DataFrame:
         return packed.repartitionById(slots, "slot")
     from pyspark.sql import functions as f
 
-    keys = f.array(*(f.lit(key) for key in keys_of_slots(slots)))
+    keys = f.array(*(f.lit(key) for key in keys_of_slots(packed.sparkSession, slots)))
     return packed.repartition(slots, f.get(keys, "slot"))
 
 
-@cache
-def keys_of_slots(slots: int) -> tuple[int, ...]:
+def keys_of_slots(session: SparkSession, slots: int) -> tuple[int, ...]:
     """For every slot, the smallest integer that Spark's hash partitioning brings there."""
-    found: dict[int, int] = {}
-    for key in count():
-        found.setdefault(spark_hash(key) % slots, key)
+    tried = _TRIED_PER_SLOT * slots
+    while slots not in _keys:
+        rows = session.range(0, tried, 1, 1).selectExpr(f"pmod(hash(CAST(id AS INT)), {slots})")
+        found: dict[int, int] = {}
+        for key, (slot,) in enumerate(rows.collect()):
+            found.setdefault(slot, key)
         if len(found) == slots:
-            return tuple(found[slot] for slot in range(slots))
-    raise AssertionError  # Every slot has some integer.
-
-
-def spark_hash(value: int) -> int:
-    """Spark's hash of a 32-bit integer, as a signed number."""
-    mixed = value * 0xCC9E2D51 & _WORD
-    mixed = _rotated(mixed, 15) * 0x1B873593 & _WORD
-    state = _rotated(_SEED ^ mixed, 13) * 5 + 0xE6546B64 & _WORD
-    state ^= 4  # The length in bytes.
-    state = (state ^ state >> 16) * 0x85EBCA6B & _WORD
-    state = (state ^ state >> 13) * 0xC2B2AE35 & _WORD
-    state ^= state >> 16
-    return state - (1 << 32) if state >> 31 else state
-
-
-def _rotated(word: int, bits: int) -> int:
-    return (word << bits | word >> 32 - bits) & _WORD
+            _keys[slots] = tuple(found[slot] for slot in range(slots))
+        tried *= 2
+    return _keys[slots]

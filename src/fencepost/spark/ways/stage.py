@@ -2,14 +2,17 @@
 
 The stage whose tasks write must be a barrier stage that ends in `collect`: then Spark runs each of
 its tasks once, or fails the job. With a count or an aggregate, Spark might run its tasks again.
-Where Spark refuses barrier stages (dynamic allocation), tasks need permits (`meeting/permits.py`).
+Where Spark refuses barrier stages (dynamic allocation), tasks need permits (`permits.py`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
 
 from fencepost.spark.engine.session import (
     allows_barrier,
@@ -19,6 +22,7 @@ from fencepost.spark.engine.session import (
 )
 from fencepost.spark.engine.slots import announce_slots
 from fencepost.spark.engine.workers_python import workers_python
+from fencepost.spark.ways.accounts import Report
 from fencepost.spark.ways.delivery import Attempt
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 
 ARROW_BYTES: Final = 1024 * 1024
 _ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+REPORT_SCHEMA: Final = "report string"
 
 
 @contextmanager
@@ -35,33 +41,21 @@ def stage_settings(session: SparkSession) -> Iterator[None]:
         yield
 
 
-def collect_reports(written: DataFrame) -> list[Mapping[str, Any]]:
-    """Runs the job."""
-    return [row.asDict() for row in written.collect()]
-
-
 def choose_slots(session: SparkSession, partition_counts: Mapping[str, int]) -> int:
-    """The number of writing tasks: all that can run at once, at most one per partition."""
+    """The number of writing tasks: all that can run at once, at most one per partition.
+
+    Without barrier stages executors may not be there yet: as many as all of them could run at once;
+    without a limit, as many as any other stage after a shuffle. Those that find no free core wait,
+    and the transaction stays open.
+    """
     if allows_barrier(session):
         slots = concurrent_tasks(session)
         announce_slots(session, slots)
     else:
-        slots = _planned_tasks(session)
+        after_shuffle = session.conf.get("spark.sql.shuffle.partitions", "200")
+        slots = most_tasks(session) or int(after_shuffle or 200)
     targets = sum(partition_counts.values())
     return max(1, min(slots, targets) if targets else slots)
-
-
-def _planned_tasks(session: SparkSession) -> int:
-    """How many tasks the write stage may have, though executors may not be there yet.
-
-    As many as all executors could run at once; without a limit, as many as any other stage after
-    a shuffle. Those that find no free core wait, and the transaction stays open.
-    """
-    found = most_tasks(session)
-    if found is None:
-        partitions = session.conf.get("spark.sql.shuffle.partitions", "200")
-        found = int(partitions or 200)
-    return found
 
 
 def this_attempt() -> Attempt:
@@ -71,3 +65,13 @@ def this_attempt() -> Attempt:
     context = TaskContext.get()
     assert context is not None
     return Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+
+
+def as_row(report: Report) -> pa.RecordBatch:
+    """What a writing task returns to Spark."""
+    return pa.RecordBatch.from_pydict({"report": [json.dumps(report)]})
+
+
+def collect_reports(written: DataFrame) -> list[Report]:
+    """Runs the job; returns the reports of its tasks."""
+    return [json.loads(row["report"]) for row in written.collect()]

@@ -1,16 +1,26 @@
-"""Packing in compiled loops over whole columns."""
+"""Packing in compiled loops over whole columns.
+
+A task builds its batches in one array, cut into regions that are reused:
+
+    take -> a batch grows, is sealed, travels, is acknowledged -> give back
+
+`take` waits while all regions are in flight. So a task that packs faster than brokers write needs
+no more memory. Another thread gives regions back; if it fails, `take` raises its failure.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
 
 from fencepost.base.ids import TopicPartition
-from fencepost.records.columns import Column, Ints, column_of
+from fencepost.records.batch import HEADER_BYTES
+from fencepost.records.columns import Bytes, Column, Ints, column_of
 from fencepost.records.filling import (
     NOT_CHOSEN,
     RECORD_OVERHEAD_BYTES,
@@ -18,15 +28,63 @@ from fencepost.records.filling import (
     OpenBatches,
     place_rows,
 )
-from fencepost.spark.ways.packing.by_record import RUN_BYTES, no_such_partition, no_topic, too_large
-from fencepost.spark.ways.packing.packer import PackedBatch
-from fencepost.spark.ways.packing.regions import ASSUMED_PARTITIONS, Regions
+from fencepost.spark.ways.packing.by_record import (
+    RUN_BYTES,
+    PackedBatch,
+    PackingPlan,
+    Placement,
+    no_such_partition,
+    no_topic,
+    too_large,
+)
 
-if TYPE_CHECKING:
-    from fencepost.spark.ways.packing.by_record import Placement
-    from fencepost.spark.ways.packing.packer import PackingPlan
+MEMORY_BYTES: Final = 64 * 1024 * 1024
+"""The size of the array, unless batches are very large. Only used pages take up memory."""
+
+LEAST_REGION_BYTES: Final = 16 * 1024 + HEADER_BYTES
+"""Smaller batches are not worth their header, even with many partitions."""
+
+MAX_REGIONS: Final = 4096
+"""Enough, even for the smallest regions."""
+
+ASSUMED_PARTITIONS: Final = 64
+"""The assumed number of partitions that a task writes to, if it is unknown."""
 
 _NONE: Ints = np.zeros(0, np.int64)
+
+
+class Regions:
+    """The regions of one task."""
+
+    def __init__(self, batch_bytes: int, partitions: int) -> None:
+        wanted = MEMORY_BYTES // (2 * max(1, partitions))
+        self.region_bytes = min(batch_bytes + HEADER_BYTES, max(wanted, LEAST_REGION_BYTES))
+        count = max(2, min(MEMORY_BYTES // self.region_bytes, MAX_REGIONS))
+        self.memory: Bytes = np.empty(count * self.region_bytes, np.uint8)
+        """All regions, one after the other."""
+        self._free = list(range(count - 1, -1, -1))
+        self._changed = threading.Condition()
+        self._failure: BaseException | None = None
+
+    def take(self) -> int:
+        """A free region, the one with the warmest memory first; waits for one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._free or self._failure)
+            if self._failure is not None:
+                raise self._failure
+            return self._free.pop()
+
+    def give_back(self, region: int) -> None:
+        """Frees a region."""
+        with self._changed:
+            self._free.append(region)
+            self._changed.notify()
+
+    def fail(self, problem: BaseException) -> None:
+        """Makes `take` raise: no more regions will be given back."""
+        with self._changed:
+            self._failure = problem
+            self._changed.notify_all()
 
 
 class ColumnPacker:

@@ -1,4 +1,6 @@
-"""Packing record by record: for small batches, for headers and timestamps, and without numba.
+"""Where rows go, and packing them record by record.
+
+This is the packing of small batches, of rows with headers or timestamps, and without numba.
 
 The partition of a row is that of Kafka's producer: the partition column, or murmur2 of the key.
 Rows without a key stay together in runs, as in Kafka's producer, and the runs rotate over the
@@ -10,10 +12,13 @@ all go to the first.
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 from fencepost.base.ids import NO_TIMESTAMP, TopicPartition
+from fencepost.client.options import ClientOptions
 from fencepost.client.partitioner import partition_for_key
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
@@ -21,14 +26,46 @@ from fencepost.spark.connection import partition_count
 from fencepost.spark.failures import NOTHING_WRITTEN, RowRefused
 from fencepost.spark.ways.packing.rows import TIMESTAMP_MS
 
-if TYPE_CHECKING:
-    from fencepost.spark.ways.packing.packer import PackedBatch, PackingPlan
-
 RUN_BYTES: Final = 16 * 1024
 """Rows without a key stay together up to this size; it is Kafka's batch.size."""
 
 RECORD_OVERHEAD_BYTES: Final = 32
 """The most that a record without headers needs beyond its key and value."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackingPlan:
+    """What the driver passes to the tasks that pack."""
+
+    batch_id: int
+    slots: int
+    topic: str | None
+    partition_counts: Mapping[str, int]
+    codec: int
+    batch_bytes: int
+    max_record_bytes: int
+    options: ClientOptions
+    reserved: Mapping[str, str] = field(default_factory=dict)
+    """Topics that rows must not name, and why."""
+
+
+def _nothing() -> None:
+    pass
+
+
+class PackedBatch(NamedTuple):
+    """Records of one partition; producer, sequence and CRC are still missing."""
+
+    place: TopicPartition
+    record_count: int
+    data: bytearray | memoryview
+    done: Callable[[], None] = _nothing
+    """Called when the bytes are no longer needed."""
+
+
+def slot_of(place: TopicPartition, slots: int) -> int:
+    """The task that writes this partition: partitions of one topic are spread evenly."""
+    return (zlib.crc32(place.topic.encode("utf-8")) + place.partition) % slots
 
 
 class Placement:
@@ -76,8 +113,7 @@ def no_such_partition(topic: str, wanted: int, count: int) -> RowRefused:
     """The error for a partition column that names no partition of the topic."""
     return RowRefused(
         f"a row wants partition {wanted} of topic {topic!r}, which has {count} partitions: "
-        "correct the partition "
-        "column, or leave it out to place rows by their key"
+        "correct the partition column, or leave it out to place rows by their key"
     )
 
 
@@ -101,8 +137,6 @@ def pack_plain(
     first_length: Callable[[TopicPartition], int] | None = None,
 ) -> Iterator[PackedBatch]:
     """Batches of these rows; `first_length` limits the first batch of each partition."""
-    from fencepost.spark.ways.packing.packer import PackedBatch
-
     by_partition: dict[TopicPartition, list[tuple[Record, int]]] = {}
     for row in rows:
         record = _record(row)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fencepost.spark.engine.frames import spark_columns
 from fencepost.spark.failures import SinkRefused
 
 if TYPE_CHECKING:
@@ -27,14 +28,7 @@ _TYPES: Final = {
     "partition": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
-_CAST: Final = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "headers": "array<struct<key:string,value:binary>>",
-}
-
+_CAST: Final = {name: "binary" if "binary" in types else types[0] for name, types in _TYPES.items()}
 
 TIMESTAMP: Final = "timestamp"
 TIMESTAMP_MS: Final = "timestamp_ms"
@@ -87,14 +81,13 @@ def select_columns(
 ) -> pa.RecordBatch:
     """As `select_rows`, for rows whose columns are known only in the task."""
     import pyarrow as pa
-    from pyspark.sql.pandas.types import from_arrow_schema
 
     columns = {
         name.lower(): column
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
         if name.lower() in _TYPES or name.lower() == TIMESTAMP
     }
-    found = from_arrow_schema(pa.schema([(n, column.type) for n, column in columns.items()]))
+    found = spark_columns(pa.schema([(n, column.type) for n, column in columns.items()]))
     wanted = wanted_columns(found, topic)
     # Both forms of text and bytes have the same layout, so nothing is copied.
     types = {"binary": pa.binary(), "string": pa.string()}

@@ -36,12 +36,11 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.spark.failures import AttemptFailed, PeerLost, PermitRefused
 from fencepost.spark.sentences import sentence_in
-from fencepost.spark.ways.meeting.driver_listener import DriverListener, LineConnection
-from fencepost.spark.ways.meeting.handshake import greet, make_secret
+from fencepost.spark.ways.meeting import Listener, greet, make_secret, read_line, send_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,8 +55,6 @@ CALLS: Final = 3
 """How often a task asks if its connections break. One that cannot connect fails at once, because
 Spark runs a failed task several times itself."""
 MAX_FAILURE_CHARACTERS: Final = 4_000
-
-T = TypeVar("T")
 
 
 class Asker(NamedTuple):
@@ -83,7 +80,12 @@ class PermitBook:
             if not self.problem:
                 holder = self._holders.setdefault(asker.task, asker)
                 if holder.token != asker.token:
-                    self.problem = _shown(PermitRefused(_second_try(holder, asker)))
+                    refusal = PermitRefused(
+                        f"task {asker.task} of the write stage ran as Spark's task "
+                        f"{holder.task_attempt_id}, which may have written, and runs again as "
+                        f"{asker.task_attempt_id}: this attempt is aborted"
+                    )
+                    self.problem = _shown(refusal)
             return self.problem
 
     def fail(self, asker: Asker, failure: str) -> str:
@@ -114,13 +116,6 @@ class PermitBook:
             raise AttemptFailed(self.problem)
 
 
-def _second_try(holder: Asker, asker: Asker) -> str:
-    return (
-        f"task {asker.task} of the write stage ran as Spark's task {holder.task_attempt_id}, which "
-        f"may have written, and runs again as {asker.task_attempt_id}: this attempt is aborted"
-    )
-
-
 def _shown(problem: Exception) -> str:
     """An exception as the last line of a traceback."""
     return "".join(traceback.format_exception_only(problem)).strip()[:MAX_FAILURE_CHARACTERS]
@@ -148,9 +143,8 @@ class PermitCall:
             try:
                 with connection:
                     greet(connection, self.secret)
-                    with LineConnection(connection) as driver:
-                        driver.send([*asker, failure])
-                        return str(driver.read())
+                    send_line(connection, [*asker, failure])
+                    return str(read_line(connection))
             except (OSError, PeerLost) as problem:
                 broken = problem
         raise self._lost(broken)
@@ -164,68 +158,52 @@ class PermitCall:
         )
 
 
-class Permit:
-    """The permit of one try of a task."""
+@contextmanager
+def permit_to_write(call: PermitCall, attempt: Attempt) -> Iterator[None]:
+    """Asks whether this try may write; PermitRefused, or PeerLost without an answer.
 
-    def __init__(self, call: PermitCall, attempt: Attempt) -> None:
-        self._call = call
-        token = secrets.token_hex(16)
-        self._asker = Asker(attempt.partition_id, token, attempt.task_attempt_id)
-        self._is_granted = False
-
-    def ask(self) -> None:
-        """Returns if this try may write; raises PermitRefused, or PeerLost without an answer."""
-        if problem := self._call(self._asker):
-            raise PermitRefused(f"no permit, nothing was written: {sentence_in(problem)}")
-        self._is_granted = True
-
-    def guard(self, reports: Iterator[T]) -> Iterator[T]:
-        """Passes the reports on; tells the driver if the task fails after it got its permit."""
-        try:
-            yield from reports
-        except Exception as problem:
-            if self._is_granted:
-                # Without an answer, the driver learns of it from the next try of this task.
-                with suppress(PeerLost):
-                    self._call(self._asker, _shown(problem))
-            raise
+    Tells the driver if the block fails, since this try has the permit.
+    """
+    asker = Asker(attempt.partition_id, secrets.token_hex(16), attempt.task_attempt_id)
+    if refusal := call(asker):
+        raise PermitRefused(f"no permit, nothing was written: {sentence_in(refusal)}")
+    try:
+        yield
+    except Exception as problem:
+        # Without an answer, the driver learns of it from the next try of this task.
+        with suppress(PeerLost):
+            call(asker, _shown(problem))
+        raise
 
 
 # The driver's side.
 
 
-class PermitServer:
+class PermitServer(Listener):
     """The driver's side, for the duration of one attempt of the job."""
 
     def __init__(self, host: str, bind_host: str, on_problem: Callable[[], None]) -> None:
         """`on_problem` is called once, in another thread, when the attempt has failed."""
-        self.book = PermitBook()
-        self._on_problem = on_problem
         secret = make_secret()
-        self._listener = DriverListener(host, bind_host, secret, self._grant, "permits")
-        self.call = PermitCall(self._listener.address, secret)
-        self._lock = threading.Lock()
+        super().__init__(host, bind_host, secret)
+        self.book = PermitBook()
+        self.call = PermitCall(self.address, secret)
+        self._on_problem = on_problem
         self._is_told = False
-
-    def __enter__(self) -> Self:
-        self._listener.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Grants nothing from now on, and disconnects callers."""
         self.book.end()
-        self._listener.close()
+        super().close()
 
-    def _grant(self, caller: LineConnection) -> None:
-        task, token, task_attempt_id, failure = caller.read()
-        asker = Asker(task, token, task_attempt_id)
-        problem = self.book.fail(asker, failure) if failure else self.book.ask(asker)
+    def serve(self, caller: socket.socket) -> None:
+        """Answers one task."""
+        *asker, failure = read_line(caller)
+        who = Asker(*asker)
+        problem = self.book.fail(who, failure) if failure else self.book.ask(who)
         if problem:
             self._tell()
-        caller.send(problem)
+        send_line(caller, problem)
 
     def _tell(self) -> None:
         with self._lock:
