@@ -69,7 +69,7 @@ $(ARCHIVE): $(STAMP)
 
 .PHONY: test
 test: $(STAMP) $(ARCHIVE) ## Run the tests (needs nothing but PyPI)
-	@$(PY) -m pytest $(TESTS) --ignore=tests/compat -n $(JOBS) $(XDIST) $(ARGS)
+	@FENCEPOST_HALF=1 $(PY) -m pytest $(TESTS) --ignore=tests/compat -n $(JOBS) $(XDIST) $(ARGS)
 
 # What runs on the broker, as opposed to Spark and the tools around it.
 COMPILED_TESTS ?= $(addprefix tests/,base records log partition coordinator wire broker transactions foreign_clients simulation)
@@ -80,7 +80,7 @@ compile: $(STAMP) ## Compile the hot path of the broker into build/compiled (nee
 
 .PHONY: test-compiled
 test-compiled: compile ## Run the tests of the broker again, with its hot path compiled
-	@$(PY) -m pytest $(COMPILED_TESTS) -o pythonpath='build/compiled .' -m 'not interpreted' -n $(JOBS) $(XDIST) $(ARGS)
+	@FENCEPOST_HALF=2 $(PY) -m pytest $(COMPILED_TESTS) -o pythonpath='build/compiled .' -m 'not interpreted' -n $(JOBS) $(XDIST) $(ARGS)
 
 .PHONY: check
 check: $(STAMP) ## Lint, format, types, the directions between the rooms, links and examples of the docs

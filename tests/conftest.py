@@ -25,6 +25,8 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.halves import described
+
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
     "ci", parent=settings.get_profile("default"), derandomize=True, database=None
@@ -75,6 +77,10 @@ _LONG: Final = (
 )
 """Files and folders whose tests take long, the longest first. They begin before all others, so that
 no test process is left with them alone at the end."""
+
+
+def pytest_report_header() -> str:
+    return described()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,8 @@
 
 `make test` runs on the interpreted broker, and `make test-compiled` runs the broker's tests again
 on the compiled one. Each takes half of the samples of a long matrix: both run every test, and
-together they run every sample. `FENCEPOST_EVERY_CALL=1` runs everything in either.
+together they run every sample. The Makefile says which half a run takes (`FENCEPOST_HALF`), and
+pytest's header repeats it. `FENCEPOST_EVERY_CALL=1` runs everything in either.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ import os
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from fencepost.records import batch
-
 EVERY_CALL: Final = bool(os.environ.get("FENCEPOST_EVERY_CALL"))
-IS_COMPILED: Final = not str(batch.__file__).endswith(".py")
+HALF: Final = int(os.environ.get("FENCEPOST_HALF", "1"))
+"""1 or 2."""
 
 Sample = TypeVar("Sample")
 
@@ -27,5 +27,10 @@ def half_of(samples: Sequence[Sample], *variation: str) -> Sequence[Sample]:
     """
     if EVERY_CALL:
         return samples
-    turn = sum("".join(variation).encode()) + IS_COMPILED
+    turn = sum("".join(variation).encode()) + HALF - 1
     return samples[turn % 2 :: 2]
+
+
+def described() -> str:
+    """What this run takes, for pytest's header."""
+    return "long matrices: " + ("all samples" if EVERY_CALL else f"half {HALF} of 2")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests import halves
@@ -10,10 +13,10 @@ CALLS = range(1, 12)
 
 
 def halves_of(patch: pytest.MonkeyPatch, *variation: str) -> list[list[int]]:
-    """The half of the interpreted run, and that of the compiled one."""
+    """What `make test` takes, and what `make test-compiled` takes."""
     found = []
-    for is_compiled in (False, True):
-        patch.setattr(halves, "IS_COMPILED", is_compiled)
+    for half in (1, 2):
+        patch.setattr(halves, "HALF", half)
         found.append(list(halves.half_of(CALLS, *variation)))
     return found
 
@@ -39,3 +42,17 @@ def test_what_a_kill_leaves_out_a_loss_of_power_takes_in_the_same_run(
 def test_each_run_takes_everything_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(halves, "EVERY_CALL", True)
     assert halves_of(monkeypatch, "roll") == [list(CALLS)] * 2
+
+
+def test_the_makefile_gives_each_run_another_half() -> None:
+    makefile = (Path(__file__).resolve().parents[1] / "Makefile").read_text()
+    recipes = dict(
+        re.findall(r"^(test|test-compiled):.*\n\t@FENCEPOST_HALF=(.)", makefile, re.MULTILINE)
+    )
+    assert recipes == {"test": "1", "test-compiled": "2"}
+
+
+def test_a_run_says_which_half_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(halves, "EVERY_CALL", False)
+    monkeypatch.setattr(halves, "HALF", 2)
+    assert halves.described() == "long matrices: half 2 of 2"

@@ -18,6 +18,7 @@ from fencepost.base.ids import (
     TopicPartition,
 )
 from fencepost.broker.coordinators.log_loader import LoadQueue
+from fencepost.broker.peers.others import FirstWrite
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import MarkerWriter
 from fencepost.coordinator.metadata.state import PartitionState
@@ -300,7 +301,8 @@ class ShellNode:
     ) -> list[list[ErrorCode]]:
         answers: list[list[ErrorCode]] = []
         names = [TopicPartition("t", index) for index in indexes]
-        self.transactions.verify_all(names, "a", producer_id, epoch, add=add, done=answers.append)
+        first = FirstWrite(names, "a", producer_id, epoch, add)
+        self.transactions.verify(first, answers.append)
         return answers
 
     # -- results -----------------------------------------------------------------------------------

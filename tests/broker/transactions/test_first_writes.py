@@ -48,14 +48,6 @@ def test_an_implicit_add_writes_all_partitions_of_a_request_in_one_record() -> N
     assert node.states() == [State.EMPTY, State.ONGOING]
 
 
-def test_a_single_partition_can_be_verified() -> None:
-    node = initialised()
-    errors: list[ErrorCode] = []
-    node.transactions.verify(TopicPartition("t", 3), "a", 9_000, 0, add=True, done=errors.append)
-    node.transactions.verify(TopicPartition("t", 3), "a", 9_000, 0, add=False, done=errors.append)
-    assert errors == [NONE, NONE]
-
-
 def test_a_verification_waits_until_the_add_is_durable() -> None:
     node = initialised(fsync=True)
     node.add(9_000, 0)

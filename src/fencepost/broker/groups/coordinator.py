@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, NO_SEQUENCE, coordinator_partition
 from fencepost.broker.groups.partition import GroupPartition, Producer
+from fencepost.broker.peers.others import FirstWrite
 from fencepost.coordinator.group.commit import decide_commit
 from fencepost.coordinator.group.events import (
     Commit,
@@ -39,8 +40,8 @@ from fencepost.coordinator.group.sync import on_sync
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from fencepost.base.ids import TopicPartition
     from fencepost.base.seams import Randomness
+    from fencepost.broker.peers.others import Verified
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
@@ -62,21 +63,6 @@ _VERIFICATION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
 }
 """Errors of the transaction coordinator, translated for clients of the group coordinator."""
-
-
-class Verify(Protocol):
-    """`TransactionCoordinator.verify`: whether a first write to a partition may go ahead."""
-
-    def __call__(
-        self,
-        name: TopicPartition,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        add: bool,
-        done: Callable[[ErrorCode], None],
-    ) -> None: ...
 
 
 class GroupCoordinator:
@@ -276,7 +262,7 @@ class GroupCoordinator:
         producer: Producer,
         *,
         add: bool,
-        verify: Verify,
+        verify: Callable[[FirstWrite, Verified], None],
         read: Callable[[], Commit],
         done: Callable[[CommitReply], None],
     ) -> None:
@@ -302,8 +288,8 @@ class GroupCoordinator:
             *producer, NO_SEQUENCE, self._runtime.clock.now_ms(), starts_at_zero=False
         )
 
-        def verified(error: ErrorCode) -> None:
-            error = _VERIFICATION_ERRORS.get(error, error)
+        def verified(errors: list[ErrorCode]) -> None:
+            error = _VERIFICATION_ERRORS.get(errors[0], errors[0])
             if error is NONE:
                 error = _refuse_write(found, producer, guard)
             if error is NONE:
@@ -313,9 +299,9 @@ class GroupCoordinator:
                 done(CommitReply(error))
 
         if not add and not self._config.transaction_partition_verification_enable:
-            verified(NONE)
+            verified([NONE])
             return
-        verify(partition.name, transactional_id, *producer, add=add, done=verified)
+        verify(FirstWrite([partition.name], transactional_id, *producer, add), verified)
 
     def delete_offsets(self, event: DeleteOffsets, done: Callable[[CommitReply], None]) -> None:
         """OffsetDelete."""

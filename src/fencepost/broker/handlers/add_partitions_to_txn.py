@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.authorization import CLUSTER_NAME
+from fencepost.broker.peers.others import FirstWrite
 from fencepost.broker.transactions.coordinator import partitions_of
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.events import AddPartitions
@@ -92,14 +93,14 @@ def _serve(
         return
     transactions = context.services.transactions
     if transaction.verify_only:
-        transactions.verify_here(
+        write = FirstWrite(
             names,
             transaction.transactional_id,
             transaction.producer_id,
             transaction.producer_epoch,
             add=False,
-            done=lambda errors: done(list(zip(names, errors, strict=True))),
         )
+        transactions.verify_here(write, lambda errors: done(list(zip(names, errors, strict=True))))
         return
     event = AddPartitions(
         transaction.transactional_id,

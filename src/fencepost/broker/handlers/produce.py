@@ -35,6 +35,7 @@ from fencepost.base.refusal import Refusal
 from fencepost.base.seams import Buffer
 from fencepost.broker.context import Context
 from fencepost.broker.partitions import leadership
+from fencepost.broker.peers.others import FirstWrite
 from fencepost.broker.turns import Turn
 from fencepost.broker.waiting import NO_REPLY, NoReply, Parked
 from fencepost.partition.opening import RECORDS_PER_STEP, SHORT_BYTES, Opening, must_open
@@ -92,34 +93,212 @@ class Write:
 
 def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Parked | NoReply:
     """Serves one request; see above."""
-    response, writes = _admit(request, context)
-    to_open = [write.opening for write in writes if write.opening is not None]
-    if to_open and not _open_at_once(to_open, context.services.batch_opener.scratch):
-        parked = Parked(holds_followers=True)
-        _open_batches(request, response, writes, to_open, context, parked)
+    return Produce(request, context).open()
+
+
+class Produce:
+    """One request on its way: open, verify, append, answer.
+
+    Every step returns the reply, or `parked` if it comes later; then a callback goes on with the
+    next step. The callbacks are methods, because a compiled closure refers to itself, and only the
+    garbage collector would free the request.
+    """
+
+    __slots__ = (
+        "appended",
+        "context",
+        "first_writes",
+        "is_tv2",
+        "left",
+        "parked",
+        "request",
+        "response",
+        "undurable",
+        "writes",
+    )
+
+    def __init__(self, request: ProduceRequest, context: Context) -> None:
+        self.request = request
+        self.context = context
+        self.is_tv2 = context.api_version >= FIRST_VERSION_OF_TV2
+        response, writes = _admit(request, context)
+        self.response = response
+        """The reply, with the refusals so far in it."""
+        self.writes: list[Write] = writes
+        """The batches that are not refused."""
+        self.parked: Parked | None = None
+        self.first_writes: list[Write] = []
+        """Those that the coordinator has to verify."""
+        self.appended = 0
+        """How many of `writes` were appended or refused."""
+        self.undurable: list[tuple[Write, int]] = []
+        """Those that are appended and not durable, with their end offsets."""
+        self.left = 0
+        """How many of these are not durable yet."""
+
+    def _park(self) -> Parked:
+        if self.parked is None:
+            self.parked = Parked(holds_followers=True)
+        return self.parked
+
+    def _go_on(self, reply: ProduceResponse | Parked | NoReply) -> None:
+        """Answers a parked request, unless it is still to be answered."""
+        assert self.parked is not None
+        if reply is not self.parked:
+            self.parked.answer(reply)
+
+    # -- open: check the records, in a thread or over several turns if there are many -------------
+
+    def open(self) -> ProduceResponse | Parked | NoReply:
+        """Checks the records of all batches."""
+        to_open = [write.opening for write in self.writes if write.opening is not None]
+        opener = self.context.services.batch_opener
+        if to_open and not _open_at_once(to_open, opener.scratch):
+            parked = self._park()
+            opener.open(to_open, self._opened)
+            return parked
+        return self._verify()
+
+    def _opened(self) -> None:
+        for write in list(self.writes):
+            if write.partition.closed:
+                self._refuse_gone(write)
+                self.writes.remove(write)
+        self._go_on(self._verify())
+
+    # -- verify: the coordinator is asked about the first writes of a transaction -----------------
+
+    def _verify(self) -> ProduceResponse | Parked | NoReply:
+        """Sends all first writes to the coordinator together."""
+        name = self.request.transactional_id
+        if name is None or not self.writes:
+            return self._append()
+        self._find_first_writes()
+        # In TV2 the coordinator always adds the partition.
+        config = self.context.services.config
+        must_ask = self.is_tv2 or config.transaction_partition_verification_enable
+        if not self.first_writes or not must_ask:
+            return self._append()
+        parked = self._park()
+        batch = self.first_writes[0].batch  # All have the same producer (`_has_several_producers`).
+        names = [write.partition.name for write in self.first_writes]
+        first = FirstWrite(names, name, batch.producer_id, batch.producer_epoch, self.is_tv2)
+        self.context.services.transactions.verify(first, self._verified)
         return parked
-    return _go_on(request, response, writes, context, None)
 
+    def _find_first_writes(self) -> None:
+        now_ms = self.context.services.runtime.clock.now_ms()
+        for write in list(self.writes):
+            if not write.batch.is_transactional:
+                continue
+            guard = write.partition.begin_verification(
+                write.batch, now_ms, starts_at_zero=self.is_tv2
+            )
+            if isinstance(guard, Refusal):
+                _refuse(write, guard, self.context)
+                self.writes.remove(write)
+            elif guard is not None:
+                write.guard = guard
+                self.first_writes.append(write)
 
-def _go_on(
-    request: ProduceRequest,
-    response: ProduceResponse,
-    writes: list[Write],
-    context: Context,
-    parked: Parked | None,
-) -> ProduceResponse | Parked | NoReply:
-    """Continues a request whose batches have been opened where that is necessary."""
-    if request.transactional_id is not None and writes:
-        waiting = _start_verification(request, writes, context)
-        if waiting and _must_ask(context):
-            asking = parked or Parked(holds_followers=True)
-            _verify(request, response, writes, waiting, context, asking)
-            return asking
-    return _finish(request, response, writes, context, parked)
+    def _verified(self, errors: list[ErrorCode]) -> None:
+        """Continues with the coordinator's reply."""
+        for write, error in zip(self.first_writes, errors, strict=True):
+            if error is not NONE:
+                refusal = _explain_verification(self.request, write, error, self.context)
+                _refuse(write, refusal, self.context)
+                self.writes.remove(write)
+        self._go_on(self._append())
 
+    # -- append -----------------------------------------------------------------------------------
 
-# -- batches that are opened in a thread or over several turns
-# -----------------------------------------------
+    def _append(self) -> ProduceResponse | Parked | NoReply:
+        """Appends the batches, `APPENDING_SECONDS` at a time.
+
+        A request may have a batch for each of a thousand partitions, or a hundred megabytes. Others
+        are served in between; the requests behind it wait until all of it is appended.
+        """
+        self._append_some()
+        if self.appended == len(self.writes):
+            return self._answer()
+        parked = self._park()
+        self.context.services.runtime.call_later(0, self._append_on)
+        return parked
+
+    def _append_on(self) -> None:
+        self._go_on(self._append())
+
+    def _append_some(self) -> None:
+        """Appends until the end of a turn."""
+        of_all = self.request.acks == ALL_REPLICAS
+        now_ms = self.context.services.runtime.clock.now_ms()
+        writes, first = self.writes, self.appended
+        until = perf_counter() + APPENDING_SECONDS if len(writes) > 1 else 0.0
+        for index in range(first, len(writes)):
+            if until and index > first and perf_counter() >= until:
+                return
+            self.appended = index + 1
+            write = writes[index]
+            if write.partition.closed:
+                self._refuse_gone(write)
+                continue
+            under = of_all and write.partition.is_under_min_isr
+            appended = _refuse_under_min_isr(write) if under else _append(write, now_ms)
+            if not isinstance(appended, Appended):
+                _refuse_records(write, appended, self.context)
+                continue
+            reply = write.reply
+            reply.base_offset = appended.base_offset
+            reply.log_append_time_ms = appended.append_time_ms
+            reply.log_start_offset = write.partition.log_start_offset
+            if appended.end_offset > write.partition.high_watermark:
+                self.undurable.append((write, appended.end_offset))
+
+    # -- answer -----------------------------------------------------------------------------------
+
+    def _answer(self) -> ProduceResponse | Parked | NoReply:
+        """Replies when all batches are durable; they are in the logs now."""
+        context = self.context
+        if self.request.acks == 0:
+            for write, _ in self.undurable:
+                context.services.partitions.appended(write.partition)
+            return _say_nothing(self.response)
+        if not self.undurable:
+            return self.response
+        if self.parked is None:
+            self.parked = Parked()
+        parked = self.parked
+        parked.release()
+        self.left = len(self.undurable)
+        for write, end_offset in self.undurable:
+            context.services.runtime.when_durable(
+                write.partition, end_offset, partial(self._durable, write, end_offset)
+            )
+        return parked
+
+    def _durable(self, write: Write, end_offset: int) -> None:
+        partition = write.partition
+        # A partition that moved was synced before it was closed.
+        if partition.closed and partition.high_watermark < end_offset:
+            self._refuse_gone(write)
+        self.left -= 1
+        if self.left == 0:
+            assert self.parked is not None
+            self.parked.answer(self.response)
+
+    def _refuse_gone(self, write: Write) -> None:
+        """Refuses a batch whose partition was deleted, recreated or moved while it waited."""
+        partition = write.partition
+        by_id = self.context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+        what = "moved to another broker" if partition.is_moved else "was deleted"
+        message = f"{partition.name} {what} before the batch was durable."
+        refusal = Refusal(leadership.gone(partition, by_id=by_id), message)
+        _refuse(write, refusal, self.context)
+        write.reply.base_offset = -1
+        write.reply.log_append_time_ms = -1
+        write.reply.log_start_offset = -1
+        if partition.is_moved:
+            _name_leaders(self.response, self.context)
 
 
 def _open_at_once(to_open: list[Opening], scratch: bytearray) -> bool:
@@ -142,26 +321,6 @@ def _open_at_once(to_open: list[Opening], scratch: bytearray) -> bool:
             return False
         left_bytes -= opening.unpacked_bytes
     return True
-
-
-def _open_batches(
-    request: ProduceRequest,
-    response: ProduceResponse,
-    writes: list[Write],
-    to_open: list[Opening],
-    context: Context,
-    parked: Parked,
-) -> None:
-    def opened() -> None:
-        for write in list(writes):
-            if write.partition.closed:
-                _refuse_gone(write, response, context)
-                writes.remove(write)
-        reply = _go_on(request, response, writes, context, parked)
-        if reply is not parked:
-            parked.answer(reply)
-
-    context.services.batch_opener.open(to_open, opened)
 
 
 # -- checks that need no partition
@@ -337,97 +496,8 @@ def _refuse_all(response: ProduceResponse, error: ErrorCode) -> None:
     response.node_endpoints = []
 
 
-# -- verification of first writes by the coordinator
-# -----------------------------------------------------------
-
-
-def _must_ask(context: Context) -> bool:
-    """Whether the coordinator verifies first writes; in TV2 it always adds the partition."""
-    return (
-        context.api_version >= FIRST_VERSION_OF_TV2
-        or context.services.config.transaction_partition_verification_enable
-    )
-
-
-def _start_verification(
-    request: ProduceRequest, writes: list[Write], context: Context
-) -> list[Write]:
-    """Begins the verification of every first write; returns those writes."""
-    now_ms = context.services.runtime.clock.now_ms()
-    tv2 = context.api_version >= FIRST_VERSION_OF_TV2
-    waiting = []
-    for write in list(writes):
-        if not write.batch.is_transactional:
-            continue
-        guard = write.partition.begin_verification(write.batch, now_ms, starts_at_zero=tv2)
-        if isinstance(guard, Refusal):
-            _refuse(write, guard, context)
-            writes.remove(write)
-        elif guard is not None:
-            write.guard = guard
-            waiting.append(write)
-    return waiting
-
-
-def _verify(
-    request: ProduceRequest,
-    response: ProduceResponse,
-    writes: list[Write],
-    waiting: list[Write],
-    context: Context,
-    parked: Parked,
-) -> None:
-    """Sends all first writes to the coordinator together; continues with its reply."""
-    assert request.transactional_id is not None
-
-    first = waiting[0].batch  # All have the same producer (`_has_several_producers`).
-    # Not a nested function: a compiled one refers to itself, and only the collector frees that.
-    answered = partial(
-        _verified, request, response, writes, waiting, context, parked, perf_counter()
-    )
-    context.services.transactions.verify_all(
-        [write.partition.name for write in waiting],
-        request.transactional_id,
-        first.producer_id,
-        first.producer_epoch,
-        add=context.api_version >= FIRST_VERSION_OF_TV2,
-        done=answered,
-    )
-
-
-def _verified(
-    request: ProduceRequest,
-    response: ProduceResponse,
-    writes: list[Write],
-    waiting: list[Write],
-    context: Context,
-    parked: Parked,
-    asked_at: float,
-    errors: list[ErrorCode],
-) -> None:
-    """Continues with the coordinator's reply."""
-    context.services.transactions.journal.verified(errors, perf_counter() - asked_at)
-    for write, error in zip(waiting, errors, strict=True):
-        if error is not NONE:
-            _refuse(write, _explain_verification(request, write, error, context), context)
-            writes.remove(write)
-    reply = _finish(request, response, writes, context, parked)
-    if reply is not parked:
-        parked.answer(reply)
-
-
-def _refuse_gone(write: Write, response: ProduceResponse, context: Context) -> None:
-    """Refuses a batch whose partition was deleted (maybe recreated) or moved while it waited."""
-    partition = write.partition
-    by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-    what = "moved to another broker" if partition.is_moved else "was deleted"
-    message = f"{partition.name} {what} before the batch was durable."
-    _refuse(write, Refusal(leadership.gone(partition, by_id=by_id), message), context)
-    write.reply.base_offset = -1
-    write.reply.log_append_time_ms = -1
-    write.reply.log_start_offset = -1
-    if partition.is_moved:
-        _name_leaders(response, context)
+# -- refusals
+# ------------------------------------------------------------------------------------------------
 
 
 def _explain_verification(
@@ -463,113 +533,6 @@ def _explain_fence(request: ProduceRequest, write: Write, context: Context) -> R
     return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, message)
 
 
-# -- the append
-# ------------------------------------------------------------------------------------------
-
-
-def _finish(
-    request: ProduceRequest,
-    response: ProduceResponse,
-    writes: list[Write],
-    context: Context,
-    parked: Parked | None,
-) -> ProduceResponse | Parked | NoReply:
-    """Appends the admitted batches; returns the reply, or a `Parked` for it.
-
-    A request may have a batch for each of a thousand partitions, or a hundred megabytes. So it is
-    appended for `APPENDING_SECONDS` at a time, and others are served in between; the requests
-    behind it wait until all of it is.
-    """
-    undurable: list[tuple[Write, int]] = []
-    done = _append_some(request, response, writes, 0, undurable, context)
-    if done == len(writes):
-        return _answer(request, response, undurable, context, parked)
-    waiting = parked or Parked(holds_followers=True)
-    context.services.runtime.call_later(
-        0, partial(_append_on, request, response, writes, done, undurable, context, waiting)
-    )
-    return waiting
-
-
-def _append_on(
-    request: ProduceRequest,
-    response: ProduceResponse,
-    writes: list[Write],
-    done: int,
-    undurable: list[tuple[Write, int]],
-    context: Context,
-    parked: Parked,
-) -> None:
-    """The next turn of `_finish`.
-
-    No closure: one that named itself would keep the request until a garbage collection.
-    """
-    done = _append_some(request, response, writes, done, undurable, context)
-    if done < len(writes):
-        context.services.runtime.call_later(
-            0, partial(_append_on, request, response, writes, done, undurable, context, parked)
-        )
-        return
-    reply = _answer(request, response, undurable, context, parked)
-    if reply is not parked:
-        parked.answer(reply)
-
-
-def _append_some(
-    request: ProduceRequest,
-    response: ProduceResponse,
-    writes: list[Write],
-    first: int,
-    undurable: list[tuple[Write, int]],
-    context: Context,
-) -> int:
-    """Appends from `first` on until the end of a turn; returns how many are done in all."""
-    of_all = request.acks == ALL_REPLICAS
-    now_ms = context.services.runtime.clock.now_ms()
-    until = perf_counter() + APPENDING_SECONDS if len(writes) > 1 else 0.0
-    for index in range(first, len(writes)):
-        write = writes[index]
-        if until and index > first and perf_counter() >= until:
-            return index
-        if write.partition.closed:
-            _refuse_gone(write, response, context)
-            continue
-        under = of_all and write.partition.is_under_min_isr
-        appended = _refuse_under_min_isr(write) if under else _append(write, now_ms)
-        if not isinstance(appended, Appended):
-            _refuse(write, appended, context)
-            write.reply.log_start_offset = _log_start_for(appended, write.partition)
-            write.reply.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
-                for index, why in appended.record_errors
-            ]
-            continue
-        reply = write.reply
-        reply.base_offset = appended.base_offset
-        reply.log_append_time_ms = appended.append_time_ms
-        reply.log_start_offset = write.partition.log_start_offset
-        if appended.end_offset > write.partition.high_watermark:
-            undurable.append((write, appended.end_offset))
-    return len(writes)
-
-
-def _answer(
-    request: ProduceRequest,
-    response: ProduceResponse,
-    undurable: list[tuple[Write, int]],
-    context: Context,
-    parked: Parked | None,
-) -> ProduceResponse | Parked | NoReply:
-    """Replies when all batches are durable; they are in the logs now."""
-    if request.acks == 0:
-        for write, _ in undurable:
-            context.services.partitions.appended(write.partition)
-        return _say_nothing(response)
-    if not undurable:
-        return response
-    return _wait_until_durable(response, undurable, context, parked or Parked())
-
-
 def _say_nothing(response: ProduceResponse) -> NoReply:
     """With acks=0 there is no reply: an error closes the connection."""
     for topic in response.responses:
@@ -594,32 +557,6 @@ def _append(write: Write, now_ms: int) -> Appended | Refusal:
         return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(problem))
 
 
-def _wait_until_durable(
-    response: ProduceResponse,
-    undurable: list[tuple[Write, int]],
-    context: Context,
-    parked: Parked,
-) -> Parked:
-    parked.release()
-    left = len(undurable)
-
-    def durable(write: Write, end_offset: int) -> None:
-        nonlocal left
-        partition = write.partition
-        # A partition that moved was synced before it was closed.
-        if partition.closed and partition.high_watermark < end_offset:
-            _refuse_gone(write, response, context)
-        left -= 1
-        if left == 0:
-            parked.answer(response)
-
-    for write, end_offset in undurable:
-        context.services.runtime.when_durable(
-            write.partition, end_offset, partial(durable, write, end_offset)
-        )
-    return parked
-
-
 def _refuse(write: Write, refusal: Refusal, context: Context) -> None:
     write.reply.error_code = refusal.error
     write.reply.error_message = refusal.message or None
@@ -630,3 +567,13 @@ def _refuse(write: Write, refusal: Refusal, context: Context) -> None:
             context.client_id or context.client_host,
             refusal.message,
         )
+
+
+def _refuse_records(write: Write, refusal: Refusal, context: Context) -> None:
+    """Refuses a batch that the partition does not accept."""
+    _refuse(write, refusal, context)
+    write.reply.log_start_offset = _log_start_for(refusal, write.partition)
+    write.reply.record_errors = [
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
+        for index, why in refusal.record_errors
+    ]

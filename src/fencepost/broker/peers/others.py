@@ -21,6 +21,10 @@ Done = Callable[["list[ErrorCode] | None"], None]
 unknown."""
 
 
+Verified = Callable[["list[ErrorCode]"], None]
+"""Called once with the coordinator's verdict on a first write, one error per partition."""
+
+
 class FirstWrite:
     """The first write of a transaction to some partitions of one leader."""
 

@@ -51,14 +51,7 @@ class PeerRequests:
         """
         if self._trace is not None:
             answer = self._traced_verification(self._trace, number, write, answer)
-        self._services.transactions.verify_here(
-            write.names,
-            write.transactional_id,
-            write.producer_id,
-            write.producer_epoch,
-            add=write.add,
-            done=answer,
-        )
+        self._services.transactions.verify_here(write, answer)
 
     def write_marker(
         self, number: int, marker: EndMarker, names: Sequence[TopicPartition], answer: Answer

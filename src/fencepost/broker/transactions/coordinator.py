@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from fencepost.base.ids import TopicPartition
-    from fencepost.broker.peers.others import Peers
+    from fencepost.broker.peers.others import FirstWrite, Peers, Verified
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.transactions.journal import Client
@@ -406,38 +406,7 @@ class TransactionCoordinator:
 
     # -- first writes: Produce and TxnOffsetCommit ------------------------------------------------
 
-    def verify(
-        self,
-        name: TopicPartition,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        add: bool,
-        done: Callable[[ErrorCode], None],
-    ) -> None:
-        """Verifies a first write to one partition; see `verify_all`."""
-        answered = partial(self._verified, perf_counter(), done)
-        self.verify_all(
-            [name], transactional_id, producer_id, producer_epoch, add=add, done=answered
-        )
-
-    def _verified(
-        self, asked_at: float, done: Callable[[ErrorCode], None], errors: list[ErrorCode]
-    ) -> None:
-        self.journal.verified(errors, perf_counter() - asked_at)
-        done(errors[0])
-
-    def verify_all(
-        self,
-        names: Sequence[TopicPartition],
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        add: bool,
-        done: Callable[[list[ErrorCode]], None],
-    ) -> None:
+    def verify(self, write: FirstWrite, done: Verified) -> None:
         """Checks that a transaction is open and has these partitions: one error per partition.
 
         With `add` (TV2) it adds them, all with one record. The errors are the coordinator's; the
@@ -445,63 +414,38 @@ class TransactionCoordinator:
         partitions is durable: otherwise a crash could leave data of a transaction that is in no
         log. In a cluster another node may be the coordinator; then it is asked.
         """
-        if self._first_writes is not None and not self._is_here(transactional_id):
-            self._first_writes.ask(
-                names, transactional_id, producer_id, producer_epoch, add=add, done=done
-            )
-            return
-        self.verify_here(names, transactional_id, producer_id, producer_epoch, add=add, done=done)
+        answered = partial(self._verified, perf_counter(), done)
+        if self._first_writes is None or self._is_here(write.transactional_id):
+            self.verify_here(write, answered)
+        else:
+            self._first_writes.ask(write, answered)
+
+    def _verified(self, asked_at: float, done: Verified, errors: list[ErrorCode]) -> None:
+        self.journal.verified(errors, perf_counter() - asked_at)
+        done(errors)
 
     def _is_here(self, transactional_id: str) -> bool:
         """Whether this node serves an id; an empty one is refused anywhere."""
         return not transactional_id or self.partition_for(transactional_id) in self._served
 
-    def verify_here(
-        self,
-        names: Sequence[TopicPartition],
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        add: bool,
-        done: Callable[[list[ErrorCode]], None],
-    ) -> None:
+    def verify_here(self, write: FirstWrite, done: Verified) -> None:
         """The same, if this node is the coordinator; otherwise NOT_COORDINATOR."""
-        if add:
-            event = AddPartitions(
-                transactional_id,
-                producer_id,
-                producer_epoch,
-                partitions_of(names),
-                transaction_version=2,
-            )
-            self.add_partitions(event, lambda reply: done([reply.error] * len(names)))
-        else:
-            self._check(names, transactional_id, producer_id, producer_epoch, done)
-
-    def _check(
-        self,
-        names: Sequence[TopicPartition],
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        done: Callable[[list[ErrorCode]], None],
-    ) -> None:
+        names, transactional_id = write.names, write.transactional_id
+        producer = (write.producer_id, write.producer_epoch)
+        if write.add:
+            event = AddPartitions(transactional_id, *producer, partitions_of(names), 2)
+            self._add_implicitly(event, None, lambda reply: done([reply.error] * len(names)))
+            return
         coordinator = self._find(transactional_id)
         if not isinstance(coordinator, CoordinatorPartition):
             done([coordinator] * len(names))
             return
         state = coordinator.state
         if transactional_id in coordinator.pending and is_ongoing(state, transactional_id):
-            again = partial(self._check, names, transactional_id, producer_id, producer_epoch, done)
+            again = partial(self.verify_here, write, done)
             coordinator.when_settled(transactional_id, again)
             return
-        done(
-            [
-                verify_partition(state, transactional_id, producer_id, producer_epoch, topic, index)
-                for topic, index in names
-            ]
-        )
+        done([verify_partition(state, transactional_id, *producer, *name) for name in names])
 
     def _add_implicitly(self, event: AddPartitions, deadline_ms: int | None, done: Done) -> None:
         coordinator = self._find(event.transactional_id)

@@ -23,13 +23,9 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_NODE, TRANSACTION_STATE_TOPIC
 from fencepost.base.limits import FIRST_WRITE_WAIT_MS
 from fencepost.broker.deadlines import Deadlines
-from fencepost.broker.peers.others import FirstWrite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fencepost.base.ids import TopicPartition
-    from fencepost.broker.peers.others import Peers
+    from fencepost.broker.peers.others import FirstWrite, Peers, Verified
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.transactions.coordinator import TransactionCoordinator
     from fencepost.coordinator.metadata.state import MetadataState
@@ -66,21 +62,11 @@ class FirstWrites:
         self.time_limits: Final = Deadlines(runtime, FIRST_WRITE_WAIT_MS)
         self._metadata: Final = metadata
 
-    def ask(
-        self,
-        names: Sequence[TopicPartition],
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        add: bool,
-        done: Callable[[list[ErrorCode]], None],
-    ) -> None:
+    def ask(self, write: FirstWrite, done: Verified) -> None:
         """Asks until there is an answer, or the time is up; one error per partition."""
-        if self.transactions.partition_for(transactional_id) is None:
-            done([ErrorCode.NOT_COORDINATOR] * len(names))
+        if self.transactions.partition_for(write.transactional_id) is None:
+            done([ErrorCode.NOT_COORDINATOR] * len(write.names))
             return
-        write = FirstWrite(names, transactional_id, producer_id, producer_epoch, add)
         _Question(self, write, done).begin()
 
     def coordinator_of(self, transactional_id: str) -> int:
@@ -94,15 +80,10 @@ class _Question:
 
     __slots__ = ("_asking", "_done", "_error", "_pause", "_time_limit", "_write")
 
-    def __init__(
-        self,
-        asking: FirstWrites,
-        write: FirstWrite,
-        done: Callable[[list[ErrorCode]], None],
-    ) -> None:
+    def __init__(self, asking: FirstWrites, write: FirstWrite, done: Verified) -> None:
         self._asking = asking
         self._write = write
-        self._done: Callable[[list[ErrorCode]], None] | None = done
+        self._done: Verified | None = done
         self._error = ErrorCode.NETWORK_EXCEPTION
         """The answer if the time is up."""
         self._pause: TimerHandle | None = None
@@ -119,14 +100,7 @@ class _Question:
         if coordinator == NO_NODE:
             self._told([ErrorCode.COORDINATOR_NOT_AVAILABLE])
         elif coordinator == asking.node_id:
-            asking.transactions.verify_here(
-                write.names,
-                write.transactional_id,
-                write.producer_id,
-                write.producer_epoch,
-                add=write.add,
-                done=self._told,
-            )
+            asking.transactions.verify_here(write, self._told)
         else:
             self._error = ErrorCode.NETWORK_EXCEPTION
             asking.peers.verify(coordinator, write, self._replied)
