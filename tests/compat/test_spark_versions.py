@@ -1,4 +1,4 @@
-"""The central tests of source and sink on every older Spark that is supported.
+"""The central tests of source and sink on every older Spark that is supported; on 3.5 the sink's.
 
 `make test` runs all of them on the newest. Each version has a process of its own here, because a
 process can load one Spark only.
@@ -47,6 +47,7 @@ WRITES: Final = (
     ("doors/test_batches.py::test_the_same_version_again_is_drained_and_a_lower_one_is_refused"),
 )
 STREAMS: Final = (
+    "source/test_source_planning.py::test_the_stream_reader_needs_no_private_module_of_spark",
     (
         "source/test_source.py::"
         "test_a_stream_is_read_in_limited_batches_and_continues_from_its_checkpoint"
@@ -59,10 +60,10 @@ STREAMS: Final = (
 FIRST_WITH_WRITES: Final = (4, 1)
 FIRST_WITH_STREAMS: Final = (4, 2)
 
-
 DEATHS: Final = "test_driver_deaths.py::test_a_driver_that_dies_at_any_step_"
 ON_35: Final = (
     *SINK,
+    "source/test_spark_versions.py::test_the_tests_run_on_the_spark_that_was_asked_for",
     "transaction/test_round_trips.py",
     "ways/test_counts.py",
     "doors/test_calling.py::test_the_sink_works_in_a_users_thread_pool",

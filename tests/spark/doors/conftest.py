@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,13 +15,11 @@ if TYPE_CHECKING:
 @pytest.fixture
 def spark(sessions: Sessions) -> SparkSession:
     """Two slots, and four attempts of a task: with `local[2]` Spark makes one."""
-    from fencepost.spark.engine.versions import is_before_4
+    from fencepost.spark.engine.versions import numbers_of
 
     session = sessions.session("local[2,4]")
-    # Spark 3.5 has no data sources in Python, and 4.0 no such writers: there only the sink is
-    # tested.
-    writer = "DataSourceStreamArrowWriter"
-    if not is_before_4() and hasattr(importlib.import_module("pyspark.sql.datasource"), writer):
+    # Older versions do not have the format's streams.
+    if numbers_of(session.version) >= (4, 1):
         from tests.spark.doors import faults
 
         faults.register(session)
