@@ -81,10 +81,11 @@ def run_direct(rows: DataFrame, job: WriteJob) -> list[Report] | None:
         plan = DirectPlan(packing, job.identity, Meeting(rendezvous.address, secret, hosts))
         written = rows.mapInArrow(_task(plan), REPORT_SCHEMA, barrier=True)
         # Spark would look for slots for ten minutes before it gives up.
-        if written.rdd.getNumPartitions() > min(concurrent_tasks(session), MAX_TASKS):
+        tasks = written.rdd.getNumPartitions()
+        if tasks > min(concurrent_tasks(session), MAX_TASKS):
             return None
         try:
-            return collect_reports(written)
+            return collect_reports(written, tasks)
         except Exception as problem:
             # Raised before any task was started: the last stage has a union, for example.
             if _UNFIT_FOR_BARRIER in str(problem):

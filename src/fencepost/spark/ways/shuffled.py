@@ -103,7 +103,7 @@ def run_shuffled(rows: DataFrame, job: WriteJob) -> list[Report]:
         written = routed.mapInArrow(
             _delivering_task(delivery), REPORT_SCHEMA, barrier=not job.by_permit
         )
-        reports = collect_reports(written)
+        reports = collect_reports(written, slots)
         if permits is not None:
             permits.book.check(reports)
         return reports

@@ -23,6 +23,7 @@ from fencepost.spark.engine.session import (
 from fencepost.spark.engine.slots import announce_slots
 from fencepost.spark.engine.versions import arrow_limit
 from fencepost.spark.engine.workers_python import workers_python
+from fencepost.spark.failures import CountsDisagree
 from fencepost.spark.ways.accounts import Report
 from fencepost.spark.ways.delivery import Attempt
 
@@ -71,6 +72,12 @@ def as_row(report: Report) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"report": [json.dumps(report)]})
 
 
-def collect_reports(written: DataFrame) -> list[Report]:
-    """Runs the job; returns the reports of its tasks."""
-    return [json.loads(row["report"]) for row in written.collect()]
+def collect_reports(written: DataFrame, tasks: int) -> list[Report]:
+    """Runs the job; returns one report of each task, or CountsDisagree.
+
+    None at all if the DataFrame has no partitions: then Spark plans the stage away.
+    """
+    reports = [json.loads(row["report"]) for row in written.collect()]
+    if len(reports) not in (0, tasks):
+        raise CountsDisagree(f"{tasks} tasks ran, and {len(reports)} have reported")
+    return reports
