@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.peers.others import FirstWrite, Verified
 from fencepost.broker.transactions.ending import Ending
 from fencepost.broker.transactions.first_writes import FirstWrites
 from fencepost.wire.apis import ApiKey
@@ -346,14 +347,8 @@ def test_histories_catch_a_marker_that_is_settled_by_a_broker_that_does_not_lead
 def test_histories_catch_a_leader_that_does_not_verify_first_writes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def planted(
-        asking: FirstWrites,
-        names: Sequence[TopicPartition],
-        *identity: object,
-        add: bool,
-        done: Callable[[list[ErrorCode]], None],
-    ) -> None:
-        done([ErrorCode.NONE] * len(names))
+    def planted(asking: FirstWrites, write: FirstWrite, done: Verified) -> None:
+        done([ErrorCode.NONE] * len(write.names))
 
     monkeypatch.setattr(FirstWrites, "ask", planted)
     assert is_caught()

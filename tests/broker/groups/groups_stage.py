@@ -18,6 +18,7 @@ from tests.broker.controller.topics_stage import NOW_MS, StageRuntime, StubNode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from fencepost.broker.peers.others import FirstWrite, Verified
     from fencepost.simulation.disk import UnsyncedDisk
     from fencepost.wire.apis import ApiKey
 
@@ -68,21 +69,14 @@ class Verifier:
     def load(self, index: int, partition: object, *, held: bool) -> None:
         """The broker loads partitions of `__transaction_state` too."""
 
-    def verify(
-        self,
-        name: TopicPartition,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        add: bool,
-        done: Callable[[ErrorCode], None],
-    ) -> None:
-        self.asked.append(Asked(name, transactional_id, producer_id, producer_epoch, add))
+    def verify(self, write: FirstWrite, done: Verified) -> None:
+        (name,) = write.names
+        producer = (write.producer_id, write.producer_epoch)
+        self.asked.append(Asked(name, write.transactional_id, *producer, write.add))
         if self.answers_later:
-            self.waiting.append(done)
+            self.waiting.append(lambda error: done([error]))
         else:
-            done(self.error)
+            done([self.error])
 
 
 class HandRuntime(StageRuntime):
