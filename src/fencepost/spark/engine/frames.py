@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.spark.engine.private_names import ARROW, COLLECT, COLUMNS, JVM
 from fencepost.spark.engine.session import changed_setting
+from fencepost.spark.engine.versions import is_before_4
 from fencepost.spark.failures import SinkRefused
 
 if TYPE_CHECKING:
@@ -78,10 +79,10 @@ class QuickCollect:
 
     def _collect_quickly(self, df: DataFrame, limit: int) -> list[Row]:
         """Looks up every name before the job, so that without one of them the plan runs once."""
-        from pyspark import util
+        from pyspark import rdd, util
         from pyspark.serializers import BatchedSerializer, CPickleSerializer
 
-        load = getattr(util, COLLECT.load)
+        load = getattr(rdd if is_before_4() else util, COLLECT.load)
         serializer = BatchedSerializer(CPickleSerializer())  # type: ignore[no-untyped-call]
         if self._array_text is None:
             jvm = getattr(df.sparkSession.sparkContext, JVM.gateway)
