@@ -62,7 +62,8 @@ def test_a_reader_that_stops_costs_lines_and_no_time() -> None:
     done.join()
     os.close(reading)
     numbers = [json.loads(line).get("number") for line in _whole(got) if b"filling" in line]
-    assert numbers == list(range(len(numbers))), "the lines before are in order"
+    # The pipe takes some while the queue is full, so that a later line may find room again.
+    assert numbers == sorted(set(numbers)), "what came is in order"
     assert len(numbers) < count
     assert sum(lost) >= count - len(numbers)
 
