@@ -11,12 +11,13 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
 from fencepost.spark.ledger import writer
 from fencepost.spark.ledger.store import LedgerStore
+from fencepost.spark.ways import direct, shuffled
 from fencepost.spark.ways.accounts import Account
 from fencepost.spark.ways.collected import RowCollector
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import Pipeline, numbered
-from tests.spark.ways.watching import watch_ways
+from tests.spark.ways.watching import close_ways, watch_ways
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -202,3 +203,48 @@ def test_a_stateful_query_of_small_batches_keeps_its_counts(
     assert pipeline.run(shape=counted, mode="update") is None
     assert "collected" in routes
     assert sorted(read_values(cluster, pipeline.topic)) == ["a=1", "a=2", "a=3", "b=1", "c=1"]
+
+
+@pytest.mark.parametrize("way", ["direct", "shuffled"])
+def test_if_no_report_of_a_job_arrives_its_rows_are_aborted_and_written_again(
+    pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    if way == "shuffled":
+        close_ways(monkeypatch.setattr, "direct")
+    module = direct if way == "direct" else shuffled
+    genuine = module.collect_reports
+    lost: list[int] = []
+
+    def collect(written: DataFrame, tasks: int) -> Any:
+        found = genuine(written, tasks)
+        lost.append(len(found))
+        return [] if len(lost) == 1 else found
+
+    monkeypatch.setattr(module, "collect_reports", collect)
+    pipeline.add(numbered(0))
+    sink = pipeline.sink()
+    assert pipeline.run(sink) is None
+    assert lost[0] > 0
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
+    assert sink.last_receipt is not None
+    assert (sink.last_receipt.attempts, sink.last_receipt.rows) == (2, len(numbered(0)))
+
+
+@pytest.mark.parametrize("way", ["direct", "shuffled"])
+def test_a_dataframe_without_partitions_is_an_empty_batch(
+    pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    if way == "shuffled":
+        close_ways(monkeypatch.setattr, "direct")
+    sink = pipeline.sink()
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        session = df.sparkSession
+        none = session.sparkContext.emptyRDD()
+        sink(session.createDataFrame(none, "value string"), batch_id)
+
+    pipeline.add(numbered(0))
+    assert pipeline.run(write) is None
+    assert read_values(cluster, pipeline.topic) == []
+    assert sink.last_receipt is not None
+    assert (sink.last_receipt.attempts, sink.last_receipt.rows) == (1, 0)

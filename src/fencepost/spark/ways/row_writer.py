@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.failures import FencepostError
 from fencepost.spark.connection import partition_count
+from fencepost.spark.failures import CountsDisagree
 from fencepost.spark.sentences import failure_of_job
 from fencepost.spark.ways.accounts import Account, Report, settle_accounts
 from fencepost.spark.ways.collected import MAX_COLLECTED_ROWS, CollectedRows, RowCollector
@@ -142,7 +143,12 @@ class RowWriter:
         reports = None
         if is_quick and not job.by_permit and self._direct_failures < MAX_DIRECT_FAILURES:
             reports = run_direct(rows, job)
-        return run_shuffled(rows, job) if reports is None else reports
+        if reports is None:
+            reports = run_shuffled(rows, job)
+        # Spark plans the stage of a DataFrame without partitions away. No report is not a zero.
+        if not reports and not rows.isEmpty():
+            raise CountsDisagree("no task of the write stage has reported, although there are rows")
+        return reports
 
 
 @dataclass(slots=True)

@@ -75,7 +75,7 @@ def as_row(report: Report) -> pa.RecordBatch:
 def collect_reports(written: DataFrame, tasks: int) -> list[Report]:
     """Runs the job; returns one report of each task, or CountsDisagree.
 
-    None at all if the DataFrame has no partitions: then Spark plans the stage away.
+    None at all if Spark has planned the stage away: whether it may have, the caller checks.
     """
     reports = [json.loads(row["report"]) for row in written.collect()]
     if len(reports) not in (0, tasks):
