@@ -1,0 +1,79 @@
+"""Processor seconds per folder and per file: `make test ARGS="-p tests.costs"`.
+
+Seconds on the clock depend on what runs beside a test; processor seconds hardly do. A test is
+charged with what its test process and all processes below it (JVMs, brokers, Python workers) have
+used since the test before it ended, so a shared Spark session is charged to the tests that use it,
+and its start to the first of them. A process that has left the tree (a daemon) is not counted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Generator
+from operator import itemgetter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_PROPERTY: Final = "processor_seconds"
+_FILES: Final = 60
+_last = 0.0
+_costs: defaultdict[str, float] = defaultdict(float)
+
+
+def tree_seconds() -> float:
+    """What this process, its descendants and those it waited for have used."""
+    ticks: dict[int, int] = {}
+    children: dict[int, list[int]] = defaultdict(list)
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # It ended while we looked.
+        ticks[int(entry)] = sum(map(int, fields[11:15]))
+        children[int(fields[1])].append(int(entry))
+    total, found = 0, [os.getpid()]
+    while found:
+        process = found.pop()
+        total += ticks.get(process, 0)
+        found.extend(children[process])
+    return total / _TICKS
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    global _last
+    report = yield
+    if call.when == "teardown":
+        now = tree_seconds()
+        report.user_properties.append((_PROPERTY, now - _last))
+        _last = now
+    return report
+
+
+def pytest_collection_finish() -> None:
+    global _last
+    _last = tree_seconds()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    for name, value in report.user_properties:
+        if name == _PROPERTY and isinstance(value, float):
+            _costs[report.nodeid.partition("::")[0]] += value
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    folders: defaultdict[str, float] = defaultdict(float)
+    for file, seconds in _costs.items():
+        folders["/".join(file.split("/")[:2])] += seconds
+    terminalreporter.section(f"processor seconds: {sum(folders.values()):.0f}")
+    longest = sorted(_costs.items(), key=itemgetter(1), reverse=True)[:_FILES]
+    for place, seconds in (*sorted(folders.items(), key=itemgetter(1), reverse=True), *longest):
+        terminalreporter.line(f"{seconds:8.1f}  {place}")
