@@ -71,6 +71,10 @@ $(ARCHIVE): $(STAMP)
 test: $(STAMP) $(ARCHIVE) ## Run the tests (needs nothing but PyPI)
 	@FENCEPOST_HALF=1 $(PY) -m pytest $(TESTS) --ignore=tests/compat -n $(JOBS) $(XDIST) $(ARGS)
 
+.PHONY: test-fast
+test-fast: $(STAMP) ## Run the tests that need no Spark, no child processes and no matrices: two minutes
+	@FENCEPOST_HALF=1 $(PY) -m pytest $(TESTS) --ignore=tests/compat --fast -n $(JOBS) $(XDIST) $(ARGS)
+
 # What runs on the broker, as opposed to Spark and the tools around it.
 COMPILED_TESTS ?= $(addprefix tests/,base records log partition coordinator wire broker transactions foreign_clients simulation)
 
@@ -106,8 +110,8 @@ bench: $(STAMP) ## Measure fencepost, compiled where it can be, beside Apache Ka
 	FENCEPOST_SRC=$$source $(PY) -m bench $(if $(QUICK),--quick) $(foreach name,$(ONLY),--only $(name)) $(if $(SIDES),--sides $(SIDES)) $(if $(DOCS),--write-docs) $(ARGS)
 
 .PHONY: mutants
-mutants: $(STAMP) ## Plant known bugs in a copy of the source: the tests must catch each (ONLY=word, DOCS=1; takes minutes)
-	@$(PY) -m tools.mutants --jobs $(JOBS) $(foreach name,$(ONLY),--only $(name)) $(if $(DOCS),--write-docs) $(ARGS)
+mutants: $(STAMP) ## Plant known bugs in a copy of the source: the tests must catch each (ONLY=word, CHANGED=1, DOCS=1; takes minutes)
+	@$(PY) -m tools.mutants --jobs $(JOBS) $(foreach name,$(ONLY),--only $(name)) $(if $(CHANGED),--changed) $(if $(DOCS),--write-docs) $(ARGS)
 
 .PHONY: chaos
 chaos: $(STAMP) ## Kill, pause and move brokers under four copiers, and count every record (SEED=7, FAULTS=200)

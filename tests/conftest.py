@@ -76,15 +76,32 @@ _LONG: Final = (
     "bench",
 )
 """Files and folders whose tests take long, the longest first. They begin before all others, so that
-no test process is left with them alone at the end."""
+no test process is left with them alone at the end. `--fast` leaves them out."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fast",
+        action="store_true",
+        help="leave out what takes long: Spark, child processes, matrices (make test-fast)",
+    )
 
 
 def pytest_report_header() -> str:
     return described()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --fast, long files are not even imported. None lets other plugins decide."""
+    return (config.getoption("--fast") and _place(collection_path) < len(_LONG)) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _place(item.path))
+    if config.getoption("--fast"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 @cache

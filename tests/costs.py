@@ -19,7 +19,8 @@ import pytest
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PROPERTY: Final = "processor_seconds"
-_FILES: Final = 60
+_LEAST: Final = 1.0
+"""Files below it are not listed."""
 _last = 0.0
 _costs: defaultdict[str, float] = defaultdict(float)
 
@@ -74,6 +75,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for file, seconds in _costs.items():
         folders["/".join(file.split("/")[:2])] += seconds
     terminalreporter.section(f"processor seconds: {sum(folders.values()):.0f}")
-    longest = sorted(_costs.items(), key=itemgetter(1), reverse=True)[:_FILES]
-    for place, seconds in (*sorted(folders.items(), key=itemgetter(1), reverse=True), *longest):
-        terminalreporter.line(f"{seconds:8.1f}  {place}")
+    for costs in (folders, _costs):
+        for place, seconds in sorted(costs.items(), key=itemgetter(1), reverse=True):
+            if seconds >= _LEAST:
+                terminalreporter.line(f"{seconds:8.1f}  {place}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from tools.mutants.changes import changed_since, concerns
 from tools.mutants.document import DOCUMENT
 from tools.mutants.mutants import ROOT, SOURCE, Mutant, StaleMutantError, load_mutants
 
@@ -42,3 +43,15 @@ def test_the_page_lists_every_planted_bug() -> None:
     page = DOCUMENT.read_text(encoding="utf-8")
     missing = [mutant.name for mutant in MUTANTS if f"| {mutant.name} |" not in page]
     assert missing == [], "run `make mutants DOCS=1`"
+
+
+def test_a_bug_is_planted_again_when_its_room_or_one_of_its_tests_changed() -> None:
+    bug = Mutant("a", "log/log.py", "a", "b", "Why.", ("tests/log", "tests/broker/test_a.py::b"))
+    for file in ("src/fencepost/log/swap.py", "tests/log/test_swap.py", "tests/broker/test_a.py"):
+        assert concerns(bug, frozenset({file})), file
+    assert not concerns(bug, frozenset({"src/fencepost/logs.py", "tests/broker/test_ab.py"}))
+
+
+def test_all_bugs_are_planted_when_the_last_complete_run_is_unknown() -> None:
+    assert changed_since(None, MUTANTS) == MUTANTS
+    assert changed_since("0" * 40, MUTANTS) == MUTANTS

@@ -17,7 +17,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
-from tools.mutants.document import write_document
+from tools.mutants.changes import changed_since
+from tools.mutants.document import last_complete_run, write_document
 from tools.mutants.mutants import ROOT, SOURCE, Mutant, StaleMutantError, load_mutants
 from tools.processes import die_with_the_parent
 
@@ -110,16 +111,27 @@ def check_tests(mutants: list[Mutant], tree: Tree, jobs: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--only", action="append", default=[], help="a part of a name or file")
+    parser.add_argument(
+        "--changed",
+        action="store_true",
+        help="those whose room or tests changed since the last complete run",
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--write-docs", action="store_true", help="write docs/mutants.md")
     options = parser.parse_args()
+    everything = load_mutants()
     mutants = [
         mutant
-        for mutant in load_mutants()
+        for mutant in everything
         if not options.only or any(o in mutant.name or o in mutant.file for o in options.only)
     ]
     for mutant in mutants:
         mutant.apply(SOURCE)  # An outdated list is reported at once.
+    if options.changed:
+        mutants = changed_since(last_complete_run(), mutants)
+        print(f"{len(mutants)} of {len(everything)}: their room or tests have changed", flush=True)
+        if not mutants:
+            return 0
     started = time.monotonic()
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="fencepost-mutants-") as folder:
@@ -150,11 +162,12 @@ def main() -> int:
         print(f"survived: {name}")
     saved = save_results(results)
     if options.write_docs:
-        untried = [mutant.name for mutant in load_mutants() if not saved.get(mutant.name)]
+        untried = [mutant.name for mutant in everything if not saved.get(mutant.name)]
         if untried:
             print(f"docs/mutants.md was not written; not caught yet: {', '.join(untried)}")
             return 1
-        write_document([(mutant, saved[mutant.name]) for mutant in load_mutants()])
+        caught = [(mutant, saved[mutant.name]) for mutant in everything]
+        write_document(caught, complete=len(results) == len(everything))
     return 1 if survivors else 0
 
 
