@@ -15,8 +15,9 @@ DOCUMENT: Final = ROOT / "docs" / "mutants.md"
 INTRODUCTION: Final = """# Planted bugs
 
 `make mutants` plants each of these bugs in a copy of the source, one at a time, and runs the tests
-named in `tools/mutants/list.toml`. Every bug must be caught; the tool fails if one survives. Continuous
-integration (`.ci/run`) runs `make mutants CHANGED=1` after `make test`: the bugs whose room or
+named in `tools/mutants/list.toml`. Every bug must be caught; the tool fails if one survives.
+Continuous integration (`.ci/run`) runs `make mutants CHANGED=1` after `make test`: the bugs whose
+room or
 tests have changed since the last complete run. `make mutants ONLY=ledger` runs those whose name or
 file contains the word. If you change a line in which a bug is planted, update its entry in the
 list.
