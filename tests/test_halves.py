@@ -31,7 +31,7 @@ def test_both_runs_together_take_every_sample_once(
     assert abs(len(interpreted) - len(compiled)) == 1
 
 
-def test_what_a_kill_leaves_out_a_loss_of_power_takes_in_the_same_run(
+def test_what_a_kill_leaves_out_a_power_loss_takes_in_the_same_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(halves, "EVERY_CALL", False)

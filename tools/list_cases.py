@@ -303,7 +303,7 @@ MORE_CASES: Final[Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]] = Mapping
                 ),
             ),
             (
-                "a restart, a compacted log and a loss of power lead to the same state",
+                "a restart, a compacted log and a power loss lead to the same state",
                 (
                     "test_a_group_survives_a_restart",
                     "test_groups_match_the_log_before_and_after_compaction",

@@ -620,7 +620,7 @@ def test_a_partition_is_closed_so_that_its_next_leader_scans_nothing() -> None:
     finish(stage)
 
 
-def test_a_released_partition_survives_a_loss_of_power_in_os_mode() -> None:
+def test_a_released_partition_survives_a_power_loss_in_os_mode() -> None:
     stage = staged("os")
     move(stage, "orders", to=OTHER)
     again = stage.lose_power().again()

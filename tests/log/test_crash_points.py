@@ -1,4 +1,4 @@
-"""A loss of power at every disk call of a long story: everything promised survives.
+"""A power loss at every disk call of a long story: everything promised survives.
 
 Method: the story runs once for every n, with the power lost at the n-th call, until a run makes
 fewer calls. The disk then holds only synced bytes or, with a seed, a random prefix of the others
@@ -83,7 +83,7 @@ def delete_and_append(disk: UnsyncedDisk, promises: Promises) -> None:
 
 
 def crash_during(story: Story, call: int, seed: int | None) -> tuple[UnsyncedDisk, Promises] | None:
-    """The disk after a loss of power at a call; None if the story ended before it."""
+    """The disk after a power loss at a call; None if the story ended before it."""
     disk = UnsyncedDisk()
     disk.make_dir("data")
     promises = Promises()

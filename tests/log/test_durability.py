@@ -1,4 +1,4 @@
-"""Sync: what survives a loss of power, and the order of durability."""
+"""Sync: what survives a power loss, and the order of durability."""
 
 from __future__ import annotations
 

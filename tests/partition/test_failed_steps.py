@@ -3,7 +3,7 @@
 Method: a partition with several segments, transactions, and a compacted part is built once. For
 every operation A, every disk call of it, and every operation B, a copy of that disk is opened, the
 call fails while A runs, and then B runs on a disk that works again. B and a second A must succeed.
-Then the world is read: as it is, after a kill, and after a clean stop or a loss of power. In half
+Then the world is read: as it is, after a kill, and after a clean stop or a power loss. In half
 of the worlds the process is killed between A and B.
 
 The model knows the newest committed value of each key, and what every producer has sent.

@@ -161,7 +161,7 @@ def test_without_a_saved_point_the_active_segment_is_read_from_its_beginning() -
     assert offsets_scanned(life) == 0
 
 
-def test_after_a_loss_of_power_the_saved_point_is_removed_and_not_used() -> None:
+def test_after_a_power_loss_the_saved_point_is_removed_and_not_used() -> None:
     life = filled()
     life.partition.log.sync()
     before = view(life.partition)

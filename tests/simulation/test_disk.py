@@ -172,7 +172,7 @@ def test_only_the_chosen_call_fails(disk: UnsyncedDisk) -> None:
     disk.crash()
 
 
-def test_after_a_loss_of_power_every_call_fails_until_a_restart(disk: UnsyncedDisk) -> None:
+def test_after_a_power_loss_every_call_fails_until_a_restart(disk: UnsyncedDisk) -> None:
     write(disk, "data/a/f", b"1", sync=True)
     disk.sync_dir("data/a")
     file = disk.open("data/a/f")

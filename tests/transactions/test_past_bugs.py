@@ -67,7 +67,7 @@ def partition_of(stage: Stage, topic: str = "t", index: int = 0) -> Partition:
 
 @pytest.mark.parametrize("turns", range(14))
 def test_redpanda_6019_no_write_is_in_a_log_before_its_transaction(turns: int) -> None:
-    """After a loss of power during a first write, a record that is left has a known transaction."""
+    """After a power loss during a first write, a record that is left has a known transaction."""
     with Stage(durability="fsync") as stage:
         prepare(stage)
         one = WireProducer(stage, "a", TV2).initialise()
@@ -367,7 +367,7 @@ def test_a_compacted_log_read_from_its_beginning_has_no_open_transaction(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_kafka_9892_after_a_loss_of_power_only_complete_snapshots_are_used(seed: int) -> None:
+def test_kafka_9892_after_a_power_loss_only_complete_snapshots_are_used(seed: int) -> None:
     """Small segments, so that snapshots are frequent, and a disk that tears unsynced writes."""
 
     class Torn:

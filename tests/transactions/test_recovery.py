@@ -61,7 +61,7 @@ class Lives:
         prepare(self.stage)
 
     def restart(self, end: str, producer: WireProducer | None = None) -> None:
-        """The next broker after a clean stop, kill -9, or a loss of power."""
+        """The next broker after a clean stop, kill -9, or a power loss."""
         if end == "stop":
             self.stage.stop()
         elif end == "kill":

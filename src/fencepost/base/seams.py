@@ -61,7 +61,7 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
-        """Returns when everything appended so far survives a loss of power."""
+        """Returns when everything appended so far survives a power loss."""
         ...
 
     def close(self) -> None: ...
@@ -106,7 +106,7 @@ class Disk(Protocol):
         ...
 
     def sync_dir(self, path: str) -> None:
-        """Makes creations, renames and deletions in this folder survive a loss of power."""
+        """Makes creations, renames and deletions in this folder survive a power loss."""
         ...
 
     def read_file(self, path: str) -> bytes: ...
@@ -114,7 +114,7 @@ class Disk(Protocol):
     def write_file(self, path: str, data: bytes, *, sync: bool) -> None:
         """Replaces the file as a whole: a reader sees the old or the new content, never a mixture.
 
-        With `sync` the new content and its name survive a loss of power once this returns.
+        With `sync` the new content and its name survive a power loss once this returns.
         """
         ...
 

@@ -236,7 +236,7 @@ class ReadOnlySystemDisk(SystemDisk):
 
 
 def _macos_boot_session() -> str:
-    """The boot id of macOS (untested); without it a start assumes a loss of power."""
+    """The boot id of macOS (untested); without it a start assumes a power loss."""
     if sys.platform == "darwin":
         with contextlib.suppress(OSError, AttributeError):
             sysctl = ctypes.CDLL(None).sysctlbyname

@@ -176,7 +176,7 @@ class Node(BrokerCore):
         if not self._is_settled:
             unopened = ", ".join(map(str, sorted(self.partitions.offline)))
             raise StorageError(
-                f"After a loss of power all logs are compared before several brokers serve them, "
+                f"After a power loss all logs are compared before several brokers serve them, "
                 f"but {unopened} could not be opened. Nothing was lost by this attempt. Start "
                 "again when the disk can be read, or start one broker: it serves all others."
             )

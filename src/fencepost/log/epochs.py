@@ -1,7 +1,7 @@
 """Leader epochs: the `leader-epoch-checkpoint` file, and OffsetForLeaderEpoch.
 
 An entry is written before the first record of its epoch, without a sync: the log syncs the file
-before its recovery point passes that record. A loss of power may leave a stale or unreadable file.
+before its recovery point passes that record. A power loss may leave a stale or unreadable file.
 Every batch has its leader epoch, so recovery adds the missing entries (`restore`), and a missing
 file is written again. A batch whose epoch contradicts the others has a flipped bit and adds none
 (`segment/wrong_epochs.py`). Opening the log removes entries beyond its end.

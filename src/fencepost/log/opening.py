@@ -109,7 +109,7 @@ def opening_log(
         log.recovered = found.recovered
         _note_missing(log, log_start_offset, recovery_point)
         _note_unsynced(log, durability, found, lost_power=lost_power)
-        # Without a loss of power the file has every epoch; others are flipped bits.
+        # Without a power loss the file has every epoch; others are flipped bits.
         if _restore_epochs(log, found.epochs if lost_power else []):
             durability.note_new_file(log.epochs.path)
         if recovered_from is not None:

@@ -2,7 +2,7 @@
 
 1. Leftovers of a compaction: `.cleaned` files are unfinished and removed. A `.log.swap` means that
    its segment is complete and durable, so the swap is finished (`swap.py`).
-2. After a loss of power every segment from the one with the recovery point on is scanned: header,
+2. After a power loss every segment from the one with the recovery point on is scanned: header,
    CRC, increasing offsets. A torn tail ends the log and is cut off; damage is kept (`damage.py`).
    The same pass rebuilds the offset and time indexes, and empties the transaction indexes, which
    the partition rebuilds.
@@ -133,7 +133,7 @@ def recover_segments(
 
 
 def _first_suspect(segments: list[Segment], recovery_point: int | None) -> int:
-    """The index of the first segment that a loss of power may have changed.
+    """The index of the first segment that a power loss may have changed.
 
     The number of segments if there is none.
     """
@@ -191,7 +191,7 @@ class Recovery:
                 segments[index].write_index()
 
     def _drop_from(self, segments: list[Segment], index: int) -> None:
-        """Removes segments after the end of the log: a loss of power took the records before."""
+        """Removes segments after the end of the log: a power loss took the records before."""
         self._cut_bytes += sum(segment.size_bytes for segment in segments[index:])
         self._removed_segments += len(segments) - index
         _drop_from(segments, index)
@@ -200,9 +200,9 @@ class Recovery:
         """Whether a segment follows the one before it.
 
         A segment ends where the next one begins, also after compaction, which keeps the last batch
-        of every segment. If it does not, a loss of power took its tail and left a later file. That
+        of every segment. If it does not, a power loss took its tail and left a later file. That
         file must be dropped, or a transaction could lose its records and keep its marker. Without a
-        loss of power, or below the recovery point, the missing offsets are damage.
+        power loss, or below the recovery point, the missing offsets are damage.
         """
         end, base = before.next_offset, segment.base_offset
         if end == base:

@@ -3,7 +3,7 @@
 Every few megabytes, and when the log is closed, the partition saves its producers together with the
 state of the active segment (`records/saved_point.py`). Before that, the entries that the index
 files lack are added to them. None of it is synced: it is valid only while the page cache has all
-that was written. So after a loss of power the file is removed before anything else, and only after
+that was written. So after a power loss the file is removed before anything else, and only after
 a kill recovery begins there.
 
 The point describes a prefix of the log, and a log only grows at its end. The exceptions:

@@ -9,7 +9,7 @@ See the room's docstring for the rules. There are three appends:
 - `append_marker`: the end of a transaction.
 
 The broker calls `advance_high_watermark` when an append is durable. With `durable_at_append` (the
-default: a batch survives the process, not a loss of power) the append itself does.
+default: a batch survives the process, not a power loss) the append itself does.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class UnsyncedDisk:
     # --- for tests -----------------------------------------------------------------------------
 
     def crash(self, randomness: Randomness | None = None) -> None:
-        """Simulates a loss of power and a reboot."""
+        """Simulates a power loss and a reboot."""
         self._power_losses += 1
         self._root.sync()  # The mount point itself survives.
         self._root.crash(randomness)

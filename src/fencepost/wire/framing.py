@@ -134,11 +134,6 @@ class FrameBuffer:
         return frames
 
     @property
-    def pending_bytes(self) -> int:
-        """Bytes received that belong to no complete frame yet."""
-        return self._filled + (4 if self._frame is not None else 0)
-
-    @property
     def large_bytes(self) -> int:
         """The size of the buffer of a large frame in progress, now or after the next growth."""
         frame = self._frame

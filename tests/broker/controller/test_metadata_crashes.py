@@ -9,7 +9,7 @@ every call fails once. Then the broker starts again:
 - topics whose deletion was answered are gone;
 - the metadata log is short, and can be shortened again.
 
-In `os` mode a loss of power may undo what was answered, but the broker starts in any case.
+In `os` mode a power loss may undo what was answered, but the broker starts in any case.
 """
 
 from __future__ import annotations

@@ -395,7 +395,7 @@ def test_a_topic_is_not_writable_before_it_is_durable() -> None:
     assert errors(heard) == [ErrorCode.NONE]
 
 
-def test_acknowledged_changes_survive_a_loss_of_power() -> None:
+def test_acknowledged_changes_survive_a_power_loss() -> None:
     node = StubNode({"durability": "fsync"}).start()
     node.made("kept", 2, retention_ms="5")
     node.controller.create([NewTopic("lost", 1)], lambda _: None, validate_only=False)

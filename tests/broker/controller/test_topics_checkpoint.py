@@ -79,7 +79,7 @@ def test_a_checkpoint_replaces_a_long_history_with_the_same_state(
 
 
 @pytest.mark.usefixtures("short_history")
-def test_a_loss_of_power_around_a_checkpoint_loses_nothing_acknowledged() -> None:
+def test_a_power_loss_around_a_checkpoint_loses_nothing_acknowledged() -> None:
     for calls in range(1, 1200, 19):
         node = StubNode({"durability": "fsync"}).start()
         node.made("orders")

@@ -296,7 +296,7 @@ def test_an_offset_is_not_shown_before_it_is_durable() -> None:
     assert offsets(fetching.reply) == [5]
 
 
-def test_acknowledged_offsets_survive_a_loss_of_power() -> None:
+def test_acknowledged_offsets_survive_a_power_loss() -> None:
     node = GroupNode(FSYNC).begin()
     node.sync()
     acknowledged = commit(node, {0: 5})

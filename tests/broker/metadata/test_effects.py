@@ -22,7 +22,7 @@ pytestmark = pytest.mark.interpreted
 
 
 @pytest.mark.usefixtures("one_step_per_turn")
-def test_a_topic_is_removed_when_no_loss_of_power_can_bring_its_offsets_back() -> None:
+def test_a_topic_is_removed_when_no_power_loss_can_bring_its_offsets_back() -> None:
     node = GroupNode(FSYNC).begin()
     node.sync()
     node.advance(0)

@@ -71,7 +71,7 @@ def test_a_clean_close_does_not_count_after_a_failed_close(stage: ClusterStage) 
     assert was_scanned(stage.lead(name, 2))
 
 
-def test_a_clean_close_does_not_count_after_a_loss_of_power() -> None:
+def test_a_clean_close_does_not_count_after_a_power_loss() -> None:
     """It may have taken back the epochs in which others led."""
     stage = ClusterStage()
     stage.start_parent()

@@ -458,7 +458,7 @@ def test_kafkas_checkpoints_do_not_count_while_brokers_have_their_own() -> None:
     stop_alone(serve_alone(stage))
 
 
-def test_no_clean_close_counts_after_a_loss_of_power() -> None:
+def test_no_clean_close_counts_after_a_power_loss() -> None:
     stage = busy(ClusterStage())
     name = TopicPartition("t0", 0)
     stage.release(name)

@@ -1,4 +1,4 @@
-"""A kill or a loss of power at every disk call of housekeeping: clients continue correctly.
+"""A kill or a power loss at every disk call of housekeeping: clients continue correctly.
 
 Method: a broker with open, committed and aborted transactions, and with producers in the middle of
 their sequences, is prepared so that housekeeping has work to do. Each story runs from a copy of
@@ -12,7 +12,7 @@ checked:
 - acknowledged records are read once and in order, unless retention has deleted them; aborted and
   deleted records are not.
 
-In `os` mode a loss of power may lose acknowledged records, different ones in each log. Then
+In `os` mode a power loss may lose acknowledged records, different ones in each log. Then
 producers initialise their ids again, nothing stays open, new records are read, and the remaining
 ones are in order, without aborted or partial ones.
 
@@ -532,7 +532,7 @@ def write_after_the_loss(clients: Clients) -> bytes:
 
 
 @pytest.mark.parametrize("seed", half_of(range(200 if EVERY_CALL else 12)))
-def test_clients_continue_after_a_loss_of_power_that_removes_any_tails(seed: int) -> None:
+def test_clients_continue_after_a_power_loss_that_removes_any_tails(seed: int) -> None:
     clients = started("os")
     rng = random.Random(seed)
     for _ in range(rng.randrange(1, 9)):

@@ -329,7 +329,7 @@ def test_failing_reads_delay_the_load_of_a_coordinator_and_lose_nothing(
 
 
 @pytest.mark.parametrize("folder", [TRANSACTIONS, OFFSETS])
-def test_after_a_loss_of_power_in_os_mode_a_damaged_coordinator_log_prevents_the_start(
+def test_after_a_power_loss_in_os_mode_a_damaged_coordinator_log_prevents_the_start(
     folder: str,
 ) -> None:
     stage = committed(settings=SMALL, durability="os")

@@ -48,7 +48,7 @@ def test_a_folder_of_another_topic_is_set_aside_and_kept(layout: Layout) -> None
 def test_an_unclaimed_folder_is_set_aside_every_time_it_reappears(
     layout: Layout,
 ) -> None:
-    """A loss of power may undo a deletion, and undo it again after the next one."""
+    """A power loss may undo a deletion, and undo it again after the next one."""
     for number in range(3):
         folder = layout.claim(ORDERS, FIRST_ID)
         layout._disk.write_file(f"{folder}/content", b"%d" % number, sync=False)
@@ -103,7 +103,7 @@ def test_a_clean_shutdown_marker_is_used_once(layout: Layout) -> None:
         assert not layout._disk.exists(f"{FOLDER}/{CLEAN_SHUTDOWN}")
 
 
-def test_a_loss_of_power_does_not_restore_the_clean_shutdown_marker() -> None:
+def test_a_power_loss_does_not_restore_the_clean_shutdown_marker() -> None:
     """Otherwise the next start would trust logs that this process has written to."""
     disk = UnsyncedDisk()
     disk.make_dir(FOLDER)

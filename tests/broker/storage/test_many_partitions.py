@@ -90,7 +90,7 @@ def test_after_a_failed_sync_of_the_volume_nothing_is_synced_and_the_stop_is_not
     again.stop()
 
 
-def test_a_loss_of_power_during_a_stop_loses_nothing_if_it_is_marked_clean() -> None:
+def test_a_power_loss_during_a_stop_loses_nothing_if_it_is_marked_clean() -> None:
     stage = Stage(durability="os").start()
     written(stage)
     first = stage.disk.calls

@@ -1,4 +1,4 @@
-"""Loss of power at every point: fsync mode keeps acknowledged records, os mode need not.
+"""Power loss at every point: fsync mode keeps acknowledged records, os mode need not.
 
 Method: a fixed piece of work runs on a disk in memory that loses unsynced data. The power is cut at
 the n-th disk call, for many n; then the broker is started again on the remaining data. Acknowledged
@@ -234,7 +234,7 @@ def test_further_losses_of_power_during_recovery_lose_nothing_more() -> None:
         final.stop()
 
 
-def test_in_os_mode_a_loss_of_power_may_lose_an_acknowledged_batch() -> None:
+def test_in_os_mode_a_power_loss_may_lose_an_acknowledged_batch() -> None:
     """As in Kafka: only the operating system has the data."""
     stage = Stage(durability="os").start()
     create_topic(stage, "t")
@@ -328,7 +328,7 @@ def committed_values(stage: Stage) -> list[list[bytes | None]]:
     return seen
 
 
-def test_after_a_loss_of_power_a_transaction_is_complete_or_absent() -> None:
+def test_after_a_power_loss_a_transaction_is_complete_or_absent() -> None:
     outcomes = set()
     for call in calls_of(lambda stage: Transfer().run(stage))[::4]:
         transfer = Transfer()
@@ -415,7 +415,7 @@ def live_four_times(stage: Stage) -> Iterator[Stage]:
     stage.stop()
 
 
-def test_in_os_mode_a_loss_of_power_is_never_mistaken_for_damaged_metadata() -> None:
+def test_in_os_mode_a_power_loss_is_never_mistaken_for_damaged_metadata() -> None:
     settings = {"log.flush.offset.checkpoint.interval.ms": "1000"}
     whole = Stage(durability="os", settings=settings)
     for _ in live_four_times(whole.start()):
@@ -436,7 +436,7 @@ def test_in_os_mode_a_loss_of_power_is_never_mistaken_for_damaged_metadata() -> 
 # -- what a second crash may remove ----------------------------------------------------------------
 
 
-def test_records_visible_after_a_kill_survive_a_loss_of_power() -> None:
+def test_records_visible_after_a_kill_survive_a_power_loss() -> None:
     """The batch was appended but never synced. Once a reader can see it, it is on the disk."""
     stage = Stage(durability="fsync").start()
     create_topic(stage, "t")
@@ -452,7 +452,7 @@ def test_records_visible_after_a_kill_survive_a_loss_of_power() -> None:
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_producer_whose_records_were_deleted_survives_a_loss_of_power(torn: bool) -> None:
+def test_a_producer_whose_records_were_deleted_survives_a_power_loss(torn: bool) -> None:
     """Only a snapshot has it; a retry of its last batch is still recognised as a duplicate."""
     stage = Stage(durability="fsync").start()
     create_topic(stage, "t", settings={"internal.segment.bytes": "200"})

@@ -247,7 +247,7 @@ class ShellNode:
         partition.log = FailingLog()  # type: ignore[assignment]
 
     def restart(self, *, power_lost: bool = False, **options: Any) -> ShellNode:
-        """Another node on the same disk, after kill -9 of this one or a loss of power."""
+        """Another node on the same disk, after kill -9 of this one or a power loss."""
         if power_lost:
             self.disk.crash()
         else:

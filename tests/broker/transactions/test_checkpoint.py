@@ -189,7 +189,7 @@ def test_a_checkpoint_that_is_ahead_of_its_log_is_deleted(caplog: pytest.LogCapt
 
 @pytest.mark.parametrize("ahead", [1, 2, 1_000])
 def test_an_id_known_only_to_a_checkpoint_ahead_of_its_log_is_not_served(ahead: int) -> None:
-    """A loss of power removed the end of the log, and other records follow now."""
+    """A power loss removed the end of the log, and other records follow now."""
     node = busy(1)
     log = node.partitions[COORDINATOR_LOG]
     ghost = SavedRecord(encode_key("ghost"), encode_value(node.txn()))

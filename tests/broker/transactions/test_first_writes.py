@@ -58,7 +58,7 @@ def test_a_verification_waits_until_the_add_is_durable() -> None:
 
 
 def test_a_verification_of_any_partition_waits_for_the_newest_add() -> None:
-    """One record has them all, and a loss of power may remove it until it is durable."""
+    """One record has them all, and a power loss may remove it until it is durable."""
     node = initialised(fsync=True)
     node.add(9_000, 0)
     node.sync()

@@ -211,7 +211,7 @@ def test_data_written_in_fsync_mode_is_never_reconciled(durability: str) -> None
     stage.abandon()
 
 
-def test_a_reconciliation_in_fsync_mode_survives_a_loss_of_power() -> None:
+def test_a_reconciliation_in_fsync_mode_survives_a_power_loss() -> None:
     stage, _ = open_transaction_that_lost_its_coordinator()
     stage = stage.again(durability="fsync")
     stage.disk.lose_power_at(1)  # Pending work is not completed.

@@ -1,8 +1,8 @@
-"""After a loss of power every partition is recovered as after one, however late it is opened.
+"""After a power loss every partition is recovered as after one, however late it is opened.
 
 In fsync mode several brokers recover their partitions themselves. The session of the directory says
 whether power was lost since the last recovery, so the parent may record a new session only when all
-partitions have been opened. What a loss of power left in a log is not what a kill leaves: here it
+partitions have been opened. What a power loss left in a log is not what a kill leaves: here it
 took the end of a segment, and left the file of the next one.
 """
 
@@ -49,9 +49,7 @@ def test_recovery_is_recorded_when_all_partitions_are_open() -> None:
     clients.stage.die()
 
 
-def test_a_partition_that_could_not_be_opened_at_first_is_recovered_as_after_a_loss_of_power() -> (
-    None
-):
+def test_a_partition_that_could_not_be_opened_at_first_is_recovered_as_after_a_power_loss() -> None:
     clients = torn_by_power_loss()
     stage = clients.stage
     stage.unreadable.add(TopicPartition("kept", 0))

@@ -144,7 +144,7 @@ def test_replies_hold_and_transactions_end_once_after_any_crash(
     node.load()
     model = ProducerModel(node)
     for event, number, syncs, crash in sequence:
-        # A loss of power may remove bytes that were only in the page cache: that promise needs
+        # A power loss may remove bytes that were only in the page cache: that promise needs
         # fsync.
         model.step(event, number, syncs, "kill" if crash and not fsync else crash)
     model.crash(power_lost=fsync)

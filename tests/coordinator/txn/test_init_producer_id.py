@@ -235,7 +235,7 @@ def test_an_earlier_owner_cannot_abort_an_open_transaction_by_initialising_again
 
 @pytest.mark.parametrize("epoch", [4, 5])
 def test_the_owner_may_initialise_again_in_an_open_transaction(epoch: int) -> None:
-    """Also at a later epoch than ours: a loss of power may have removed the end of the log."""
+    """Also at a later epoch than ours: a power loss may have removed the end of the log."""
     ledger = Ledger(transaction(State.ONGOING, epoch=4))
     assert ledger.init(4000, epoch).error is CONCURRENT
     assert ledger.txn.state == State.PREPARE_ABORT

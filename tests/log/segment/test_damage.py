@@ -125,7 +125,7 @@ def is_damaged(log: Log, offset: int) -> bool:
 
 
 @pytest.mark.parametrize("lost_power", [False, True])
-def test_a_batch_that_fails_its_check_is_damage_even_after_a_loss_of_power(
+def test_a_batch_that_fails_its_check_is_damage_even_after_a_power_loss(
     disk: UnsyncedDisk, lost_power: bool
 ) -> None:
     log = written(disk)
@@ -140,7 +140,7 @@ def test_a_batch_that_fails_its_check_is_damage_even_after_a_loss_of_power(
         log.read(base, 1000, upper_offset=RECORDS)
 
 
-def test_after_a_loss_of_power_the_log_ends_at_a_page_of_zeros(disk: UnsyncedDisk) -> None:
+def test_after_a_power_loss_the_log_ends_at_a_page_of_zeros(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     for _ in range(20):
         append(log, size=1000)
@@ -152,7 +152,7 @@ def test_after_a_loss_of_power_the_log_ends_at_a_page_of_zeros(disk: UnsyncedDis
     assert open_log(disk, lost_power=True).log_end_offset == 3
 
 
-def test_without_a_loss_of_power_a_page_of_zeros_is_damage(disk: UnsyncedDisk) -> None:
+def test_without_a_power_loss_a_page_of_zeros_is_damage(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     for _ in range(20):
         append(log, size=1000)
@@ -180,7 +180,7 @@ def test_an_incomplete_last_batch_is_truncated(disk: UnsyncedDisk, lost_power: b
         log.close(clean=False)
 
 
-def test_a_complete_last_batch_that_fails_its_check_is_truncated_only_after_a_loss_of_power(
+def test_a_complete_last_batch_that_fails_its_check_is_truncated_only_after_a_power_loss(
     disk: UnsyncedDisk,
 ) -> None:
     log = written(disk)

@@ -57,7 +57,7 @@ def test_after_a_crash_a_flipped_epoch_misleads_neither_the_file_nor_a_reader(
     set_epoch(disk, number, epoch)
     log = open_log(disk, lost_power=lost_power)
     if lost_power and number == len(WRITTEN) - 1 and epoch > 5:
-        # The last batch might be all that a loss of power has left of a newer epoch.
+        # The last batch might be all that a power loss has left of a newer epoch.
         assert log.epochs.entries == [*KNOWN, EpochEntry(epoch, 5)]
         return
     assert log.epochs.entries == KNOWN

@@ -27,7 +27,7 @@ applied in one turn, provided that the state has not changed since; otherwise it
 Steps 4 to 6 of several changes overlap. In `os` mode an append is durable, and all steps of a small
 change run in one turn.
 
-No step 5 begins before step 4, so no client can write to a partition that a loss of power would
+No step 5 begins before step 4, so no client can write to a partition that a power loss would
 undo, and no folder is removed for a deletion that is not certain.
 
 The controller opens no partition and knows no coordinator. It knows brokers by one interface,

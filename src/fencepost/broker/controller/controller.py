@@ -103,7 +103,7 @@ MAX_ATTEMPTS: Final = 5
 written in the turn that decides it."""
 
 MAX_LOST_EPOCHS: Final = 100
-"""More leader epochs than a loss of power can remove; a larger gap is damage."""
+"""More leader epochs than a power loss can remove; a larger gap is damage."""
 
 
 class Outcome(NamedTuple):
@@ -270,7 +270,7 @@ class Controller:
             self._log.commit_now(Decision(records))
 
     def raise_epochs_above(self, logged: Sequence[tuple[TopicPartition, int]]) -> None:
-        """Raises leader epochs above those in the logs, if a loss of power has removed some.
+        """Raises leader epochs above those in the logs, if a power loss has removed some.
 
         `logged` has the newest epoch in the log of each partition. Clients keep the newest epoch
         that they have seen, and ignore metadata with a lower one.
@@ -506,7 +506,7 @@ class Controller:
     ) -> None:
         """Raises leader epochs without a change of leader; open partitions have them before `done`.
 
-        In `os` mode a loss of power may remove the record. A start raises epochs above those of all
+        In `os` mode a power loss may remove the record. A start raises epochs above those of all
         batches, but an epoch under which nothing was written is forgotten. A single broker does not
         call this while it runs.
         """

@@ -3,7 +3,7 @@
 The metadata log defines which topics exist. A broker that started with a part of it would set the
 folders of the other topics aside, raise leader epochs and allow their names to be used again. So
 the whole log is read first, and any damage refuses the start. A torn tail is not damage: it is an
-append that a crash interrupted and that was never acknowledged. A loss of power may also take the
+append that a crash interrupted and that was never acknowledged. A power loss may also take the
 end of a segment that was just sealed, and leave the next one; recovery removes the next one then.
 """
 
@@ -74,7 +74,7 @@ class MetadataLogCheck:
         return found
 
     def _may_be_lost(self, offset: int) -> bool:
-        """Whether a loss of power can have taken the records from an offset on."""
+        """Whether a power loss can have taken the records from an offset on."""
         return self._lost_power and not self._clean and offset >= self._recovery_point
 
     def _absent(self) -> list[str]:

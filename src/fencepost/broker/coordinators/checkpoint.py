@@ -3,7 +3,7 @@
 Both coordinators do this. The state is a function of the log, so the pair (end offset, state) can
 be saved at any moment, and a load can begin with it. The file stands for durable records: with
 `fsync` it is written once they are durable. The file itself is not synced, because nothing is lost
-with it. If it is damaged, or its offset is beyond the end of the log (a loss of power took both
+with it. If it is damaged, or its offset is beyond the end of the log (a power loss took both
 tails), it is deleted, and the log is read from its beginning.
 
 A save copies the state at once, without its values, which never change in place. It is encoded over
@@ -90,7 +90,7 @@ class CheckpointKeeper:
         self._rounds = 0
         """Rounds of compaction since the load; a state from before the last one is not written."""
         self._is_maybe_there = True
-        """False only when not even a loss of power can bring a checkpoint back."""
+        """False only when not even a power loss can bring a checkpoint back."""
         self.unsaved = 0
         """Records in the log after the last checkpoint."""
 
@@ -213,7 +213,7 @@ def read_checkpoint(disk: Disk, partition: Partition) -> Checkpoint:
         disk.remove(path)
         disk.sync_dir(partition.log.folder)
     except OSError as problem:
-        # It must not come back by a loss of power when the log has grown beyond it.
+        # It must not come back by a power loss when the log has grown beyond it.
         raise StorageError(
             f"{path} does not match its log and cannot be deleted: {problem}"
         ) from problem

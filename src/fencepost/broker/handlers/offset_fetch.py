@@ -78,7 +78,7 @@ def _find(group: OffsetFetchRequestGroup, context: Context) -> GroupPartition | 
 def _answer_when_durable(
     parked: Parked, response: OffsetFetchResponse, asked: list[GroupPartition]
 ) -> None:
-    """Replies when the offsets are durable: a loss of power must not undo them."""
+    """Replies when the offsets are durable: a power loss must not undo them."""
     parked.release()
     waiting = len(asked)
 

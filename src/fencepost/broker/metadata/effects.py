@@ -381,7 +381,7 @@ class MetadataEffects:
         self._offline.add(name)
         if self._compares_logs:
             log.error(
-                "%s is offline until the next start: %s. After a loss of power its transactions "
+                "%s is offline until the next start: %s. After a power loss its transactions "
                 "have to be compared with the other logs before it is served; start again when "
                 "the disk can be read",
                 name,

@@ -9,7 +9,7 @@ turn; only its reply waits, for durability.
 The mode defines durable:
 
 - `os`: an append is durable when the operating system has it. It survives the death of the process,
-  but not a loss of power. The high watermark moves with the append, and no reply waits.
+  but not a power loss. The high watermark moves with the append, and no reply waits.
 - `fsync`: an append is durable when the disk confirms it. Appends gather while a sync runs, and the
   next sync covers all of them, so ten producers pay for one sync. The sync runs in a thread of the
   loop's executor, because it blocks for milliseconds; it touches only file descriptors. The high

@@ -91,7 +91,7 @@ class BrokerSettings:
     log_dirs = optional_words("The data directory; this name wins over log.dir.")
     durability = text(
         "os",
-        "What an acknowledged record survives: os a crash of the process, fsync a loss of power.",
+        "What an acknowledged record survives: os a crash of the process, fsync a power loss.",
         one_of("os", "fsync"),
         why_differs="not in Kafka",
     )

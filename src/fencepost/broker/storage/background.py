@@ -233,7 +233,7 @@ class Flusher:
 
     def _named(self, then: list[Callable[[], None]], problem: Exception | None) -> None:
         if problem is not None:
-            log.warning("after a loss of power, recovery may read more than needed: %s", problem)
+            log.warning("after a power loss, recovery may read more than needed: %s", problem)
         if self._when_saved and not self._is_saving:
             self.save()
         _call_all(then)

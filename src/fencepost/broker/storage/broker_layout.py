@@ -6,7 +6,7 @@ reads the files of the parent and of the other brokers, and never renames a fold
 When a partition is opened in leader epoch E, the entry with the highest leader epoch counts, of all
 files. The file of the last leader is final by then: that broker has released the partition, or is
 dead. Its mark of a clean close counts only if its epoch is E - 1, so that nobody can have led the
-partition in between, and only if no power was lost since the logs were recovered: a loss of power
+partition in between, and only if no power was lost since the logs were recovered: a power loss
 may take back leader epochs. Otherwise the log is read from the recovery point, which costs only
 time. The log start offset is the highest of all entries.
 
@@ -239,7 +239,7 @@ class BrokerLayout:
         return newer._replace(log_start_offset=start)
 
     def save_log_starts(self, starts: Mapping[TopicPartition, int], *, sync: bool) -> None:
-        """Saves the effect of DeleteRecords, against a crash or, with `sync`, a loss of power."""
+        """Saves the effect of DeleteRecords, against a crash or, with `sync`, a power loss."""
         changes: dict[TopicPartition, tuple[bytes, PartitionEntry]] = {}
         for name, offset in starts.items():
             before = self._before(name)
@@ -330,5 +330,5 @@ class BrokerLayout:
         self._version += 1
 
     def sync_names(self) -> None:
-        """Syncs the data directory, so that renames survive a loss of power."""
+        """Syncs the data directory, so that renames survive a power loss."""
         self._disk.sync_dir(self.folder)

@@ -2,7 +2,7 @@
 
 A log that lacks whole batches at its end passes every check of its bytes. But snapshots, the saved
 point, the checkpoint of a coordinator and the offset index were written at offsets that the log had
-reached. After a loss of power that proves nothing: the log may have lost more than they have.
+reached. After a power loss that proves nothing: the log may have lost more than they have.
 """
 
 from __future__ import annotations

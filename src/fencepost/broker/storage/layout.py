@@ -97,7 +97,7 @@ class Layout:
         self.lost_power = True
         """Whether unsynced writes may have been lost."""
         self.is_synced = False
-        """Whether all data was written in fsync mode: then a loss of power lost no acknowledged
+        """Whether all data was written in fsync mode: then a power loss lost no acknowledged
         record."""
         self.is_all_closed = True
         """False while other processes have logs open here."""
@@ -169,7 +169,7 @@ class Layout:
         its work.
         """
         # Without the file, the next start assumes a power loss in os mode. In os mode a sync of the
-        # file would gain nothing: after a loss of power the boot id differs anyway.
+        # file would gain nothing: after a power loss the boot id differs anyway.
         with contextlib.suppress(OSError):
             durability = SYNCED if sync else UNSYNCED
             boot_id = self._disk.session()
@@ -218,7 +218,7 @@ class Layout:
     def _counts(self, entry: PartitionEntry, last_epoch: int) -> bool:
         """Whether a log was closed cleanly in the last epoch in which it had a leader.
 
-        Not after a loss of power, which may have taken back leader epochs.
+        Not after a power loss, which may have taken back leader epochs.
         """
         return entry.is_clean and entry.leader_epoch == last_epoch and not self.lost_power
 
@@ -293,7 +293,7 @@ class Layout:
     def claim(self, name: TopicPartition, topic_id: bytes, *, sync: bool = False) -> str:
         """Creates the folder of a partition if needed; the folder of another topic is set aside.
 
-        With `sync` the topic id survives a loss of power. Such a loss can bring back the folder of
+        With `sync` the topic id survives a power loss. Such a loss can bring back the folder of
         a deleted topic, and without its id a new topic of the same name would adopt it.
         """
         if not self._is_in_use:
@@ -357,7 +357,7 @@ class Layout:
         self._stale.clear()
 
     def save_log_starts(self, starts: Mapping[TopicPartition, int], *, sync: bool) -> None:
-        """Saves the effect of DeleteRecords, against a crash or, with `sync`, a loss of power."""
+        """Saves the effect of DeleteRecords, against a crash or, with `sync`, a power loss."""
         later = {n: offset for n, offset in starts.items() if offset > self.log_start_offset(n)}
         if later:
             self._save_log_starts({**self._log_starts, **later}, sync=sync)
@@ -424,7 +424,7 @@ class Layout:
         return True
 
     def sync_names(self) -> None:
-        """Syncs the data directory, so that renames survive a loss of power."""
+        """Syncs the data directory, so that renames survive a power loss."""
         self._disk.sync_dir(self.folder)
 
     def _write_offsets(self, name: str, offsets: Offsets, *, sync: bool) -> None:

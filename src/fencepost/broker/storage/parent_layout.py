@@ -5,7 +5,7 @@ it alone changes what all brokers share: the marks of the last stop, the names o
 `cluster.checkpoint`.
 
     start   load, identity, the metadata log, `merge` and strays as in a single broker
-            (after a loss of power in `os` mode: all logs are opened, compared and closed)
+            (after a power loss in `os` mode: all logs are opened, compared and closed)
             `begin_cluster`: the offsets move to `cluster.checkpoint`, then the brokers are started
             `trust_session` once every partition has been opened
     stop    the brokers close their logs and end

@@ -81,7 +81,7 @@ class PartitionLayout(Protocol):
         ...
 
     def sync_names(self) -> None:
-        """Syncs the data directory, so that renames survive a loss of power."""
+        """Syncs the data directory, so that renames survive a power loss."""
         ...
 
     def save_checkpoints(

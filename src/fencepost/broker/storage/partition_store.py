@@ -6,7 +6,7 @@ The order in which a partition is opened matters after a crash:
 
 1. The folder is claimed for the topic id. A folder of another topic is set aside. The first claim
    of a start also removes the mark of a clean stop.
-2. The log is recovered, from the recovery point after a loss of power and from the saved point
+2. The log is recovered, from the recovery point after a power loss and from the saved point
    after a kill, and the producer states and the transaction indexes are rebuilt.
 3. In `fsync` mode all of it is synced.
 4. The partition is registered, and can be read and written from now on.

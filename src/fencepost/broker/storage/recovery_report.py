@@ -2,7 +2,7 @@
 
 After a crash people ask whether anything is lost. A partition whose log was cut gets a line of its
 own: nothing that is cut was ever acknowledged in durability `fsync`, or by a process that was only
-killed. After a loss of power there may be thousands of them, so the lines are limited.
+killed. After a power loss there may be thousands of them, so the lines are limited.
 """
 
 from __future__ import annotations

@@ -10,5 +10,5 @@ peer_forms.py        requests between nodes as Kafka's forms, for the trace
 producer_ids.py      assigns producer ids from blocks that the controller reserves
 journal.py           counts and logs what happens to transactions and producers
 timeouts.py          aborts transactions that time out, and removes transactional ids that expire
-reconciliation.py    settles what coordinators and partitions disagree about after a loss of power
+reconciliation.py    settles what coordinators and partitions disagree about after a power loss
 """

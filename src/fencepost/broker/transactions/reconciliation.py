@@ -189,7 +189,7 @@ class Reconciliation:
         except (StorageError, BatchError) as problem:
             raise StorageError(
                 "A coordinator's log cannot be read, and without it open transactions cannot be "
-                f"settled after a loss of power: {problem}. Nothing was settled. Put the file back "
+                f"settled after a power loss: {problem}. Nothing was settled. Put the file back "
                 f"from a copy, or accept the loss with `fencepost repair {self._layout.folder} "
                 f"PARTITION`; `fencepost check {self._layout.folder}` tells more."
             ) from problem
@@ -236,7 +236,7 @@ class Reconciliation:
         )
         if markers or records:
             log.warning(
-                "the logs did not agree after a loss of power or a repair: %d open transactions "
+                "the logs did not agree after a power loss or a repair: %d open transactions "
                 "were committed, %d aborted; %d transactional ids have a new epoch",
                 sum(marker.commit for marker in markers),
                 sum(not marker.commit for marker in markers),
@@ -261,7 +261,7 @@ class Reconciliation:
         written = self._markers.append(name.topic, name.partition, end)
         if isinstance(written, Refusal):
             raise StorageError(
-                f"An open transaction on {name} could not be ended after a loss of power "
+                f"An open transaction on {name} could not be ended after a power loss "
                 f"({written.error.name}). Nothing was lost by this attempt; start again when the "
                 "disk can be written."
             )
@@ -272,7 +272,7 @@ def _write_record(coordinator: CoordinatorPartition, record: LogRecord, now_ms: 
     end_offset = coordinator.append(record, now_ms)
     if isinstance(end_offset, Refusal):
         raise StorageError(
-            f"{coordinator.partition.name} could not be written after a loss of power. Nothing "
+            f"{coordinator.partition.name} could not be written after a power loss. Nothing "
             "was lost by this attempt; start again when the disk can be written."
         )
     coordinator.settle(record.transactional_id, end_offset)

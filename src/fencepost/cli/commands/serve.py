@@ -105,7 +105,7 @@ def parser() -> Parser:
         choices=("os", "fsync"),
         metavar="MODE",
         help="What an acknowledgement survives: os = kill -9 of the broker, as in Kafka; "
-        "fsync = a loss of power, with one sync for all waiting requests. [default: os]",
+        "fsync = a power loss, with one sync for all waiting requests. [default: os]",
     )
     made.add_option(
         "--allow-remote",

@@ -502,7 +502,7 @@ class Parent:
     def _trust_if_all_are_open(self) -> None:
         """Records that recovery is complete, once every partition is open at its leader.
 
-        A partition that was never opened since a loss of power has not been recovered. If the
+        A partition that was never opened since a power loss has not been recovered. If the
         record were written before, another broker would later open it as after a kill.
         """
         if self._is_trusted or not self._is_announced:

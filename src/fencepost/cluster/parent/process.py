@@ -102,7 +102,7 @@ async def _serve_metrics(parent: Parent, at: Address | None) -> ParentEndpoint |
 
 
 async def _reconcile(brokers: Sequence[BrokerState]) -> None:
-    """Makes the logs agree after a loss of power: a single broker opens and compares all of them.
+    """Makes the logs agree after a power loss: a single broker opens and compares all of them.
 
     It leads all partitions then. They are placed again when the brokers start.
     """

@@ -18,7 +18,7 @@ which is harmless; they are never omitted. After `CompleteCommit` nothing is lef
 - `decide.py`: from an event to a decision, changing nothing.
 - `prepare.py`: Prepare, markers, Complete, fences.
 - `apply.py`: the state, and its only mutation.
-- `reconcile.py`: the repair after a loss of power.
+- `reconcile.py`: the repair after a power loss.
 - `views.py`: queries.   - `patterns.py`: filters ids by a pattern.
 
 Rules:

@@ -1,6 +1,6 @@
 """Makes coordinator and partition logs agree after each lost a different tail.
 
-In `os` mode a loss of power removes the unsynced tail of each log, and the tails differ. What is
+In `os` mode a power loss removes the unsynced tail of each log, and the tails differ. What is
 left of each log was true once, but the coordinator and the partitions describe different times.
 `reconcile` compares the producers of the partitions (their epochs and open transactions) with the
 last record of each transactional id, and returns the markers and records that make them agree:

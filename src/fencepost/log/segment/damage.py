@@ -1,6 +1,6 @@
 """Bytes of a segment that fail their check: a torn tail, or damage.
 
-A crash leaves a *torn tail*: an append that was cut short or, after a loss of power, pages that
+A crash leaves a *torn tail*: an append that was cut short or, after a power loss, pages that
 were never written and read as zeros. It was not acknowledged, and it is cut off. Everything else is
 *damage*: a flipped bit, an edited file. Acknowledged records may follow it. So damage stays in the
 file: readers of its offsets get an error, and the batches after it are read normally.
@@ -37,7 +37,7 @@ _MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _CHUNK_BYTES: Final = 1024 * 1024
 _PAGE_BYTES: Final = 4096
 _LEAST_ZEROS: Final = 16
-"""A hole from a loss of power starts with a batch or a page; fewer zeros may be the end of a
+"""A hole from a power loss starts with a batch or a page; fewer zeros may be the end of a
 record."""
 
 

@@ -2,7 +2,7 @@
 
 They are written as a whole: when the segment is sealed, when the log is closed, and when they had
 to be rebuilt. A saved point adds the entries that those of the active segment lack. So these are
-missing or end early most of the time, and a loss of power may leave any other content. An index
+missing or end early most of the time, and a power loss may leave any other content. An index
 that is read must therefore fit its segment; if it does not, the segment rebuilds it.
 """
 
