@@ -76,7 +76,42 @@ _LONG: Final = (
     "bench",
 )
 """Files and folders whose tests take long, the longest first. They begin before all others, so that
-no test process is left with them alone at the end. `--fast` leaves them out."""
+no test process is left with them alone at the end."""
+
+_NOT_FAST: Final = (
+    *_LONG,
+    "broker/controller/test_metadata_crashes.py",
+    "broker/groups/test_group_checkpoint.py",
+    "broker/groups/test_group_crashes.py",
+    "broker/metrics/test_process.py",
+    "broker/storage/test_cluster_directory.py",
+    "broker/storage/test_failed_steps.py",
+    "broker/storage/test_failing_disk.py",
+    "broker/storage/test_power_loss.py",
+    "broker/test_every_api.py",
+    "broker/test_histories.py",
+    "broker/test_kill.py",
+    "broker/test_moves.py",
+    "broker/test_random_moves.py",
+    "broker/test_unreadable_records.py",
+    "cli",
+    "coordinator/group/test_random_histories.py",
+    "coordinator/txn/test_crashes.py",
+    "forensics/tap/test_clients.py",
+    "forensics/tap/test_relay.py",
+    "forensics/test_situations.py",
+    "log/test_crash_points.py",
+    "partition/test_failed_steps.py",
+    "test_first_hour.py",
+    "test_release.py",
+    "test_wheel.py",
+    "transactions/test_cases.py",
+    "transactions/test_random_histories.py",
+    "transactions/test_state_machine.py",
+    "wire/test_against_kio.py",
+    "wire/test_hostile.py",
+)
+"""What `--fast` leaves out: matrices, random histories, and tests that start other processes."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -92,8 +127,8 @@ def pytest_report_header() -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With --fast, long files are not even imported. None lets other plugins decide."""
-    return (config.getoption("--fast") and _place(collection_path) < len(_LONG)) or None
+    """With --fast, such files are not even imported. None lets other plugins decide."""
+    return (config.getoption("--fast") and _path(collection_path).startswith(_NOT_FAST)) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -106,5 +141,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @cache
 def _place(file: Path) -> int:
-    path = file.relative_to(Path(__file__).parent).as_posix()
+    path = _path(file)
     return next((place for place, long in enumerate(_LONG) if path.startswith(long)), len(_LONG))
+
+
+def _path(file: Path) -> str:
+    return file.relative_to(Path(__file__).parent).as_posix()
