@@ -63,6 +63,28 @@ def test_a_file_that_does_not_exist_is_found() -> None:
     assert "log/no_such_module.py" in found
 
 
+def test_a_docstring_or_comment_that_names_a_missing_file_is_found() -> None:
+    source = (
+        '"""As in `log/log.py`, not log/gone.py."""\nx = "tests/gone.py"  # see tests/gone_too.py\n'
+    )
+    text = check_docs.explanations(source)
+    module = ROOT / "src" / "fencepost" / "log" / "log.py"
+    found = "\n".join(check_docs.missing_files(module, text))
+    assert re.findall(r"names (\S+),", found) == ["log/gone.py", "tests/gone_too.py"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "docs/decisions/0007 and decisions/0007-the-hot-path-is-compiled.md",
+        "<folder>/log.py, load=1/_offsets.txt, https://example.org/a/b.py, `build/made.py`",
+        "`broker/*.py`, tests/log and tests/README.md",
+    ],
+)
+def test_what_is_no_path_of_ours_and_what_exists_is_accepted(text: str) -> None:
+    assert list(check_docs.missing_files(ROOT / "docs" / "start.md", text)) == []
+
+
 def test_an_example_that_does_not_compile_is_found() -> None:
     text = "```python\nprint('fine')\n```\n\n```python\nprint('not\n```\n"
     assert len(list(check_docs.broken_examples(text))) == 1

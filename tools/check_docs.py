@@ -1,17 +1,19 @@
 """Checks the documentation without building the site: part of `make check`, in about a second.
 
-Every link leads to a file, and every anchor to a heading; every file that a page names exists;
-Python examples compile, and no two pages use the same transactional id; pictures are well-formed
-and have a description; the navigation lists every page once. Tests check whether an
-example does what its page says.
+Every link leads to a file, and every anchor to a heading; every file that a page, a docstring
+or a comment names exists; Python examples compile, and no two pages use the same transactional id;
+pictures are well-formed and have a description; the navigation lists every page once. Tests check
+whether an example does what its page says.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
 import textwrap
+import tokenize
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -22,16 +24,25 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
 PLACES: Final = ("*.md", "docs/**/*.md", "src/fencepost/examples/**/*.md")
 
-NAMED_FROM: Final = ("", "src/fencepost", "docs")
-"""Folders in which a named file may be: the top, or the root of the rooms."""
-HISTORY: Final = ("CHANGELOG.md", "docs/decisions/")
+CODE: Final = ("src", "tests", "tools", "bench")
+"""Folders whose docstrings and comments are read."""
+NAMED_FROM: Final = ("", "src/fencepost", "docs", "tests")
+"""Folders in which a named file may be, beside those above the file that names it."""
+HISTORY: Final = ("CHANGELOG.md",)
 """Pages about the past, which may name files that no longer exist."""
+NOT_OURS: Final = ("build/", "PATH/")
+"""Files that are made, or that the reader has."""
 
 _FENCE: Final = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 _LINK: Final = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
-_FILE: Final = re.compile(r"[\w.-]+(?:/[\w.-]+)+\.(?:py|md|svg|toml|java|tsv)")
+_FILE: Final = re.compile(
+    r"(?<![\w./:@<>{}*$~=-])"
+    r"(?:(?:[\w-][\w.-]*/)+[\w.-]+\.(?:py|md|svg|toml|java|tsv|txt|yml|css)\b(?![\w/*{-])"
+    r"|(?:docs|tests|tools|bench|src)/[\w./-]*\w)"
+)
+"""A path with a known ending, or below one of the top folders."""
 _TRANSACTIONAL_ID: Final = re.compile(
     r"""["']?(?:transactional[._]id|transactionalId|txnAppId)["']?\s*[=:,]\s*["']([^"']+)["']"""
 )
@@ -63,8 +74,14 @@ def problems() -> Iterator[str]:
         text = page.read_text(encoding="utf-8")
         found = [*broken_links(page, text), *broken_examples(text)]
         if not name.startswith(HISTORY):
-            found += missing_files(page, text)
+            found += missing_files(page, _FENCE.sub("", text))
         yield from (f"{name}: {problem}" for problem in found)
+    for module in sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.py")):
+        name = module.relative_to(ROOT).as_posix()
+        text = module.read_text(encoding="utf-8")
+        if any(missing_files(module, text)):  # perhaps in a string; tokenizing is slow
+            missing = missing_files(module, explanations(text))
+            yield from (f"{name}: {problem}" for problem in missing)
     yield from shared_ids(
         {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in pages()}
     )
@@ -102,14 +119,31 @@ def anchors(page: Path) -> frozenset[str]:
     )
 
 
-def missing_files(page: Path, text: str) -> Iterator[str]:
-    """Files that the text names, such as `broker/network/server.py`."""
-    for span in _CODE.findall(_FENCE.sub("", text)):
-        if not _FILE.fullmatch(span):
-            continue
-        begins = [ROOT / begin for begin in NAMED_FROM] + [page.parent]
-        if not span.startswith("build/") and not any((begin / span).exists() for begin in begins):
-            yield f"it names {span}, which does not exist"
+def missing_files(place: Path, text: str) -> Iterator[str]:
+    """Files that the text of a page or module names, such as `broker/network/server.py`."""
+    folders = [*(ROOT / folder for folder in NAMED_FROM), *place.parents]
+    for name in _FILE.findall(text):
+        if not name.startswith(NOT_OURS) and not any(_is_there(at, name) for at in folders):
+            yield f"it names {name}, which does not exist"
+
+
+def _is_there(folder: Path, name: str) -> bool:
+    """Whether the file exists; a decision may be named by its number."""
+    if re.fullmatch(r"(?:docs/)?decisions/\d{4}", name):
+        return any(folder.glob(f"{name}-*.md"))
+    return (folder / name).exists()
+
+
+def explanations(source: str) -> str:
+    """The docstrings and comments of a module: strings that stand alone, and what follows a #."""
+    found: list[str] = []
+    begins = True
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT or (begins and token.type == tokenize.STRING):
+            found.append(token.string)
+        elif token.type not in (tokenize.NL, tokenize.COMMENT):
+            begins = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    return "\n".join(found)
 
 
 def broken_examples(text: str) -> Iterator[str]:

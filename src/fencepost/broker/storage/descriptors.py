@@ -6,8 +6,8 @@ that no use can exhaust them:
 - a few for the process itself: the loop, the lock, files that are open for a moment (snapshots,
   checkpoints, syncs);
 - mapped files that are being sent, and sealed segments that are being read (both are few);
-- segments that are being written. No partition keeps its file open (`log/open_segments.py`), so
-  this does not limit the number of partitions;
+- segments being written. No partition keeps its file open (`log/segment/open_segments.py`),
+  so this does not limit the number of partitions;
 - connections get the rest, up to max.connections. The server closes connections beyond it.
 
 Descriptors can still run out: an embedded broker shares its process with other code, and the system
