@@ -87,12 +87,13 @@ test-compiled: compile ## Run the tests of the broker again, with its hot path c
 	@FENCEPOST_HALF=2 $(PY) -m pytest $(COMPILED_TESTS) -o pythonpath='build/compiled .' -m 'not interpreted' -n $(JOBS) $(XDIST) $(ARGS)
 
 .PHONY: check
-check: $(STAMP) ## Lint, format, types, the directions between the rooms, links and examples of the docs
+check: $(STAMP) ## Lint, format, types, the directions between the rooms, links and examples of the docs, where tests are
 	@echo "ruff check";          $(BIN)/ruff check --quiet .
 	@echo "ruff format --check"; $(BIN)/ruff format --quiet --check .
 	@echo "mypy --strict";       $(BIN)/mypy
 	@echo "lint-imports";        PYTHONPATH=src $(BIN)/lint-imports --no-logo
 	@echo "links and examples";  $(PY) -m tools.check_docs
+	@echo "places of tests";     $(PY) -m tools.check_tests
 
 .PHONY: format
 format: $(STAMP) ## Bring the code into the house format

@@ -432,7 +432,7 @@ GROUPS: Final = (
         "3.5",
         YES,
         "records in flexible versions; unknown ones are skipped",
-        test="tests/coordinator/group/test_group_log.py",
+        test="tests/records/test_group_log.py",
     ),
     Kip(
         932,
@@ -696,7 +696,7 @@ PROTOCOL: Final = (
         "subscriptions are stored and shown (KIP-1000)",
         missing=("get_telemetry_subscriptions", "push_telemetry"),
     ),
-    Kip(893, "nullable structs", "3.5", YES, test="tests/wire/test_against_kio.py"),
+    Kip(893, "nullable structs", "3.5", YES, test="tests/wire/test_codec_against_kio.py"),
     Kip(
         896,
         "old versions removed",

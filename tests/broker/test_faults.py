@@ -22,6 +22,7 @@ from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
 from fencepost.wire.forms.metadata import MetadataRequest
 from tests.broker.conftest import Complaints, NewTopic
+from tests.broker.crashes.test_power_loss import when_coordinated
 from tests.broker.node_stage import Line, Stage
 from tests.broker.raw import RawClient
 from tests.broker.requests import (
@@ -32,7 +33,6 @@ from tests.broker.requests import (
     produce_request,
     records_in,
 )
-from tests.broker.storage.test_power_loss import when_coordinated
 
 METADATA = MetadataRequest(topics=[])
 OLDER = 4

@@ -18,6 +18,7 @@ from fencepost.wire.forms.delete_records import (
     DeleteRecordsTopic,
 )
 from fencepost.wire.forms.fetch import FetchRequest
+from tests.broker.network.test_connection import A_MINUTE_MS
 from tests.broker.node_stage import Line, Stage
 from tests.broker.requests import (
     FETCH_VERSION,
@@ -27,7 +28,6 @@ from tests.broker.requests import (
     produce,
     records_in,
 )
-from tests.broker.test_connections import A_MINUTE_MS
 from tests.transactions.protocol import TV2
 from tests.transactions.wire import READ_COMMITTED, WireProducer
 

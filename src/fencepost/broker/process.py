@@ -286,7 +286,8 @@ def freeze_garbage_collector() -> None:
 
     The collector no longer finds cyclic garbage among frozen objects. Topics, groups, transactions,
     connections and requests are in no cycles and are freed by reference counting, as
-    tests/broker/test_freed.py shows. `_collect_frozen` limits the damage if a cycle was missed.
+    tests/broker/races/test_freed.py shows. `_collect_frozen` limits the damage if a cycle was
+    missed.
     """
     gc.collect()
     gc.freeze()

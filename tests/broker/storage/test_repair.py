@@ -24,11 +24,11 @@ from fencepost.broker.storage.repair import LOSS, Repair
 from fencepost.log.names import LOG
 from fencepost.records.batch import SealedBatch, split_batches
 from fencepost.simulation.disk import PowerLost, UnsyncedDisk
+from tests.broker.crashes.test_crash_matrix import some_of
+from tests.broker.damage.test_damaged_coordinators import ONE, fenced, initialise
+from tests.broker.damage.test_damaged_directory import flip
 from tests.broker.node_stage import FOLDER, Stage
 from tests.broker.requests import batch_of, create_topic, fetch, produce, read_topic
-from tests.broker.storage.test_crash_matrix import some_of
-from tests.broker.storage.test_damaged_coordinators import ONE, fenced, initialise
-from tests.broker.storage.test_damaged_directory import flip
 from tests.log.batches import SeededRandomness
 from tests.transactions.wire import NONE, WireProducer
 

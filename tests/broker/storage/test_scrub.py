@@ -19,9 +19,7 @@ from fencepost.broker.storage.scrub import START_DELAY_MS, SegmentRead
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.log.segment.segment import Segment
 from tests.broker.conftest import Complaints
-from tests.broker.node_stage import FOLDER, Stage
-from tests.broker.requests import batch_of, create_topic, fetch, produce
-from tests.broker.storage.test_damaged_coordinators import (
+from tests.broker.damage.test_damaged_coordinators import (
     ONE,
     TRANSACTIONS,
     committed,
@@ -31,7 +29,7 @@ from tests.broker.storage.test_damaged_coordinators import (
     places,
     segments,
 )
-from tests.broker.storage.test_damaged_directory import (
+from tests.broker.damage.test_damaged_directory import (
     METADATA,
     SMALL_SEGMENTS,
     content,
@@ -39,6 +37,8 @@ from tests.broker.storage.test_damaged_directory import (
     read_around,
     written,
 )
+from tests.broker.node_stage import FOLDER, Stage
+from tests.broker.requests import batch_of, create_topic, fetch, produce
 from tests.transactions.wire import NONE
 
 SEGMENT = f"{FOLDER}/t-0/{0:020d}.log"

@@ -37,8 +37,8 @@ from fencepost.wire.forms.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from tests.broker.crashes.test_crash_matrix import some_of
 from tests.broker.node_stage import FOLDER
-from tests.broker.storage.test_crash_matrix import some_of
 from tests.cluster.parent.parent_stage import BROKERS, ParentDiedError, ParentStage
 from tests.log.batches import SeededRandomness
 
