@@ -58,7 +58,7 @@ def log_as_before() -> Iterator[None]:
 
 
 _LONG: Final = (
-    "cli/test_demo.py",
+    "cli/commands/test_demo.py",
     "spark/test_executors.py",
     "spark/test_driver_deaths.py",
     "cluster/chaos",
@@ -98,9 +98,10 @@ _NOT_FAST: Final = (
     "cli",
     "coordinator/test_group_histories.py",
     "coordinator/test_txn_crashes.py",
-    "forensics/tap/test_clients.py",
+    "forensics/history/test_why_situations.py",
+    "forensics/tap/test_proxy_clients.py",
     "forensics/tap/test_relay.py",
-    "forensics/test_situations.py",
+    "forensics/tap/test_run.py",
     "log/test_log_crash_points.py",
     "partition/test_partition_failed_steps.py",
     "test_first_hour.py",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.cli.commands.serve import parser as serve_parser
-from tests.cli.test_every_command import COMMANDS
+from tests.cli.test_app import COMMANDS
 from tools.command_reference import ALIASES, WITHOUT_PAGE, _prose, command_part, names
 from tools.write_docs import rewritten
 

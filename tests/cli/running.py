@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from fencepost.cli import main
+from tools.fencepost_process import ROOT
 
 
 class Commands:
@@ -18,16 +22,17 @@ class Commands:
         self._capture = capture
 
     def run(self, *arguments: str, code: int = 0) -> str:
-        """Returns what a command prints: on standard error, if it is to fail."""
+        """Returns what a command prints: on standard error, if it is expected to fail."""
+        self._capture.readouterr()
         ended = main.run([*arguments, "--bootstrap-servers", self.servers])
         shown = self._capture.readouterr()
         assert ended == code, shown.err or shown.out
         self.noted = shown.err
-        return shown.err if code else shown.out
+        return shown.err if code in (1, 2) else shown.out
 
-    def json(self, *arguments: str) -> Any:
+    def json(self, *arguments: str, code: int = 0) -> Any:
         """Returns the JSON document that a command prints."""
-        return json.loads(self.run(*arguments, "--json"))
+        return json.loads(self.run(*arguments, "--json", code=code))
 
     def lines(self, *arguments: str) -> list[Any]:
         """Returns the JSON lines that a command prints."""
@@ -38,3 +43,19 @@ class Commands:
         (line,) = self.run(*arguments, code=1).splitlines()
         assert line.startswith("fencepost: ")
         return line.removeprefix("fencepost: ")
+
+
+def fencepost_command(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "80"}
+    command = [sys.executable, "-m", "fencepost", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=environment, **more
+    )
+
+
+def exit_code(arguments: list[str]) -> object:
+    """Runs a command that may exit by itself, such as --help."""
+    try:
+        return main.run(arguments)
+    except SystemExit as end:
+        return end.code

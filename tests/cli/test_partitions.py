@@ -78,17 +78,6 @@ def write(cluster: Cluster, topics: Mapping[str, int]) -> None:
             writer.flush()
 
 
-@pytest.fixture
-def commands(servers: str, capsys: pytest.CaptureFixture[str]) -> Commands:
-    return Commands(servers, capsys)
-
-
-@pytest.fixture
-def cluster(servers: str) -> Iterator[Cluster]:
-    with connect(servers) as found:
-        yield found
-
-
 @pytest.mark.parametrize(
     ("text", "key"),
     [

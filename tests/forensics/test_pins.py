@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
-
 import pytest
 
 from fencepost.client.admin import ActiveProducer
 from fencepost.client.survey.asking import Missing
 from fencepost.client.survey.partitions import PartitionEnds
-from fencepost.forensics.commands import abort_command, fence_command
 from fencepost.forensics.figures import Certainty
 from fencepost.forensics.holders import Look
 from fencepost.forensics.pins import Pin, Surroundings, judge_pins
 from tests.forensics.facts import NOW_MS, ORDERS, SEES_SOME, look, producer, transaction, view
 
 AROUND = Surroundings({"orders": False}, {1: 4_000})
+
+
 NOTHING_KNOWN = Surroundings({}, {})
 
 
@@ -118,18 +117,3 @@ def test_a_partition_that_does_not_lag_is_no_pin_and_one_that_cannot_be_read_is_
     assert judge_pins(look(opened, ends=PartitionEnds(0, 20, 20)), AROUND).found == []
     found = judge_pins(look(opened, ends=Missing("no leader", 5)), AROUND)
     assert (found.found, [each.partition for each in found.unread]) == ([], [ORDERS])
-
-
-def test_the_command_is_one_that_a_shell_accepts_for_any_id() -> None:
-    where = ["--bootstrap-servers", "h:1", "--config", "my file"]
-    assert str(fence_command("it's odd")) == """fencepost txn fence 'it'"'"'s odd'"""
-    for odd in ("--yes", "-", "a -- b", "$(x) `y`", " ", "ü\n", "a:0"):
-        words = shlex.split(fence_command(odd).text(where))
-        assert words[:3] == ["fencepost", "txn", "fence"]
-        assert odd in words
-        assert ("--" in words) is odd.startswith("-")
-        assert " ".join(where) in " ".join(words)
-    aborted = abort_command(ORDERS, 7, 10).text(where[:2])
-    assert aborted == (
-        "fencepost txn abort orders:0 --producer-id 7 --start-offset 10 --bootstrap-servers h:1"
-    )

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.base.ids import TopicPartition
 from fencepost.client.fetched import AbortedTransaction, FetchedPartition
-from fencepost.forensics.figures import Certainty, Figure, estimated, exact, unknown
+from fencepost.forensics.figures import Certainty, estimated
 from fencepost.forensics.record_counts import (
     BehindCount,
     HiddenCount,
     RangeScan,
-    add,
     records_from,
 )
 from fencepost.records.batch import SealedBatch, read_header
@@ -25,6 +23,8 @@ from fencepost.records.control import Marker, build_marker
 from fencepost.records.opened import Record, open_batch
 
 PLACE = TopicPartition("t", 0)
+
+
 MUCH = 1 << 40
 
 
@@ -159,16 +159,3 @@ def test_a_compacted_batch_counts_the_records_that_are_left() -> None:
     assert records_from(batch, 102) == 2
     assert records_from(batch, 110) == 0
     assert records_from(whole, 107) == 3
-
-
-@pytest.mark.parametrize(
-    ("parts", "total"),
-    [
-        ((exact(1, "a"), exact(2, "a")), exact(3, "a")),
-        ((exact(1, "a"), estimated(2, "b")), estimated(3, "a; b")),
-        ((exact(1, "a"), unknown("gone")), estimated(1, "a; gone")),
-        ((unknown("gone"),), unknown("gone")),
-    ],
-)
-def test_a_sum_is_as_sure_as_its_parts(parts: tuple[Figure, ...], total: Figure) -> None:
-    assert add(*parts) == total

@@ -9,8 +9,10 @@ from typing import Any, Final
 from fencepost.base.seams import Buffer
 from fencepost.forensics.tap.decoding.conversation import Conversation
 from fencepost.records.trace import Body
-from fencepost.wire.apis import Api
+from fencepost.wire.apis import Api, ApiKey
+from fencepost.wire.codec import encode_request
 from fencepost.wire.compile import encode
+from fencepost.wire.forms.end_txn import EndTxnRequest
 
 LOCAL: Final = "127.0.0.1"
 
@@ -88,3 +90,8 @@ class Talk:
 def pieces(data: bytes, cuts: Iterable[int]) -> list[bytes]:
     positions = [0, *sorted(cuts), len(data)]
     return [data[a:b] for a, b in pairwise(positions) if a < b]
+
+
+def asked(number: int, api: ApiKey = ApiKey.END_TXN, form: object = None) -> bytes:
+    form = form or EndTxnRequest(transactional_id=f"id-{number}")
+    return b"".join(encode_request(api, 3, number, "c", form))

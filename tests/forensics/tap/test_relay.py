@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import signal
 import socket
 import ssl
 import struct
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-import fencepost
-from fencepost.client.blocking import connect
 from fencepost.forensics.tap.relay import READ_BYTES
 from fencepost.records.builder import build_pairs
 from fencepost.wire.apis import API, ApiKey
-from fencepost.wire.codec import encode_request, encode_response
-from fencepost.wire.forms.end_txn import EndTxnRequest, EndTxnResponse
+from fencepost.wire.codec import encode_response
+from fencepost.wire.forms.end_txn import EndTxnResponse
 from fencepost.wire.forms.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from tests.cli.test_commands import fencepost_command
-from tests.client.silent_servers import SILENT, closed, mute
 from tests.forensics.tap.running import read_exactly, running_tap, scripted_broker
-from tests.forensics.tap.talk import framed, reply_frame, request_frame
+from tests.forensics.tap.talk import asked, framed, reply_frame, request_frame
 from tools.processes import free_port
-from tools.tap_process import TapProcess
-
-
-def asked(number: int, api: ApiKey = ApiKey.END_TXN, form: object = None) -> bytes:
-    form = form or EndTxnRequest(transactional_id=f"id-{number}")
-    return b"".join(encode_request(api, 3, number, "c", form))
 
 
 def answered(number: int) -> bytes:
@@ -229,9 +216,6 @@ def test_a_reply_with_an_address_opens_a_port_that_leads_there() -> None:
         assert line["broker"] == 7
 
 
-# -- TLS -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_tls_to_the_cluster_and_plain_to_the_client(tmp_path: Path) -> None:
     make = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=b -keyout key -out crt"
@@ -273,88 +257,3 @@ def _shake(server: ssl.SSLContext, connection: socket.socket) -> None:
         server.wrap_socket(connection, server_side=True).close()
     except (ssl.SSLError, OSError):
         connection.close()
-
-
-# -- the command -----------------------------------------------------------------------------------
-
-
-def test_a_port_that_is_taken_is_refused_with_a_sentence() -> None:
-    with fencepost.Broker() as broker, socket.create_server(("127.0.0.1", 0)) as taken:
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = fencepost_command("tap", "--listen", listen, "--to", broker.bootstrap_servers)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"fencepost: Cannot listen on {listen}: Address already in use.")
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--to", "127.0.0.1:1"), "The cluster cannot be used: no broker can be reached"),
-        (("--to", "nonsense"), "which is not host:port"),
-        (("--to", "127.0.0.1:1", "--listen", "0.0.0.0:0"), "add --allow-remote"),
-        (("--to", "127.0.0.1:1", "--listen", "here"), "write HOST:PORT"),
-        (("--to", "127.0.0.1:1", "--config", "/nowhere/x"), "cannot be read"),
-    ],
-)
-def test_a_users_mistake_is_one_sentence(options: tuple[str, ...], said: str) -> None:
-    done = fencepost_command("tap", *options)
-    assert done.returncode == 1
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("kind", SILENT)
-def test_of_several_servers_clients_are_led_to_one_that_answers(tmp_path: Path, kind: str) -> None:
-    with SILENT[kind]() as silent, fencepost.Broker() as broker:
-        servers = f"{silent},{broker.bootstrap_servers}"
-        with (
-            TapProcess(servers, tmp_path / "trace.jsonl") as tap,
-            connect(tap.bootstrap_servers) as cluster,
-        ):
-            assert cluster.describe_cluster().brokers
-
-
-def test_if_none_of_several_servers_answers_each_is_named() -> None:
-    with mute() as one, closed() as two:
-        done = fencepost_command("tap", "--to", f"{one},{two}", "--listen", "127.0.0.1:0")
-    assert done.returncode == 1
-    assert f"{one}: no answer within 1 s; {two}: Connection refused" in done.stderr
-
-
-def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    with fencepost.Broker() as broker:
-        out = str(tmp_path / "nowhere" / "trace.jsonl")
-        done = fencepost_command("tap", "--to", broker.bootstrap_servers, "--out", out)
-    assert (done.returncode, "Cannot write to" in done.stderr) == (1, True)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_stops_cleanly_with_a_summary(tmp_path: Path, number: int) -> None:
-    with fencepost.Broker() as broker:
-        tap = TapProcess(broker.bootstrap_servers, tmp_path / "trace.jsonl")
-        host, _, port = tap.bootstrap_servers.rpartition(":")
-        with socket.create_connection((host, int(port))) as client:
-            client.sendall(asked(1))
-            read_exactly(client, 4)
-            os.kill(tap.process.pid, number)
-            tap.process.wait_for_end()
-        assert tap.stop() == 0
-    assert "1 requests on 1 connections" in tap.process.output
-    assert "errors: NOT_COORDINATOR 1" in tap.process.output
-    assert "Traceback" not in tap.process.output
-    last = tap.lines()[-1]
-    assert (last["kind"], last["requests"]) == ("summary", 1)
-
-
-def test_without_a_terminal_it_prints_json_lines() -> None:
-    with fencepost.Broker() as broker:
-        command = [sys.executable, "-m", "fencepost", "tap", "--listen", "127.0.0.1:0"]
-        command += ["--to", broker.bootstrap_servers]
-        # Only the output: a notice on the error stream may end up in the middle of a line.
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as tap:
-            assert tap.stdout is not None
-            first = tap.stdout.readline()
-            tap.terminate()
-    assert json.loads(first).items() >= {"format": "fencepost-tap", "version": 1}.items()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fencepost.forensics.tap.swimlane.conclusion import Conclusion, Outcome, conclude
+from fencepost.forensics.tap.swimlane.story import Story
+
 ID = "refunds-1"
 START_US = 1_800_000_000_000_000
 
@@ -122,3 +125,15 @@ def a_timeout() -> Script:
     script.ask("Produce", written(0, 0, 10), connection=2, broker=2)
     script.end(0, "PRODUCER_FENCED")
     return script
+
+
+def is_fenced(story: Story) -> bool:
+    return conclude(story)[0].outcome is Outcome.FENCED
+
+
+def fence_of(story: Story) -> Conclusion:
+    """The first conclusion, which must be a fence."""
+    found = conclude(story)[0]
+    assert found.outcome is Outcome.FENCED
+    assert found.call is not None
+    return found
