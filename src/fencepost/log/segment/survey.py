@@ -77,6 +77,11 @@ class Survey:
         """Each run of batches with the same leader epoch, by its first offset; `UNKNOWN` where
         damage or a gap follows a run."""
 
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch of the last run."""
+        return self.epochs[-1][0] if self.epochs else UNKNOWN
+
     def begin_run(self, epoch: int, end_offset: int, first_offset: int) -> None:
         """Notes a new leader epoch, after batches that end at `end_offset`."""
         if end_offset < first_offset:
@@ -205,7 +210,7 @@ def _survey_chunk(found: Survey, chunk: memoryview, on_batch: OnBatch | None) ->
     highest = found.base_offset + MAX_RELATIVE_OFFSET
     next_offset, since_index = found.next_offset, found.since_index
     newest, newest_offset = found.max_timestamp, found.max_timestamp_offset
-    latest_epoch = found.epochs[-1][0] if found.epochs else UNKNOWN
+    latest_epoch = found.latest_epoch
     gap = found.gap
     if found.size_bytes == 0 and end_of_chunk >= HEADER_BYTES:
         found.first_timestamp = unpack(chunk)[6]
