@@ -18,7 +18,7 @@ from fencepost.examples.refunds.spark.fill import create_topics
 from fencepost.examples.refunds.spark.pipeline import parser
 from fencepost.examples.refunds.spark.session import make_session
 from fencepost.examples.refunds.spark.settlements import EXACTLY_ONCE, Topics
-from fencepost.spark.java_home import JavaMissing, provide_java
+from fencepost.spark.installation import JavaMissing, provide_java
 from tests.spark.conftest import environment
 
 if TYPE_CHECKING:

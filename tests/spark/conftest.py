@@ -116,7 +116,7 @@ def require_spark() -> None:
     """Skips the test, with a reason, if Spark cannot run."""
     pytest.importorskip("pyspark", reason="the spark extra is not installed")
     pytest.importorskip("pyarrow", reason="the spark extra is not installed")
-    from fencepost.spark.java_home import JavaMissing, provide_java
+    from fencepost.spark.installation import JavaMissing, provide_java
 
     try:
         provide_java()

@@ -46,7 +46,7 @@ from fencepost.examples.refunds.spark.fill import create_topics, write_settlemen
 from fencepost.examples.refunds.spark.loader import UNFINISHED
 from fencepost.examples.refunds.spark.pipeline import ledger_topic, transactional_id
 from fencepost.examples.refunds.spark.settlements import EXACTLY_ONCE, Topics
-from fencepost.spark.java_home import provide_java
+from fencepost.spark.installation import provide_java
 
 EXECUTORS: Final = "local-cluster[2,1,1024]"
 """Two executors as processes, with one core each; Spark's cluster mode for one machine."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import FencepostError
-from fencepost.spark.java_home import provide_java
+from fencepost.spark.installation import provide_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

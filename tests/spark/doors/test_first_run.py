@@ -21,8 +21,7 @@ from fencepost.client.blocking import Cluster
 from fencepost.spark import TransactionalSink, reason_of, sentences
 from fencepost.spark.engine.micro_batch import MicroBatch
 from fencepost.spark.failures import SinkFailed, SinkRefused, SinkStopped
-from fencepost.spark.installation import PACKAGES, ExtraMissing
-from fencepost.spark.java_home import JavaMissing
+from fencepost.spark.installation import PACKAGES, ExtraMissing, JavaMissing
 from fencepost.spark.sentences import failure_of_job, is_final, reason_in, told
 from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import Pipeline, finish, numbered

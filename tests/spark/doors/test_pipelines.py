@@ -18,7 +18,7 @@ from fencepost.examples.refunds.pipeline.__main__ import create_project
 from fencepost.examples.refunds.spark.fill import create_topics, write_settlements
 from fencepost.examples.refunds.spark.pipeline import transactional_id
 from fencepost.examples.refunds.spark.settlements import APPROVED, Topics
-from fencepost.spark.java_home import provide_java
+from fencepost.spark.installation import provide_java
 from fencepost.spark.ledger.reader import read_ledger_view
 from tests.spark.conftest import environment, on_spark, read_values, require_spark
 

@@ -40,7 +40,7 @@ from fencepost.spark.auditing.reading import (
 )
 from fencepost.spark.failures import AuditFailed
 from fencepost.spark.sentences import sentence_of
-from fencepost.spark.ways.slots import bring_to_slots
+from fencepost.spark.ways.stage import bring_to_slots
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -27,9 +27,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Never
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.spark.doors.calls import Call, RunCalls, calls_of
-from fencepost.spark.doors.parts import HOLDS_THE_LEDGER, frames_of, read_parts, session_of
+from fencepost.spark.doors.parts import (
+    HOLDS_THE_LEDGER,
+    TopicCreation,
+    frames_of,
+    read_parts,
+    session_of,
+)
 from fencepost.spark.doors.run import RunState, record_damage, start_run, starting
-from fencepost.spark.doors.topic_creation import TopicCreation
 from fencepost.spark.engine.checkpoint import checked_path
 from fencepost.spark.engine.session import is_connect_process
 from fencepost.spark.engine.slots import announce_if_active

@@ -2,13 +2,22 @@
 
 One part writes a topic, because the writers of a part number its records from 0 under the batch's
 identity. The user must union two DataFrames for one topic.
+
+`create_topics={"partitions": 4}` creates missing topics, for trying things out. It is off by
+default: a misspelt name would become a topic. Only topics that the sink knows before the rows are
+created: `topic=`, and the keys of `sink.write`. A topic that exists stays as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from fencepost.base.failures import ConfigError
+from fencepost.base.options import parse_whole, suggest
+from fencepost.client.admin import NewTopic
+from fencepost.spark.connection import cluster_of
 from fencepost.spark.engine.read_topics import (
     ReadTopics,
     refuse_loop,
@@ -21,12 +30,20 @@ from fencepost.spark.ways.row_writer import Part
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from fencepost.client.options import ClientOptions
+
+log = logging.getLogger(__name__)
+
 _HAS_A_PART: Final = (
     "which has its own DataFrame in this call of sink.write: one DataFrame of a batch writes a "
     "topic, so union the two"
 )
 _PERMISSION: Final = "may_write_to_sources=True to the sink"
 HOLDS_THE_LEDGER: Final = "which holds the ledger: write it to another topic"
+
+_KEYS: Final = ("partitions", "replication_factor", "configs")
+_MOST_PARTITIONS: Final = 100_000
+_MOST_REPLICAS: Final = 32_767
 
 
 def without_loops(parts: tuple[Part, ...], read: ReadTopics, ledger_topic: str) -> tuple[Part, ...]:
@@ -104,3 +121,48 @@ def session_of(frames: tuple[Any, ...]) -> SparkSession:
             "that you pass to foreachBatch. Nothing was written"
         )
     return active
+
+
+class TopicCreation:
+    """Creates the topics of a sink, each once."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._wanted = _read_creation(given)
+        self._known: set[str] = set()
+
+    def ensure(self, options: ClientOptions, parts: Iterable[Part]) -> None:
+        """Creates the topics of these parts that are missing."""
+        cluster = cluster_of(options)
+        for topic in (part.topic for part in parts):
+            if topic is None or topic in self._known:
+                continue
+            if cluster.find_topic(topic) is None:
+                new = NewTopic(topic, *self._wanted)
+                cluster.create_topics([new], exist_ok=True)
+                log.info("created topic %r with %d partitions", topic, new.partitions)
+            self._known.add(topic)
+
+
+def _read_creation(given: Any) -> tuple[int, int, Mapping[str, str]]:
+    if not isinstance(given, Mapping) or "partitions" not in given:
+        raise ConfigError(
+            f"create_topics is {given!r}, and must be a mapping with the number of partitions, "
+            'for instance {"partitions": 4}'
+        )
+    for key in given:
+        if key not in _KEYS:
+            raise ConfigError(f"{key!r} is not a key of create_topics{suggest(str(key), _KEYS)}")
+    configs = given.get("configs") or {}
+    if not isinstance(configs, Mapping):
+        raise ConfigError(f"configs of create_topics is {configs!r}, and must be a mapping")
+    return (
+        parse_whole("partitions", given["partitions"], least=1, most=_MOST_PARTITIONS),
+        _replicas(given.get("replication_factor")),
+        {str(name): str(value) for name, value in configs.items()},
+    )
+
+
+def _replicas(given: Any) -> int:
+    if given is None:
+        return NewTopic("").replication_factor
+    return parse_whole("replication_factor", given, least=1, most=_MOST_REPLICAS)

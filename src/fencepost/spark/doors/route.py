@@ -48,8 +48,7 @@ from fencepost.spark.ways.limits import TopicLimits
 from fencepost.spark.ways.packing.by_record import PackingPlan
 from fencepost.spark.ways.packing.rows import select_columns, select_rows
 from fencepost.spark.ways.shuffled import PACKED_COLUMNS, pack
-from fencepost.spark.ways.slots import bring_to_slots
-from fencepost.spark.ways.stage import choose_slots
+from fencepost.spark.ways.stage import bring_to_slots, choose_slots
 
 if TYPE_CHECKING:
     import pyarrow as pa

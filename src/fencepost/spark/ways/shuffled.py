@@ -52,10 +52,10 @@ from fencepost.spark.ways.delivery import (
 from fencepost.spark.ways.packing.by_record import PackedBatch, PackingPlan, slot_of
 from fencepost.spark.ways.packing.packer import Packer
 from fencepost.spark.ways.permits import PermitCall, granting_permits, permit_to_write
-from fencepost.spark.ways.slots import bring_to_slots
 from fencepost.spark.ways.stage import (
     REPORT_SCHEMA,
     as_row,
+    bring_to_slots,
     choose_slots,
     collect_reports,
     stage_settings,

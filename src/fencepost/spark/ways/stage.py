@@ -1,8 +1,14 @@
-"""What the Spark stages of both ways over executors have in common.
+"""What the Spark stages of both routes over executors have in common.
 
 The stage whose tasks write must be a barrier stage that ends in `collect`: then Spark runs each of
 its tasks once, or fails the job. With a count or an aggregate, Spark might run its tasks again.
 Where Spark refuses barrier stages (dynamic allocation), tasks need permits (`permits.py`).
+
+A shuffle brings every row to the task that writes its partition, its slot. Spark 4.1 has
+`repartitionById`, which takes the number of the task from a column. Before, Spark only hashes
+columns, so the column holds for each slot an integer that hashes to it; one query finds them. Both
+shuffles have a fixed number of tasks, so adaptive execution does not change them. If a row came to
+another task all the same, that task would notice: it checks the slot of each batch (`shuffled.py`).
 """
 
 from __future__ import annotations
@@ -32,6 +38,12 @@ if TYPE_CHECKING:
 
 REPORT_SCHEMA: Final = "report string"
 
+_keys: Final[dict[int, tuple[int, ...]]] = {}
+"""The integers for each number of slots: the same in all sessions."""
+
+_TRIED_PER_SLOT: Final = 16
+"""With this many, one of a thousand slots gets none once in ten thousand times."""
+
 
 @contextmanager
 def stage_settings(session: SparkSession) -> Iterator[None]:
@@ -56,6 +68,30 @@ def choose_slots(session: SparkSession, partition_counts: Mapping[str, int]) -> 
         slots = most_tasks(session) or int(after_shuffle or 200)
     targets = sum(partition_counts.values())
     return max(1, min(slots, targets) if targets else slots)
+
+
+def bring_to_slots(packed: DataFrame, slots: int) -> DataFrame:
+    """The same rows, each in the partition that its column `slot` names."""
+    if hasattr(packed, "repartitionById"):
+        return packed.repartitionById(slots, "slot")
+    from pyspark.sql import functions as f
+
+    keys = f.array(*(f.lit(key) for key in keys_of_slots(packed.sparkSession, slots)))
+    return packed.repartition(slots, f.get(keys, "slot"))
+
+
+def keys_of_slots(session: SparkSession, slots: int) -> tuple[int, ...]:
+    """For every slot, the smallest integer that Spark's hash partitioning brings there."""
+    tried = _TRIED_PER_SLOT * slots
+    while slots not in _keys:
+        rows = session.range(0, tried, 1, 1).selectExpr(f"pmod(hash(CAST(id AS INT)), {slots})")
+        found: dict[int, int] = {}
+        for key, (slot,) in enumerate(rows.collect()):
+            found.setdefault(slot, key)
+        if len(found) == slots:
+            _keys[slots] = tuple(found[slot] for slot in range(slots))
+        tried *= 2
+    return _keys[slots]
 
 
 def this_attempt() -> Attempt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from fencepost.spark.java_home import provide_java
+from fencepost.spark.installation import provide_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fencepost.spark.ways import slots as slots_module
-from fencepost.spark.ways.slots import bring_to_slots, keys_of_slots
+from fencepost.spark.ways import stage as slots_module
+from fencepost.spark.ways.stage import bring_to_slots, keys_of_slots
 from tests.spark.conftest import on_spark
 
 if TYPE_CHECKING:

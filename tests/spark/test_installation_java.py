@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fencepost.spark.java_home import JavaMissing, has_java, provide_java, write_java_home
+from fencepost.spark.installation import JavaMissing, has_java, provide_java, write_java_home
 
 
 @pytest.fixture
