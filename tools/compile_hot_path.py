@@ -89,6 +89,7 @@ HOT_PATH: Final = (
     "broker/transactions/arriving_markers.py",
     "broker/transactions/partition.py",
     "broker/transactions/coordinator.py",
+    "broker/turns.py",
     "broker/waiting.py",
     "broker/handlers/add_partitions_to_txn.py",
     "broker/handlers/end_txn.py",

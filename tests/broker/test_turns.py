@@ -152,7 +152,7 @@ def test_every_request_gets_the_same_reply_as_in_one_turn(
 def test_the_markers_of_a_wide_transaction_are_written_over_several_turns(
     monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
-    monkeypatch.setattr(ending, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
     monkeypatch.setattr(ending, "UNTIMED_MARKERS", 2)
     with Stage(durability="os") as stage:
         create_topic(stage, TOPIC, len(PARTITIONS))

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fencepost.base.failures import WireError
+from fencepost.broker import turns
 from fencepost.broker.process import new_event_loop
-from fencepost.cluster import link as link_module
 from fencepost.cluster.link import Link, make_pair
 
 
@@ -136,11 +136,10 @@ def test_what_was_posted_in_the_turn_in_which_a_link_is_closed_is_not_sent() -> 
     run(scenario)
 
 
-@pytest.mark.interpreted
 def test_many_messages_are_delivered_over_several_turns_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link_module, "_DELIVERING_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
 
     async def scenario(here: socket.socket, there: socket.socket) -> None:
         sender, receiver = End(here), End(there)
@@ -166,11 +165,10 @@ def test_many_messages_are_delivered_over_several_turns_in_order(
     run(scenario)
 
 
-@pytest.mark.interpreted
 def test_messages_that_wait_for_the_next_turn_are_dropped_when_the_link_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link_module, "_DELIVERING_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
 
     async def scenario(here: socket.socket, there: socket.socket) -> None:
         sender, receiver = End(here), End(there)

@@ -31,11 +31,11 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import Final
 
 from fencepost.base.failures import WireError
 from fencepost.base.seams import Buffer
+from fencepost.broker.turns import Turn
 
 MAX_MESSAGE_BYTES: Final = 256 * 1024 * 1024
 """Larger than the metadata of a million partitions. A larger size is a bug of the sender."""
@@ -50,8 +50,6 @@ _HEAD_BYTES: Final = 2
 """The kind and the number of files."""
 _UNTIMED_MESSAGES: Final = 16
 """Messages that are delivered between two looks at the time."""
-_DELIVERING_SECONDS: Final = 0.005
-"""How long messages are delivered in one turn."""
 
 OnMessage = Callable[[int, memoryview, list[int]], None]
 """Called with the kind, the body, and the files of a message."""
@@ -229,7 +227,7 @@ class Link:
     def _deliver(self, data: bytes) -> None:
         """Delivers the messages in `data`, which begins with one; keeps what is left of it."""
         view, start, end, count = memoryview(data), 0, len(data), 0
-        until = perf_counter() + _DELIVERING_SECONDS
+        turn = Turn()
         self._wanted_bytes = _SIZE_BYTES + _HEAD_BYTES
         while self.is_open and end - start >= _SIZE_BYTES + _HEAD_BYTES:
             size, kind, file_count = _HEAD.unpack_from(data, start)
@@ -241,7 +239,7 @@ class Link:
                 break
             if count == _UNTIMED_MESSAGES:
                 count = 0
-                if perf_counter() >= until:
+                if turn.is_over():
                     self._undelivered = data[start:]
                     self._loop.call_soon(self._deliver_rest)
                     return

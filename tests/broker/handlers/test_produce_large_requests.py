@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gc
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker import turns
 from fencepost.broker.handlers import produce as handler
+from fencepost.broker.turns import Turn
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.metadata import MetadataRequest
@@ -28,8 +29,7 @@ from tests.transactions.protocol import TV1, TV2
 from tests.transactions.requests import produce_request as transactional_request
 from tests.transactions.wire import WireProducer, values
 
-# The clock of a compiled handler cannot be replaced.
-pytestmark = [pytest.mark.interpreted, pytest.mark.usefixtures("slow")]
+pytestmark = pytest.mark.usefixtures("slow")
 
 WIDTH = 12
 
@@ -45,8 +45,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every append takes longer than the time limit of a turn."""
-    ticks = itertools.count()
-    monkeypatch.setattr(handler, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(turns, "SHORT_TURN_SECONDS", 0.0)
 
 
 def wide_request(*topics: str, acks: int = -1, value: bytes = b"v") -> ProduceRequest:
@@ -134,7 +133,7 @@ def test_a_large_request_may_be_part_of_a_transaction(stage: Stage, protocol: An
     assert values(stage, "wide", index=WIDTH - 1) == [b"v"]
 
 
-def test_small_requests_do_not_wait_for_all_large_ones() -> None:
+def test_small_requests_do_not_wait_for_all_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four connections have a large request ready in the same turn, and one a small one."""
     with Stage(durability="os") as stage:
         create_topic(stage, "large")
@@ -146,7 +145,8 @@ def test_small_requests_do_not_wait_for_all_large_ones() -> None:
         lines = [stage.connect() for _ in range(4)]
         small = stage.connect()
         # This turn has used up its time for large requests.
-        server._large_until = 1e-9
+        monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+        server._large_turn = Turn()
         server._is_scheduled = True
         for line in lines:
             feed(line, large)

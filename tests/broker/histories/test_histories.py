@@ -16,8 +16,6 @@ from fencepost.broker import turns
 from fencepost.broker.controller import checkpoint as metadata_checkpoint
 from fencepost.broker.coordinators import checkpoint as coordinator_checkpoint
 from fencepost.broker.groups import slices
-from fencepost.broker.handlers import produce
-from fencepost.broker.partitions import local_partitions
 from fencepost.broker.partitions.local_partitions import LocalPartitions
 from fencepost.broker.transactions.ending import Ending
 from fencepost.broker.transactions.producer_ids import ProducerIds
@@ -45,8 +43,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "COMMITTED_PER_TURN", 2)
     # How long something takes on this machine decides nothing.
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
-    monkeypatch.setattr(local_partitions, "WAKING_SECONDS", 1_000.0)
-    monkeypatch.setattr(produce, "APPENDING_SECONDS", 1_000.0)
+    monkeypatch.setattr(turns, "SHORT_TURN_SECONDS", 1_000.0)
 
 
 def replay_command(seed: int) -> str:

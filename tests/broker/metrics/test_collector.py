@@ -9,6 +9,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_NODE, TRANSACTION_STATE_TOPIC
+from fencepost.broker import turns
 from fencepost.broker.metrics import collector
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -279,7 +280,7 @@ def test_producer_ids_and_partitions_are_those_of_this_broker(stage: MeasuredSta
 def test_a_scrape_in_slices_survives_the_deletion_of_what_it_reads(
     stage: MeasuredStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "SHORT_TURN_SECONDS", 0.0)
     monkeypatch.setattr(collector, "ITEMS_PER_LOOK", 1)
     create_topic(stage, "gone", partitions=50)
     for index in range(3):

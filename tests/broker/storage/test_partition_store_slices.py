@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fencepost.base.ids import TopicPartition
-from fencepost.broker.storage import partition_store
+from fencepost.broker import turns
 from tests.broker.node_stage import Stage
 from tests.broker.requests import batch_of, create_topic, produce, read_topic
 
@@ -25,7 +25,7 @@ BATCHES = 400
 
 @pytest.fixture(autouse=True)
 def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_store, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "SHORT_TURN_SECONDS", 0.0)
     monkeypatch.setattr("fencepost.log.recovery.PIECE_BYTES", 10_000)
     monkeypatch.setattr("fencepost.partition.partition.SCANNED_PER_STEP", 50)
 

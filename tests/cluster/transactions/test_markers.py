@@ -12,6 +12,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.base.limits import END_TXN_WAIT_MS
+from fencepost.broker import turns
 from fencepost.broker.peers.others import FirstWrite
 from fencepost.broker.transactions.ending import (
     ABORT_POINTS,
@@ -24,7 +25,6 @@ from fencepost.broker.transactions.markers import (
     COMMIT_LEADER_POINTS,
     EndMarker,
 )
-from fencepost.broker.turns import Turn
 from fencepost.partition.partition import Partition
 from fencepost.partition.producers import Producers
 from fencepost.wire.apis import ApiKey
@@ -525,7 +525,7 @@ def test_a_late_marker_of_a_dead_coordinator_does_not_end_the_next_transaction(
 def test_a_request_of_many_markers_stops_when_its_sender_is_fenced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Turn, "is_over", lambda turn: True)  # One marker in each turn.
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)  # One marker in each turn.
     with BrokersStage(brokers=3, topics={"t": (2,) * 50}) as cluster:
         producer = cluster.producer("a", TV1)
         for index in range(50):

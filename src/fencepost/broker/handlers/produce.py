@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from time import perf_counter
 from typing import Final
 
 from fencepost.base.errors import ErrorCode, error_name
@@ -65,8 +64,6 @@ FIRST_VERSION_WITH_LEADERS: Final = 10
 FIRST_VERSION_WITH_ZSTD: Final = 7
 ALL_REPLICAS: Final = -1
 """The value of acks that requires `min.insync.replicas`."""
-APPENDING_SECONDS: Final = 0.002
-"""How long one request may append in one turn of the loop."""
 WITHOUT_LOG_START: Final = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR}
 )
@@ -213,7 +210,7 @@ class Produce:
     # -- append -----------------------------------------------------------------------------------
 
     def _append(self) -> ProduceResponse | Parked | NoReply:
-        """Appends the batches, `APPENDING_SECONDS` at a time.
+        """Appends the batches, for one short turn of the loop at a time.
 
         A request may have a batch for each of a thousand partitions, or a hundred megabytes. Others
         are served in between; the requests behind it wait until all of it is appended.
@@ -233,9 +230,9 @@ class Produce:
         of_all = self.request.acks == ALL_REPLICAS
         now_ms = self.context.services.runtime.clock.now_ms()
         writes, first = self.writes, self.appended
-        until = perf_counter() + APPENDING_SECONDS if len(writes) > 1 else 0.0
+        turn = Turn(is_short=True) if len(writes) > 1 else None
         for index in range(first, len(writes)):
-            if until and index > first and perf_counter() >= until:
+            if turn is not None and index > first and turn.is_over():
                 return
             self.appended = index + 1
             write = writes[index]

@@ -2,8 +2,8 @@
 
 A broker may lead 20,000 partitions and coordinate 100,000 transactional ids. To count them at the
 scrape costs nothing in between, but takes tens of milliseconds, so the collector works for
-`SLICE_SECONDS` at a time and lets the loop serve requests in between. Whatever is deleted meanwhile
-is still counted once; a total is exact for a broker at rest.
+one short turn at a time and lets the loop serve requests in between. Whatever is deleted before it
+finishes is still counted once; a total is exact for a broker at rest.
 
 The text is written by prometheus-client, one metric at a time, for the same reason.
 """
@@ -29,6 +29,7 @@ from fencepost.broker.metrics import catalogue
 from fencepost.broker.metrics.catalogue import Type
 from fencepost.broker.metrics.counters import Cause, Histogram
 from fencepost.broker.metrics.pins import LATE_MS, Pin, PinWatch
+from fencepost.broker.turns import Turn
 from fencepost.coordinator.group.lifecycle import State as GroupState
 from fencepost.coordinator.txn.states import State
 from fencepost.wire.apis import API
@@ -49,9 +50,6 @@ if TYPE_CHECKING:
     """The values of the labels, and the value."""
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-
-SLICE_SECONDS: Final = 0.002
-"""How long the collector holds the loop at a time."""
 
 ITEMS_PER_LOOK: Final = 100
 """Partitions or transactional ids that are read between two looks at the time."""
@@ -100,12 +98,12 @@ class Collector:
         self._pins = PinWatch()
         self._process = ProcessCollector(registry=None)
         self._last_seconds = 0.0
-        self._slice_end = 0.0
+        self._turn = Turn(is_short=True)
 
     async def collect(self) -> bytes:
         """All metrics as text; takes several turns of the loop."""
         started_at = perf_counter()
-        self._slice_end = started_at + SLICE_SECONDS
+        self._turn = Turn(is_short=True)
         transactions = await self._transactions()
         partitions = await self._partitions(transactions.began_ms)
         groups = await self._groups()
@@ -118,9 +116,9 @@ class Collector:
         return b"".join(parts)
 
     async def _pause(self) -> None:
-        if perf_counter() >= self._slice_end:
+        if self._turn.is_over():
             await asyncio.sleep(0)
-            self._slice_end = perf_counter() + SLICE_SECONDS
+            self._turn = Turn(is_short=True)
 
     # -- what takes time --------------------------------------------------------------------------
 

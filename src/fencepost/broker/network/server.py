@@ -8,9 +8,9 @@ kernel's network code would evict it from the caches and the branch predictor: w
 broker then needs 1.6 times the processor time.
 
 A large request is served as soon as it is complete, while its bytes are in the cache, but a turn
-spends only `LARGE_SECONDS` on large requests. Then they wait in line, one of each connection, until
-the small ones are served. So a connection that sends one large request after another delays the
-others by one of them at most.
+spends only one `Turn` on large requests. Then they wait in line, one of each connection, until the
+small ones are served. So a connection that sends one large request after another delays the others
+by one of them at most.
 
 Shared memory
 -------------
@@ -34,13 +34,13 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.allocator import return_freed_memory
 from fencepost.base.limits import STUCK_BYTES, STUCK_SECONDS
 from fencepost.broker.network.connection import Connection
 from fencepost.broker.network.memory import MemoryBudget
+from fencepost.broker.turns import Turn
 from fencepost.wire.framing import LargeBuffers
 
 if TYPE_CHECKING:
@@ -53,9 +53,6 @@ log = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
 """Connections that the kernel accepts before the server does."""
-
-LARGE_SECONDS: Final = 0.005
-"""How long a turn serves large requests before it serves all small ones."""
 
 WATCH_SECONDS: Final = 0.25
 """How often the server looks for connections that hold back others, while some wait for memory."""
@@ -96,7 +93,7 @@ class Server:
         self._large_buffers = LargeBuffers()
         self._ready: list[Connection] = []
         self._large: deque[Connection] = deque()
-        self._large_until = 0.0
+        self._large_turn: Turn | None = None
         self._is_scheduled = False
         self._max_connections = max_connections
         self._max_idle_seconds = max_idle_ms / 1000
@@ -175,10 +172,9 @@ class Server:
     def work_large(self, connection: Connection) -> None:
         """Serves its large request at once if this turn has time for it, otherwise after others."""
         self._schedule_work()
-        now = perf_counter()
-        if not self._large and (self._large_until == 0.0 or now < self._large_until):
-            if self._large_until == 0.0:
-                self._large_until = now + LARGE_SECONDS
+        if not self._large and (self._large_turn is None or not self._large_turn.is_over()):
+            if self._large_turn is None:
+                self._large_turn = Turn()
             connection.work_alone()
         else:
             self._large.append(connection)
@@ -198,15 +194,16 @@ class Server:
             connection.end_turn()
         if self._large:
             self._work_some_large()
-        self._large_until = 0.0
+        self._large_turn = None
 
     def _work_some_large(self) -> None:
         """Serves large requests until this turn's time for them is used up; the rest wait."""
-        now = perf_counter()
-        until = self._large_until or now + LARGE_SECONDS
-        while self._large and now < until:
+        turn = self._large_turn
+        if turn is None:
+            turn = Turn()
             self._large.popleft().work_alone()
-            now = perf_counter()
+        while self._large and not turn.is_over():
+            self._large.popleft().work_alone()
         if self._large:
             self._schedule_work()
 

@@ -36,10 +36,10 @@ import asyncio
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable
-from time import perf_counter
 from typing import Final
 
 from fencepost.base.ids import TopicPartition
+from fencepost.broker.turns import Turn
 from fencepost.broker.waiting import FetchWaiter, FetchWaiters
 from fencepost.log.durability import PendingSync
 from fencepost.partition.partition import Partition
@@ -47,9 +47,6 @@ from fencepost.partition.partition import Partition
 log = logging.getLogger(__name__)
 
 Callback = Callable[[], None]
-
-WAKING_SECONDS: Final = 0.005
-"""How long one turn of the loop wakes long polls before other requests get a turn."""
 
 
 class LocalPartitions:
@@ -65,7 +62,7 @@ class LocalPartitions:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._moved: dict[TopicPartition, None] = {}
         self._to_wake: deque[FetchWaiter] = deque()
-        self._reading_until = 0.0
+        self._reading: Turn | None = None
         self._dirty: dict[Partition, None] = {}
         self._waiting: defaultdict[Partition, list[tuple[int, Callback]]] = defaultdict(list)
         self._sync_running = False
@@ -134,15 +131,15 @@ class LocalPartitions:
 
     def may_read_now(self) -> bool:
         """Whether a fetch is read at once; not when this turn has been reading for long."""
-        now = perf_counter()
-        if self._reading_until == 0.0:
-            self._reading_until = now + WAKING_SECONDS
-            if self._loop is not None:
-                self._loop.call_soon(self._end_of_reading)
-        return now < self._reading_until
+        if self._reading is not None:
+            return not self._reading.is_over()
+        self._reading = Turn()
+        if self._loop is not None:
+            self._loop.call_soon(self._end_of_reading)
+        return True
 
     def _end_of_reading(self) -> None:
-        self._reading_until = 0.0
+        self._reading = None
 
     def wake_soon(self, waiters: list[FetchWaiter]) -> None:
         """Wakes these long polls in the next turns of the loop."""
@@ -154,10 +151,10 @@ class LocalPartitions:
     def _wake_some(self) -> None:
         """Wakes some in each turn, because each of them reads."""
         assert self._loop is not None
-        until = perf_counter() + WAKING_SECONDS  # loop.time() does not move within a turn.
+        turn = Turn()
         while self._to_wake:
             self._to_wake.popleft().wake()
-            if self._to_wake and perf_counter() >= until:
+            if self._to_wake and turn.is_over():
                 self._loop.call_soon(self._wake_some)
                 return
 

@@ -33,13 +33,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from fencepost.base.failures import StorageError, SyncError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
 from fencepost.broker.storage.recovery_report import RecoveryReport
+from fencepost.broker.turns import Turn
 from fencepost.log.config import LogConfig
 from fencepost.log.opening import opening_log, run_to_end, unborn_log
 from fencepost.partition.partition import Partition
@@ -65,9 +65,6 @@ log = logging.getLogger(__name__)
 SYNCED_AT_ONCE_FROM: Final = 50
 """With this many logs to sync, a stop syncs the whole volume at once. With fewer, a sync of what
 other processes have written to the volume might take longer."""
-
-SLICE_SECONDS: Final = 0.002
-"""How long a partition that is being opened holds the loop at a time."""
 
 T = TypeVar("T")
 
@@ -359,8 +356,8 @@ def _sync_all(
 
 
 def _in_slices(steps: Generator[None, None, T]) -> Generator[None, None, T]:
-    """The same steps, with a yield only when a slice of time is over."""
-    end = perf_counter() + SLICE_SECONDS
+    """The same steps, with a yield only when a short turn is over."""
+    turn = Turn(is_short=True)
     try:
         while True:
             try:
@@ -368,8 +365,8 @@ def _in_slices(steps: Generator[None, None, T]) -> Generator[None, None, T]:
             except StopIteration as done:
                 value: T = done.value
                 return value
-            if perf_counter() >= end:
+            if turn.is_over():
                 yield
-                end = perf_counter() + SLICE_SECONDS
+                turn = Turn(is_short=True)
     finally:
         steps.close()

@@ -55,7 +55,7 @@ from fencepost.broker.transactions.markers import (
     UNKNOWN_PARTITION,
     EndMarker,
 )
-from fencepost.broker.turns import TURN_SECONDS
+from fencepost.broker.turns import Turn
 from fencepost.coordinator.txn.events import MarkersWritten, Reply
 from fencepost.coordinator.txn.prepare import decide_markers_written
 
@@ -258,9 +258,9 @@ class Ending:
     def _write_some(self, names: list[TopicPartition]) -> None:
         """Writes these markers, in several turns of the loop if they are very many."""
         self._timer = None
-        until = perf_counter() + TURN_SECONDS if len(names) > UNTIMED_MARKERS else 0.0
+        turn = Turn() if len(names) > UNTIMED_MARKERS else None
         for count, name in enumerate(names):
-            if until and count > UNTIMED_MARKERS and perf_counter() >= until:
+            if turn is not None and count > UNTIMED_MARKERS and turn.is_over():
                 self._timer = self._runtime.call_later(0, partial(self._write_some, names[count:]))
                 return
             self._write_marker(name)
