@@ -6,7 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -45,7 +48,8 @@ class Commands:
         return line.removeprefix("fencepost: ")
 
 
-def fencepost_command(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+def fencepost_process(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a command as a process, where the process itself matters."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "80"}
     command = [sys.executable, "-m", "fencepost", *arguments]
     return subprocess.run(
@@ -53,9 +57,24 @@ def fencepost_command(*arguments: str, **more: Any) -> subprocess.CompletedProce
     )
 
 
-def exit_code(arguments: list[str]) -> object:
+def fencepost_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command in this process, with its own streams of 80 columns."""
+    with (
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+        redirect_stdout(out),
+        redirect_stderr(err),
+        patch.dict(os.environ, COLUMNS="80"),
+    ):
+        code = exit_code([*arguments])
+        for stream in (out, err):
+            stream.seek(0)
+        return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
+
+
+def exit_code(arguments: list[str]) -> int:
     """Runs a command that may exit by itself, such as --help."""
     try:
         return main.run(arguments)
     except SystemExit as end:
-        return end.code
+        return int(end.code or 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from functools import cache
 from typing import Any, Final
 
 import pytest
@@ -12,11 +12,10 @@ import typer
 from typer.testing import CliRunner
 
 import fencepost
-from fencepost.cli import main
 from fencepost.cli.app import app
 from fencepost.cli.commands.serve import parser as serve_parser
 from fencepost.cli.connection import SERVERS_VARIABLE
-from tests.cli.running import exit_code
+from tests.cli.running import fencepost_command
 
 WITHOUT_A_CLUSTER: Final = frozenset(
     {"serve", "bench", "dump", "check", "repair", "completion", "tap show", "demo"}
@@ -44,26 +43,23 @@ def parameters(command: str) -> list[Any]:
     return [each for each in COMMANDS[command].params if not getattr(each, "hidden", False)]
 
 
-def help_of(command: str, capsys: pytest.CaptureFixture[str]) -> str:
-    with suppress(SystemExit):
-        main.run([*command.split(), "--help"])
-    return capsys.readouterr().out
+@cache
+def help_of(command: str) -> str:
+    done = fencepost_command(*command.split(), "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - WITHOUT_A_CLUSTER))
-def test_the_cluster_is_named_by_an_option_a_letter_or_a_variable(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shown = " ".join(help_of(command, capsys).split())
+def test_the_cluster_is_named_by_an_option_a_letter_or_a_variable(command: str) -> None:
+    shown = " ".join(help_of(command).split())
     assert re.search(r"-b, (--to, )?--bootstrap-servers HOST:PORT,... ", shown)
     assert f"env var: {SERVERS_VARIABLE}" in shown
 
 
 @pytest.mark.parametrize("command", ["tap show", "demo"])
-def test_a_command_that_may_do_without_a_cluster_ignores_the_variable(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shown = help_of(command, capsys)
+def test_a_command_that_may_do_without_a_cluster_ignores_the_variable(command: str) -> None:
+    shown = help_of(command)
     assert "-b, --bootstrap-servers HOST:PORT" in shown
     assert SERVERS_VARIABLE not in shown
 
@@ -84,8 +80,8 @@ def test_a_value_has_a_name_in_capitals(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_help_has_no_types_of_python(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = help_of(command, capsys)
+def test_help_has_no_types_of_python(command: str) -> None:
+    shown = help_of(command)
     assert not re.search(r"<\w|\{|list\[", shown)
     usage, _, _ = shown.partition("\n\n")
     for each in COMMANDS[command].params:
@@ -100,26 +96,25 @@ def test_serve_names_its_values_in_the_same_way() -> None:
 
 
 @pytest.mark.parametrize("name", ["produce", "consume"])
-def test_an_alias_has_the_arguments_and_options_of_its_command(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    alias, long = (help_of(command, capsys) for command in (name, f"topic {name}"))
+def test_an_alias_has_the_arguments_and_options_of_its_command(name: str) -> None:
+    alias, long = (help_of(command) for command in (name, f"topic {name}"))
     assert alias.replace(f"fencepost {name}", f"fencepost topic {name}", 1) == long
 
 
 @pytest.mark.parametrize("command", sorted(PAGES.keys() - {"bench"}))
-def test_all_help_pages_have_the_same_layout(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert exit_code([*command.split(), "-h"]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.startswith(f"Usage: {f'fencepost {command}'.strip()} [OPTIONS]")
-    assert "..." not in shown.out.partition("\nCommands:")[2], "a help text is cut off"
-    assert re.search(r"^Options:$", shown.out, re.MULTILINE)
-    is_group = "\nCommands:" in shown.out
-    assert is_group or "\n  Example: " in shown.out or command == "serve"
-    assert re.search(r"^  -h, --help +Show this message and exit\.$", shown.out, re.MULTILINE)
-    assert shown.err == ""
+def test_all_help_pages_have_the_same_layout(command: str) -> None:
+    shown = help_of(command)
+    assert shown.startswith(f"Usage: {f'fencepost {command}'.strip()} [OPTIONS]")
+    assert "..." not in shown.partition("\nCommands:")[2], "a help text is cut off"
+    assert re.search(r"^Options:$", shown, re.MULTILINE)
+    is_group = "\nCommands:" in shown
+    assert is_group or "\n  Example: " in shown or command == "serve"
+    assert re.search(r"^  -h, --help +Show this message and exit\.$", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", ["", "txn", "txn list", "serve"])
+def test_help_has_a_short_form(command: str) -> None:
+    assert fencepost_command(*command.split(), "-h").stdout == help_of(command)
 
 
 def test_an_interpreted_build_prints_only_its_version() -> None:

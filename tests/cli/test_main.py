@@ -8,7 +8,7 @@ import pytest
 
 import fencepost
 from fencepost.cli import main
-from tests.cli.running import exit_code, fencepost_command
+from tests.cli.running import exit_code, fencepost_process
 
 
 @pytest.mark.parametrize(
@@ -117,5 +117,5 @@ def test_an_interrupted_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_python_m_fencepost_runs_the_command(tmp_path: Path) -> None:
-    shown = fencepost_command("--version", cwd=tmp_path)
+    shown = fencepost_process("--version", cwd=tmp_path)
     assert (shown.returncode, shown.stdout) == (0, f"fencepost {fencepost.__version__}\n")

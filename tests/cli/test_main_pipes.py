@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TextIO
 
 import pytest
 
@@ -17,6 +18,7 @@ from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import connect
 from fencepost.client.group_admin import list_groups
 from fencepost.records.opened import Record
+from tests.cli.running import exit_code
 from tools.fencepost_process import ROOT
 
 RECORDS: Final = 20_000
@@ -62,28 +64,56 @@ def shell(script: str, environment: dict[str, str]) -> subprocess.CompletedProce
     )
 
 
-@pytest.mark.parametrize("command", LONG)
-def test_the_reader_of_a_pipe_may_leave_early(command: str, environment: dict[str, str]) -> None:
-    done = shell(f"{COMMAND} {command} | head -n 1; echo ${{PIPESTATUS[0]}}", environment)
+def run_into(
+    out: TextIO, command: str, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> int:
+    """Runs a command in this process, with this standard output."""
+    for name in ("FENCEPOST_BOOTSTRAP_SERVERS", "DATA"):
+        monkeypatch.setenv(name, environment[name])
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", out)
+        return exit_code(os.path.expandvars(command).split())
+
+
+def test_the_reader_of_a_pipe_may_leave_early(environment: dict[str, str]) -> None:
+    done = shell(f"{COMMAND} consume t | head -n 1; echo ${{PIPESTATUS[0]}}", environment)
     _, code = done.stdout.splitlines()
     assert (int(code), done.stderr) == (READER_GONE, "")
 
 
+@pytest.mark.parametrize("command", LONG)
+def test_a_reader_may_leave_after_the_first_line(
+    command: str,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reading, writing = os.pipe()
+
+    def read_a_line() -> None:
+        with open(reading) as pipe:
+            pipe.readline()
+
+    reader = threading.Thread(target=read_a_line)
+    reader.start()
+    with open(writing, "w") as out:
+        code = run_into(out, command, environment, monkeypatch)
+    reader.join()
+    assert (code, capsys.readouterr().err) == (READER_GONE, "")
+
+
 @pytest.mark.parametrize("command", KINDS)
-def test_a_pipe_that_nobody_reads_ends_the_command_as_it_ends_others(
-    command: str, environment: dict[str, str]
+def test_a_pipe_without_a_reader_ends_the_command_as_it_ends_others(
+    command: str,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        ["bash", "-c", f"exec {COMMAND} {command}"],
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        timeout=120,
-        env=environment,
-    )
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (READER_GONE, b"")
+    with open(writing, "w") as out:
+        code = run_into(out, command, environment, monkeypatch)
+    assert (code, capsys.readouterr().err) == (READER_GONE, "")
 
 
 def test_what_was_not_read_is_not_committed(environment: dict[str, str]) -> None:
@@ -95,15 +125,20 @@ def test_what_was_not_read_is_not_committed(environment: dict[str, str]) -> None
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full device")
 @pytest.mark.parametrize("command", KINDS)
-def test_a_full_disk_is_one_line(command: str, environment: dict[str, str]) -> None:
-    done = shell(f"{COMMAND} {command} > /dev/full", environment)
+def test_a_full_disk_is_one_line(
+    command: str,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with open("/dev/full", "w") as out:
+        code = run_into(out, command, environment, monkeypatch)
     said = "fencepost: standard output could not be written: No space left on device\n"
-    assert (done.returncode, done.stderr) == (1, said)
+    assert (code, capsys.readouterr().err) == (1, said)
 
 
-@pytest.mark.parametrize("command", [*KINDS, "topic create another"])
-def test_without_an_output_nothing_is_done(command: str, environment: dict[str, str]) -> None:
-    done = shell(f"{COMMAND} {command} >&-", environment)
+def test_without_an_output_nothing_is_done(environment: dict[str, str]) -> None:
+    done = shell(f"{COMMAND} topic create another >&-", environment)
     assert done.returncode == 1
     assert done.stderr == (
         "fencepost: standard output is closed; for no output, use > /dev/null. Nothing was done\n"

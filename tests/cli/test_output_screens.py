@@ -20,6 +20,7 @@ from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.records.opened import Record
 from tests.cli.kept_screens import FOLDER
+from tests.cli.running import Commands
 from tests.cli.screen import assert_screen, on_terminal
 from tests.forensics.situations.open_transactions import (
     hanging_transaction,
@@ -155,10 +156,22 @@ def scene() -> Iterator[str]:
         (80, "txn fence refunds-1 --yes", 0),
     ],
 )
-def test_a_screen_is_as_kept(scene: str, columns: int, words: str, code: int) -> None:
-    arguments = [*words.split(), "--bootstrap-servers", scene]
-    result, shown = on_terminal(*arguments, columns=columns)
-    assert result == code, shown
+def test_a_screen_is_as_kept(
+    scene: str,
+    columns: int,
+    words: str,
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`pins` on a real terminal, the others in this process."""
+    if words == "pins":
+        arguments = [*words.split(), "--bootstrap-servers", scene]
+        result, shown = on_terminal(*arguments, columns=columns)
+        assert result == code, shown
+    else:
+        monkeypatch.setattr("fencepost.cli.output._room", lambda: columns)
+        shown = Commands(scene, capsys).run(*words.split(), code=code)
     # A slow machine takes longer than a second.
     shown = "".join(
         line for line in shown.splitlines(keepends=True) if "waiting for an answer" not in line

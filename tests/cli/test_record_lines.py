@@ -141,8 +141,9 @@ def test_a_value_may_be_an_object_or_a_list_and_is_written_as_it_stands(
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        st.none() | st.booleans() | st.integers() | st.text(max_size=10),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+        max_leaves=8,
     ).filter(lambda value: isinstance(value, (dict, list))),
     st.sampled_from([(",", ":"), (", ", ": "), (" ,", " :")]),
 )

@@ -26,12 +26,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "PATH": paths, "PYTHONPATH": str(ROOT / "src")}
 
 
-@pytest.fixture(scope="module")
-def installed(environment: dict[str, str]) -> str:
-    """The script that users of bash install."""
-    return bash("fencepost completion bash", environment)
-
-
 def bash(script: str, environment: dict[str, str]) -> str:
     done = subprocess.run(
         ["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=60,
@@ -39,18 +33,6 @@ def bash(script: str, environment: dict[str, str]) -> str:
     )  # fmt: skip
     assert done.stderr == ""
     return done.stdout
-
-
-def complete(line: str, installed: str, environment: dict[str, str]) -> set[str]:
-    """Returns what bash offers at the end of a line."""
-    script = f"""
-        {installed}
-        COMP_WORDS=({line}{" ''" if line.endswith(" ") else ""})
-        COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
-        _fencepost_completion fencepost
-        printf '%s\\n' "${{COMPREPLY[@]}}"
-    """
-    return set(bash(script, environment).split())
 
 
 @pytest.mark.parametrize(
@@ -69,9 +51,23 @@ def complete(line: str, installed: str, environment: dict[str, str]) -> set[str]
     ],
 )
 def test_bash_completes_commands_options_and_values(
-    line: str, expected: set[str], installed: str, environment: dict[str, str]
+    line: str, expected: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert complete(line, installed, environment) >= expected
+    monkeypatch.setenv("_FENCEPOST_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - (not line.endswith(" "))))
+    assert set(fencepost_command().stdout.split()) >= expected
+
+
+def test_bash_asks_through_the_script_that_is_installed(environment: dict[str, str]) -> None:
+    script = """
+        eval "$(fencepost completion bash)"
+        COMP_WORDS=(fencepost topic consume t --isolation '')
+        COMP_CWORD=5
+        _fencepost_completion fencepost
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    assert set(bash(script, environment).split()) == {"read_committed", "read_uncommitted"}
 
 
 @pytest.mark.parametrize(("shell", "word"), [("zsh", "compdef"), ("fish", "complete --command")])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import pty
 import re
@@ -17,13 +16,13 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 import fencepost
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster, connect
+from tests.cli.running import Commands
 from tests.cli.screen import assert_screen, on_terminal
 from tests.forensics.situations.open_transactions import (
     begin,
@@ -44,14 +43,14 @@ LEFT = b"\x1b[?1049l"
 
 @pytest.fixture
 def broker() -> Iterator[fencepost.Broker]:
+    """Frames show everything, so each test has its own broker."""
     with fencepost.Broker() as running:
         yield running
 
 
 @pytest.fixture
-def cluster(broker: fencepost.Broker) -> Iterator[Cluster]:
-    with connect(broker.bootstrap_servers) as cluster:
-        yield cluster
+def servers(broker: fencepost.Broker) -> str:
+    return broker.bootstrap_servers
 
 
 def command(servers: str, *arguments: str) -> list[str]:
@@ -60,19 +59,6 @@ def command(servers: str, *arguments: str) -> list[str]:
 
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm", "NO_COLOR": "1"}
-
-
-def frames(servers: str, *arguments: str) -> list[Any]:
-    done = subprocess.run(
-        command(servers, "--json", *arguments),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-        env=ENVIRONMENT,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @contextlib.contextmanager
@@ -96,16 +82,15 @@ def commits(servers: str, partition: TopicPartition) -> Iterator[None]:
 
 
 def test_a_frame_has_states_rates_the_oldest_transactions_and_pins(
-    broker: fencepost.Broker, cluster: Cluster
+    servers: str, commands: Commands, cluster: Cluster
 ) -> None:
-    servers = broker.bootstrap_servers
     with (
         pinned_partition(servers, "refunds", "refunds-1"),
         hanging_transaction(servers, "orders"),
     ):
         create_topic(cluster, "busy")
         with commits(servers, TopicPartition("busy", 0)):
-            (frame,) = frames(servers, "--once")
+            (frame,) = commands.lines("top", "--once", "--interval", "300ms")
     assert frame["states"]["Ongoing"] >= 1
     assert frame["committed_per_second"]["value"] > 0
     assert frame["committed_per_second"]["certainty"] == "exact"
@@ -123,9 +108,9 @@ def test_a_frame_has_states_rates_the_oldest_transactions_and_pins(
 
 
 def test_without_any_transaction_rates_are_unknown_and_the_reason_is_a_note(
-    broker: fencepost.Broker,
+    commands: Commands,
 ) -> None:
-    (frame,) = frames(broker.bootstrap_servers, "--once")
+    (frame,) = commands.lines("top", "--once", "--interval", "100ms")
     assert frame["committed_per_second"]["certainty"] == "unknown"
     assert frame["open_count"] == frame["pinned_count"] == 0
     assert "no transaction was ever begun" in frame["notes"][0]
@@ -138,7 +123,8 @@ def test_the_screen(broker: fencepost.Broker, columns: int) -> None:
         pinned_partition(servers, "refunds", "refunds-1"),
         pinned_partition(servers, "payments", "a-" + "very-" * 9 + "long-id", partitions=2),
     ):
-        code, shown = on_terminal("top", "--once", "--bootstrap-servers", servers, columns=columns)
+        options = ("--once", "--interval", "100ms", "--bootstrap-servers", servers)
+        code, shown = on_terminal("top", *options, columns=columns)
     assert code == 0, shown
     assert all(len(line) <= columns for line in shown.splitlines())
     shown = re.sub(r"\d+\.\d (committed|aborted)", r"<rate> \1", shown)
@@ -238,20 +224,9 @@ def test_a_broker_that_goes_away_is_said_on_the_screen_and_the_next_one_is_shown
     assert terminal.end() == 0
 
 
-def test_a_dead_cluster_and_a_silly_interval_are_one_line(broker: fencepost.Broker) -> None:
-    servers = broker.bootstrap_servers
+def test_a_dead_cluster_and_a_silly_interval_are_one_line(
+    broker: fencepost.Broker, commands: Commands
+) -> None:
     broker.stop()
-    for arguments, word in ((["--once"], "127.0.0.1"), (["--interval", "1ms"], "--interval")):
-        done = subprocess.run(
-            command(servers, *arguments),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-            env=ENVIRONMENT,
-        )
-        assert done.returncode == 1
-        assert done.stderr.startswith("fencepost: ")
-        assert word in done.stderr
-        assert done.stderr.count("\n") == 1
-        assert done.stdout == ""
+    assert "127.0.0.1" in commands.refusal("top", "--once")
+    assert "--interval" in commands.refusal("top", "--interval", "1ms")

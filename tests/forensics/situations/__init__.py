@@ -77,7 +77,7 @@ def await_until(reached: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not reached():
         assert time.monotonic() < deadline, f"not reached: {what}"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 def end_txn_request(found: Situation) -> EndTxnRequest:

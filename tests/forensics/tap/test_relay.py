@@ -56,7 +56,7 @@ def test_bytes_pass_in_order_in_both_directions() -> None:
 
 def test_a_reader_that_stops_holds_its_sender_and_not_the_memory() -> None:
     """A request of 100 MB to a broker that does not read: the client has to wait."""
-    frame = large_produce(100_000_000)
+    frame = large_produce(60_000_000)
     with scripted_broker() as broker, running_tap(broker.port) as tap, tap.connect() as client:
         served = broker.accept()
         before = resident_bytes()
@@ -65,7 +65,7 @@ def test_a_reader_that_stops_holds_its_sender_and_not_the_memory() -> None:
         with pytest.raises(TimeoutError):
             while sent < len(frame):
                 sent += client.send(memoryview(frame)[sent : sent + 1_000_000])
-        assert sent < 50_000_000, "the tap took a request that nobody reads"
+        assert sent < 40_000_000, "the tap took a request that nobody reads"
         assert resident_bytes() - before < 40_000_000
         with tap.connect() as other, broker.accept() as free:
             other.sendall(asked(1))
@@ -80,7 +80,7 @@ def test_a_reader_that_stops_holds_its_sender_and_not_the_memory() -> None:
         served.sendall(reply)
         assert read_exactly(client, len(reply)) == reply
         served.close()
-    (line,) = [each for each in tap.lines.lines if each.get("size_bytes", 0) > 100_000_000]
+    (line,) = [each for each in tap.lines.lines if each.get("size_bytes", 0) > 60_000_000]
     (batch,) = line["body"]["topic_data"][0]["partition_data"][0]["records"]["batches"]
     assert batch["record_count"] == 1
 
@@ -98,7 +98,7 @@ def test_a_client_that_does_not_read_holds_its_broker() -> None:
     ):
         client.sendall(asked(1) + asked(2))
         read_exactly(served, len(asked(1) + asked(2)))
-        unreadable = framed(struct.pack(">i", 1) + bytes(60_000_000))
+        unreadable = framed(struct.pack(">i", 1) + bytes(40_000_000))
         served.settimeout(1.0)
         sent = 0
         with pytest.raises(TimeoutError):

@@ -9,7 +9,6 @@ import pytest
 
 from fencepost.client.failures import refusal
 from tests.cli.running import Commands
-from tests.cli.screen import on_terminal
 
 
 def test_a_topic_is_created_described_listed_and_deleted(commands: Commands, name: str) -> None:
@@ -84,9 +83,11 @@ def test_delete_asks_and_a_typing_error_deletes_nothing(
 
 
 @pytest.mark.parametrize("columns", [200, 80, 60, 40])
-def test_a_narrow_terminal_shows_whole_words(commands: Commands, topic: str, columns: int) -> None:
-    code, shown = on_terminal("topic", "describe", topic, "-b", commands.servers, columns=columns)
-    assert code == 0
+def test_a_narrow_terminal_shows_whole_words(
+    commands: Commands, topic: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencepost.cli.output._room", lambda: columns)
+    shown = commands.run("topic", "describe", topic)
     assert max(map(len, shown.splitlines())) <= columns
     table = shown[shown.index("settings") :]
     known = {"settings", "partition", "leader", "replicas", "isr", "log", "start", "offset", "last"}

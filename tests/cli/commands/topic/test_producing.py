@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import time
 from pathlib import Path
 
 import confluent_kafka
@@ -121,13 +123,26 @@ def test_an_error_aborts_the_transaction_and_nothing_is_visible(
     assert commands.json("txn", "describe", topic)["state"] in ("Empty", "CompleteAbort")
 
 
+def send(produce: subprocess.Popen[str], line: str) -> None:
+    """Writes a line to the input of a command, which stays open."""
+    assert produce.stdin is not None
+    produce.stdin.write(line + "\n")
+    produce.stdin.flush()
+
+
+def await_values(commands: Commands, topic: str, *expected: str) -> None:
+    """Waits until the topic holds these values, committed or not."""
+    uncommitted = ("--isolation", "read_uncommitted")
+    deadline = time.monotonic() + 60
+    while sorted(values(commands, topic, *uncommitted)) != sorted(expected):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def test_ctrl_c_aborts_the_transaction(commands: Commands, topic: str, start: Processes) -> None:
     produce = start("topic", "produce", topic, "--transaction", topic, servers=commands.servers)
-    assert produce.stdin is not None
-    produce.stdin.write("a\n")
-    produce.stdin.flush()
-    while not commands.lines("topic", "consume", topic, "--isolation", "read_uncommitted"):
-        assert produce.poll() is None
+    send(produce, "a")
+    await_values(commands, topic, "a")
     produce.send_signal(signal.SIGINT)
     _, said = produce.communicate(timeout=60)
     assert produce.returncode == 130
@@ -140,44 +155,34 @@ def test_a_line_is_sent_when_the_input_pauses(
     commands: Commands, topic: str, start: Processes
 ) -> None:
     produce = start("topic", "produce", topic, servers=commands.servers)
-    assert produce.stdin is not None
-    for line in ("one", "two"):
-        produce.stdin.write(line + "\n")
-        produce.stdin.flush()
-        while line not in values(commands, topic):
-            assert produce.poll() is None
+    send(produce, "one")
+    await_values(commands, topic, "one")
+    send(produce, "two")
+    await_values(commands, topic, "one", "two")
     shown, _ = produce.communicate("three", timeout=60)
     assert produce.returncode == 0
     assert "acknowledged  3" in shown
     assert sorted(values(commands, topic)) == ["one", "three", "two"]
 
 
-@pytest.mark.parametrize("options", [(), ("--transaction", "t")], ids=["plain", "transaction"])
 def test_a_broker_that_dies_ends_produce_with_one_sentence(
-    mortal: FencepostProcess,
-    capsys: pytest.CaptureFixture[str],
-    start: Processes,
-    options: tuple[str, ...],
+    mortal: FencepostProcess, capsys: pytest.CaptureFixture[str], start: Processes
 ) -> None:
     commands = Commands(mortal.bootstrap_servers, capsys)
     commands.run("topic", "create", "t")
-    produce = start("topic", "produce", "t", *options, *IMPATIENT, servers=commands.servers)
-    assert produce.stdin is not None
-    produce.stdin.write("one\n")
-    produce.stdin.flush()
-    while not values(commands, "t", "--isolation", "read_uncommitted"):
-        assert produce.poll() is None
+    command = ("topic", "produce", "t", *IMPATIENT)
+    plain = start(*command, servers=commands.servers)
+    transaction = start(*command, "--transaction", "t", servers=commands.servers)
+    for each in (plain, transaction):
+        send(each, "one")
+    await_values(commands, "t", "one", "one")
     mortal.kill()
-    _, said = produce.communicate("two\n", timeout=60)
-    assert produce.returncode == 1
-    (line,) = said.splitlines()
-    assert line.startswith("fencepost: Line 2 was not acknowledged: ")
-    if options:
-        assert "ends by its timeout, after 60 s: nothing of it is visible" in line
-    else:
-        assert "1 record was acknowledged and is kept; later ones may have been written." in line
-
-
-def produce(commands: Commands, folder: Path, line: str) -> None:
-    (folder / "line").write_text(line)
-    commands.run("topic", "produce", "t", str(folder / "line"))
+    ends = [each.communicate("two\n", timeout=60)[1] for each in (plain, transaction)]
+    kept = "1 record was acknowledged and is kept; later ones may have been written."
+    for said, rest in zip(
+        ends, (kept, "ends by its timeout, after 60 s: nothing of it is visible"), strict=True
+    ):
+        (line,) = said.splitlines()
+        assert line.startswith("fencepost: Line 2 was not acknowledged: ")
+        assert rest in line
+    assert plain.returncode == transaction.returncode == 1
