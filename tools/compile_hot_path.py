@@ -95,10 +95,8 @@ HOT_PATH: Final = (
     "broker/handlers/end_txn.py",
     "broker/handlers/produce.py",
     "broker/handlers/write_txn_markers.py",
-    "broker/peers/requests.py",
-    "broker/peers/others.py",
+    "broker/peers.py",
     "cluster/link.py",
-    "cluster/peer_messages.py",
     "cluster/peers.py",
 )
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
-from fencepost.broker.peers.others import FirstWrite
+from fencepost.broker.peers import Answer, FirstWrite
 from fencepost.broker.process import new_event_loop
 from fencepost.broker.transactions.markers import EndMarker
 from fencepost.cluster.link import make_pair
-from fencepost.cluster.peers import Answer, Peers
+from fencepost.cluster.peers import Peers
 
 NAMES = [TopicPartition("t", 0)]
 DONE = [ErrorCode.NONE]

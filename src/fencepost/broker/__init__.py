@@ -26,7 +26,7 @@ The services that the handlers call have a folder each:
     coordinators/        what both coordinators share: which partition, loading, checkpoints
     transactions/        the transaction coordinator on its log, timers and markers
     groups/              the group coordinator on its log and timers
-    peers/               the other brokers of a cluster: requests to them, and from them
+    peers.py             the other brokers of a cluster: requests to them, and from them
     settings/            broker and topic settings: tables, files, changes, how clients see them
     storage/             the data directory: layout, opening partitions, background syncs, repair
     metrics/             the metrics endpoint

@@ -25,7 +25,7 @@ from fencepost.broker.metrics.requests import RequestCounters
 from fencepost.broker.network.memory import MemoryBudget
 from fencepost.broker.network.server import Server
 from fencepost.broker.partitions.batch_opener import Opener
-from fencepost.broker.peers.others import NO_PEERS
+from fencepost.broker.peers import NO_PEERS
 from fencepost.broker.storage.scrub import Scrub
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import MarkerWriter
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fencepost.broker.metadata.follower import MetadataFollower
     from fencepost.broker.metadata.internal_topics import TopicCreator
     from fencepost.broker.partitions.partition_host import PartitionHost
-    from fencepost.broker.peers.others import Peers
+    from fencepost.broker.peers import Peers
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.partition_layout import PartitionLayout
     from fencepost.broker.trace import Trace

@@ -8,5 +8,4 @@ broker/           a broker process
 link.py           messages and open files between two processes, over a socket pair
 messages.py       the messages between the parent and a broker
 peers.py          requests between brokers
-peer_messages.py  these requests as bytes
 """

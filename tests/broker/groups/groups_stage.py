@@ -10,6 +10,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition, coordinator_partition
 from fencepost.base.refusal import Refusal
 from fencepost.broker.groups.coordinator import GroupCoordinator
+from fencepost.broker.peers import NO_PEERS
 from fencepost.broker.transactions.markers import EndMarker, MarkerWriter
 from fencepost.broker.waiting import Parked
 from fencepost.wire.codec import encode_response
@@ -18,7 +19,7 @@ from tests.broker.controller.topics_stage import NOW_MS, StageRuntime, StubNode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fencepost.broker.peers.others import FirstWrite, Verified
+    from fencepost.broker.peers import Answer, FirstWrite
     from fencepost.simulation.disk import UnsyncedDisk
     from fencepost.wire.apis import ApiKey
 
@@ -69,7 +70,7 @@ class Verifier:
     def load(self, index: int, partition: object, *, held: bool) -> None:
         """The broker loads partitions of `__transaction_state` too."""
 
-    def verify(self, write: FirstWrite, done: Verified) -> None:
+    def verify(self, write: FirstWrite, done: Answer) -> None:
         (name,) = write.names
         producer = (write.producer_id, write.producer_epoch)
         self.asked.append(Asked(name, write.transactional_id, *producer, write.add))
@@ -129,7 +130,7 @@ class GroupNode(StubNode):
         runtime: Any = self.runtime
         self.transactions = Verifier()
         self.groups = GroupCoordinator(runtime, self.config, self.randomness, self.metadata)
-        self.markers = MarkerWriter(runtime, self.partitions, self.metadata, self.groups)
+        self.markers = MarkerWriter(runtime, self.partitions, self.metadata, self.groups, NO_PEERS)
 
     def begin(self) -> GroupNode:
         """Starts with the topics of the tests and with `__consumer_offsets`."""

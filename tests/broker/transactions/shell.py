@@ -18,7 +18,7 @@ from fencepost.base.ids import (
     TopicPartition,
 )
 from fencepost.broker.coordinators.log_loader import LoadQueue
-from fencepost.broker.peers.others import FirstWrite
+from fencepost.broker.peers import NO_PEERS, FirstWrite
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import MarkerWriter
 from fencepost.coordinator.metadata.state import PartitionState
@@ -115,10 +115,10 @@ class ShellNode:
         local: Any = SimpleNamespace(get=self.partition, offline=frozenset())
         ids: Any = SimpleNamespace(allocate=self._allocate)
         self.markers = MarkerWriter(
-            stub, local, stub.metadata, stub.groups, node_id=self.config.node_id
+            stub, local, stub.metadata, stub.groups, NO_PEERS, self.config.node_id
         )
         self.transactions = TransactionCoordinator(
-            stub, stub.config, stub.metadata, ids, self.markers
+            stub, stub.config, stub.metadata, ids, self.markers, NO_PEERS
         )
         self.services: Any = SimpleNamespace(
             runtime=self,

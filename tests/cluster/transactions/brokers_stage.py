@@ -39,8 +39,7 @@ from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.network.memory import MemoryBudget
 from fencepost.broker.partitions.batch_opener import Opener
 from fencepost.broker.partitions.local_partitions import LocalPartitions
-from fencepost.broker.peers.others import FirstWrite
-from fencepost.broker.peers.requests import PeerRequests
+from fencepost.broker.peers import Answer, FirstWrite, PeerRequests
 from fencepost.broker.runtime import Runtime
 from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.trace import Trace
@@ -48,7 +47,7 @@ from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import EndMarker, MarkerWriter
 from fencepost.broker.transactions.producer_ids import ProducerIds
 from fencepost.broker.waiting import Parked
-from fencepost.cluster.peers import Answer, Peers
+from fencepost.cluster.peers import Peers
 from fencepost.log.config import LogConfig
 from fencepost.log.opening import open_log
 from fencepost.partition.partition import Partition

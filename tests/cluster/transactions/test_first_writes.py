@@ -10,7 +10,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.base.limits import FIRST_WRITE_WAIT_MS
-from fencepost.broker.peers.others import FirstWrite
+from fencepost.broker.peers import FirstWrite
 from fencepost.wire.apis import ApiKey
 from tests.cluster.transactions.brokers_stage import BrokersStage, Call
 from tests.records.malformed import batch, record

@@ -13,7 +13,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.base.limits import END_TXN_WAIT_MS
 from fencepost.broker import turns
-from fencepost.broker.peers.others import FirstWrite
+from fencepost.broker.peers import FirstWrite
 from fencepost.broker.transactions.ending import (
     ABORT_POINTS,
     ABORT_REMOTE_POINTS,

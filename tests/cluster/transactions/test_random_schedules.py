@@ -19,7 +19,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from fencepost.broker.peers.others import FirstWrite, Verified
+from fencepost.broker.peers import Answer, FirstWrite
 from fencepost.broker.transactions.ending import Ending
 from fencepost.broker.transactions.first_writes import FirstWrites
 from fencepost.wire.apis import ApiKey
@@ -347,7 +347,7 @@ def test_histories_catch_a_marker_that_is_settled_by_a_broker_that_does_not_lead
 def test_histories_catch_a_leader_that_does_not_verify_first_writes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def planted(asking: FirstWrites, write: FirstWrite, done: Verified) -> None:
+    def planted(asking: FirstWrites, write: FirstWrite, done: Answer) -> None:
         done([ErrorCode.NONE] * len(write.names))
 
     monkeypatch.setattr(FirstWrites, "ask", planted)

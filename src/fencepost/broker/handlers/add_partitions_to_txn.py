@@ -4,7 +4,7 @@ Behaviour: adds partitions to a transaction before the producer writes to them. 
            exist or may not be written, none is added (OPERATION_NOT_ATTEMPTED for the others).
            Answers once the record is durable. With verifyOnly it checks whether partitions were
            added, which changes nothing. Brokers of a cluster ask over their links
-           (`broker/peers/requests.py`), and never send this request.
+           (`broker/peers.py`), and never send this request.
 Versions:  v2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before that (KIP-588); v3 flexible; v4 several
            transactions at once, as Kafka's brokers send them (KIP-890), which needs CLUSTER_ACTION:
            every client has it here; v5 TRANSACTION_ABORTABLE.
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.authorization import CLUSTER_NAME
-from fencepost.broker.peers.others import FirstWrite
+from fencepost.broker.peers import FirstWrite
 from fencepost.broker.transactions.coordinator import partitions_of
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.events import AddPartitions

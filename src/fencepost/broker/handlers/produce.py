@@ -34,7 +34,7 @@ from fencepost.base.refusal import Refusal
 from fencepost.base.seams import Buffer
 from fencepost.broker.context import Context
 from fencepost.broker.partitions import leadership
-from fencepost.broker.peers.others import FirstWrite
+from fencepost.broker.peers import FirstWrite
 from fencepost.broker.turns import Turn
 from fencepost.broker.waiting import NO_REPLY, NoReply, Parked
 from fencepost.partition.opening import RECORDS_PER_STEP, SHORT_BYTES, Opening, must_open

@@ -3,7 +3,7 @@
 Behaviour: ends transactions on partitions of this node, for an administrator
            (`kafka-transactions abort`). Answers once all markers are durable and, on
            __consumer_offsets, the pending offsets are committed or dropped. The brokers of a
-           cluster send each other markers over their links (`broker/peers/requests.py`).
+           cluster send each other markers over their links (`broker/peers.py`).
 Versions:  v1 flexible; v2 (KIP-1228) says which protocol the transaction used.
 Errors:    CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION (not on this node),
            NOT_LEADER_OR_FOLLOWER (another node leads the partition, or the group coordinator is

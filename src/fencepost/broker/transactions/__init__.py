@@ -6,7 +6,6 @@ ending.py            one transaction from its Prepare record through the markers
 markers.py           appends commit and abort markers to partitions, or sends them to their leaders
 arriving_markers.py  writes the markers of coordinators on other nodes, and of administrators
 first_writes.py      asks coordinators on other nodes about first writes
-peer_forms.py        requests between nodes as Kafka's forms, for the trace
 producer_ids.py      assigns producer ids from blocks that the controller reserves
 journal.py           counts and logs what happens to transactions and producers
 timeouts.py          aborts transactions that time out, and removes transactional ids that expire

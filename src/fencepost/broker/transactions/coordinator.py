@@ -35,7 +35,6 @@ from fencepost.base.limits import IMPLICIT_ADD_WAIT_MS
 from fencepost.base.refusal import Refusal
 from fencepost.broker.coordinators.log_loader import LogLoader
 from fencepost.broker.metrics.counters import Cause
-from fencepost.broker.peers.others import NO_PEERS
 from fencepost.broker.transactions.ending import Ending
 from fencepost.broker.transactions.first_writes import FirstWrites
 from fencepost.broker.transactions.journal import BY_CLIENT, RECOVERED, Journal, Origin
@@ -70,7 +69,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from fencepost.base.ids import TopicPartition
-    from fencepost.broker.peers.others import FirstWrite, Peers, Verified
+    from fencepost.broker.peers import Answer, FirstWrite, Peers
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.transactions.journal import Client
@@ -109,7 +108,7 @@ class TransactionCoordinator:
         metadata: MetadataState,
         producer_ids: ProducerIds,
         markers: MarkerWriter,
-        peers: Peers = NO_PEERS,
+        peers: Peers,
     ) -> None:
         self._runtime = runtime
         self._config = config
@@ -406,7 +405,7 @@ class TransactionCoordinator:
 
     # -- first writes: Produce and TxnOffsetCommit ------------------------------------------------
 
-    def verify(self, write: FirstWrite, done: Verified) -> None:
+    def verify(self, write: FirstWrite, done: Answer) -> None:
         """Checks that a transaction is open and has these partitions: one error per partition.
 
         With `add` (TV2) it adds them, all with one record. The errors are the coordinator's; the
@@ -420,7 +419,7 @@ class TransactionCoordinator:
         else:
             self._first_writes.ask(write, answered)
 
-    def _verified(self, asked_at: float, done: Verified, errors: list[ErrorCode]) -> None:
+    def _verified(self, asked_at: float, done: Answer, errors: list[ErrorCode]) -> None:
         self.journal.verified(errors, perf_counter() - asked_at)
         done(errors)
 
@@ -428,7 +427,7 @@ class TransactionCoordinator:
         """Whether this node serves an id; an empty one is refused anywhere."""
         return not transactional_id or self.partition_for(transactional_id) in self._served
 
-    def verify_here(self, write: FirstWrite, done: Verified) -> None:
+    def verify_here(self, write: FirstWrite, done: Answer) -> None:
         """The same, if this node is the coordinator; otherwise NOT_COORDINATOR."""
         names, transactional_id = write.names, write.transactional_id
         producer = (write.producer_id, write.producer_epoch)

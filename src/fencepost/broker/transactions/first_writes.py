@@ -25,7 +25,7 @@ from fencepost.base.limits import FIRST_WRITE_WAIT_MS
 from fencepost.broker.deadlines import Deadlines
 
 if TYPE_CHECKING:
-    from fencepost.broker.peers.others import FirstWrite, Peers, Verified
+    from fencepost.broker.peers import Answer, FirstWrite, Peers
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.transactions.coordinator import TransactionCoordinator
     from fencepost.coordinator.metadata.state import MetadataState
@@ -62,7 +62,7 @@ class FirstWrites:
         self.time_limits: Final = Deadlines(runtime, FIRST_WRITE_WAIT_MS)
         self._metadata: Final = metadata
 
-    def ask(self, write: FirstWrite, done: Verified) -> None:
+    def ask(self, write: FirstWrite, done: Answer) -> None:
         """Asks until there is an answer, or the time is up; one error per partition."""
         if self.transactions.partition_for(write.transactional_id) is None:
             done([ErrorCode.NOT_COORDINATOR] * len(write.names))
@@ -80,10 +80,10 @@ class _Question:
 
     __slots__ = ("_asking", "_done", "_error", "_pause", "_time_limit", "_write")
 
-    def __init__(self, asking: FirstWrites, write: FirstWrite, done: Verified) -> None:
+    def __init__(self, asking: FirstWrites, write: FirstWrite, done: Answer) -> None:
         self._asking = asking
         self._write = write
-        self._done: Verified | None = done
+        self._done: Answer | None = done
         self._error = ErrorCode.NETWORK_EXCEPTION
         """The answer if the time is up."""
         self._pause: TimerHandle | None = None

@@ -22,7 +22,6 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, NO_NODE
 from fencepost.base.refusal import Refusal
-from fencepost.broker.peers.others import NO_PEERS
 from fencepost.records.control import Marker
 from fencepost.records.entry import Entry
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from fencepost.base.ids import TopicPartition
     from fencepost.broker.groups.coordinator import GroupCoordinator
     from fencepost.broker.partitions.local_partitions import LocalPartitions
-    from fencepost.broker.peers.others import Done, Peers
+    from fencepost.broker.peers import Done, Peers
     from fencepost.broker.runtime import Runtime
     from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.partition.partition import Partition
@@ -103,7 +102,7 @@ class MarkerWriter:
         partitions: LocalPartitions,
         metadata: MetadataState,
         groups: GroupCoordinator,
-        peers: Peers = NO_PEERS,
+        peers: Peers,
         node_id: int = NO_NODE,
     ) -> None:
         self._runtime = runtime

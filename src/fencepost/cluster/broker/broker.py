@@ -34,7 +34,7 @@ from fencepost.base.ids import (
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.handlers import incremental_alter_configs
 from fencepost.broker.metadata.follower import MetadataFollower
-from fencepost.broker.peers.requests import PeerRequests
+from fencepost.broker.peers import PeerRequests
 from fencepost.broker.settings.changes import alters_loggers
 from fencepost.broker.waiting import NoReply, Parked
 from fencepost.cluster import messages
