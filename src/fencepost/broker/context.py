@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from fencepost.broker.authorization import Authorizer
     from fencepost.broker.controller.controller import Controller
+    from fencepost.broker.controller_port import ControllerPort, InternalTopics
     from fencepost.broker.groups.coordinator import GroupCoordinator
     from fencepost.broker.housekeeping import Housekeeping
     from fencepost.broker.metadata.follower import MetadataFollower
-    from fencepost.broker.metadata.internal_topics import InternalTopics, TopicCreator
     from fencepost.broker.network.memory import MemoryBudget
     from fencepost.broker.partitions.batch_opener import Opener
     from fencepost.broker.partitions.local_partitions import LocalPartitions
@@ -25,10 +25,10 @@ class Services:
     """The services of one broker that handlers call."""
 
     __slots__ = (
-        "_controller",
         "authorizer",
         "batch_opener",
         "config",
+        "controller_port",
         "follower",
         "groups",
         "housekeeping",
@@ -39,7 +39,6 @@ class Services:
         "partitions",
         "replies",
         "runtime",
-        "topic_creator",
         "transactions",
     )
 
@@ -54,8 +53,7 @@ class Services:
         replies: MemoryBudget,
         layout: PartitionLayout,
         follower: MetadataFollower,
-        controller: Controller | None,
-        topic_creator: TopicCreator,
+        controller: ControllerPort,
         internal_topics: InternalTopics,
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
@@ -71,8 +69,7 @@ class Services:
         self.layout = layout
         self.follower = follower
         self.metadata = follower.state
-        self._controller = controller
-        self.topic_creator = topic_creator
+        self.controller_port = controller
         self.internal_topics = internal_topics
         self.groups = groups
         self.transactions = transactions
@@ -82,8 +79,8 @@ class Services:
     @property
     def controller(self) -> Controller:
         """The controller of the cluster, for requests that only its process serves."""
-        assert self._controller is not None, "the request should have been forwarded"
-        return self._controller
+        assert self.controller_port.forward is None, "the request should have been forwarded"
+        return cast("Controller", self.controller_port)
 
 
 class Context:

@@ -2,7 +2,7 @@
 
 The single broker (`node.py`) has its controller in the same process. A broker of a cluster
 (`cluster/broker/broker.py`) reaches it over a link. Both are built on this class, which knows the
-controller by two small interfaces: it creates topics, and it reserves producer ids.
+controller as a `ControllerPort`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from fencepost.base.failures import ConfigError
 from fencepost.broker.authorization import AllowAll
 from fencepost.broker.context import Services
+from fencepost.broker.controller_port import InternalTopics
 from fencepost.broker.coordinators.by_topic import Coordinators
 from fencepost.broker.dispatch import Dispatcher
 from fencepost.broker.faults import Faults
 from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.metadata.effects import MetadataEffects
-from fencepost.broker.metadata.internal_topics import InternalTopics
 from fencepost.broker.metrics.requests import RequestCounters
 from fencepost.broker.network.memory import MemoryBudget
 from fencepost.broker.network.server import Server
@@ -36,16 +36,13 @@ if TYPE_CHECKING:
 
     from fencepost.base.seams import Randomness
     from fencepost.broker.authorization import Authorizer
-    from fencepost.broker.controller.controller import Controller
-    from fencepost.broker.dispatch import Forward
+    from fencepost.broker.controller_port import ControllerPort
     from fencepost.broker.metadata.follower import MetadataFollower
-    from fencepost.broker.metadata.internal_topics import TopicCreator
     from fencepost.broker.partitions.partition_host import PartitionHost
     from fencepost.broker.peers import Peers
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.partition_layout import PartitionLayout
     from fencepost.broker.trace import Trace
-    from fencepost.broker.transactions.producer_ids import Reserve
 
 
 class BrokerCore:
@@ -59,11 +56,7 @@ class BrokerCore:
         *,
         randomness: Randomness,
         on_fatal: Callable[[str], None],
-        controller: Controller | None,
-        topic_creator: TopicCreator,
-        reserve_block: Reserve,
-        on_metadata_damage: Callable[[], None],
-        forward: Forward | None = None,
+        controller: ControllerPort,
         authorizer: Authorizer | None = None,
         trace: Trace | None = None,
         peers: Peers = NO_PEERS,
@@ -91,8 +84,9 @@ class BrokerCore:
         self.markers = MarkerWriter(
             self.runtime, self.partitions, self.metadata, self.groups, peers, config.node_id
         )
+        ids = ProducerIds(controller.reserve_block)
         self.transactions = TransactionCoordinator(
-            self.runtime, config, self.metadata, ProducerIds(reserve_block), self.markers, peers
+            self.runtime, config, self.metadata, ids, self.markers, peers
         )
         self.coordinators = Coordinators(
             self.metadata, self.partitions, self.groups, self.transactions
@@ -124,7 +118,7 @@ class BrokerCore:
             self.runtime,
             self.partitions,
             self.background,
-            on_metadata_damage,
+            controller.on_damage,
             self.groups,
             self.transactions,
         )
@@ -143,8 +137,7 @@ class BrokerCore:
             layout=self.layout,
             follower=follower,
             controller=controller,
-            topic_creator=topic_creator,
-            internal_topics=InternalTopics(self.metadata, topic_creator),
+            internal_topics=InternalTopics(self.metadata, controller),
             groups=self.groups,
             transactions=self.transactions,
             markers=self.markers,
@@ -152,7 +145,7 @@ class BrokerCore:
         )
         self.request_counters = RequestCounters() if counts_requests else None
         self.dispatcher = Dispatcher(
-            self.services, self.faults, trace, on_fatal, forward, self.request_counters
+            self.services, self.faults, trace, on_fatal, controller.forward, self.request_counters
         )
 
     # -- start and stop ---------------------------------------------------------------------------

@@ -14,11 +14,11 @@ from fencepost.broker.context import Context, Services
 from fencepost.broker.controller.controller import Controller, Outcome
 from fencepost.broker.controller.metadata_log import MetadataLog
 from fencepost.broker.controller.new_topics import NewTopic
+from fencepost.broker.controller_port import InternalTopics
 from fencepost.broker.coordinators.by_topic import Coordinators
 from fencepost.broker.coordinators.log_loader import LoadQueue
 from fencepost.broker.metadata.effects import MetadataEffects
 from fencepost.broker.metadata.follower import MetadataFollower
-from fencepost.broker.metadata.internal_topics import InternalTopics
 from fencepost.broker.partitions.local_partitions import LocalPartitions
 from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.storage.identity import load_identity
@@ -292,7 +292,6 @@ class StubNode:
             layout=self.layout,
             follower=self.follower,
             controller=self.controller,
-            topic_creator=self.controller,
             internal_topics=self.internal_topics,
             groups=self.groups,
             transactions=self.transactions,

@@ -169,9 +169,12 @@ class _Making:
 class Controller:
     """The controller of one cluster.
 
-    A single broker has its controller in its own process. The controller of several brokers is a
-    process of its own, and knows which brokers a start runs (`broker_ids`).
+    A single broker has its controller in the same process. The controller of several brokers runs
+    in a separate process, and knows which brokers a start runs (`broker_ids`).
     """
+
+    forward: Final = None
+    """See `ControllerPort`: its requests are served in this process."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Par
         failed = {outcome.name: outcome.error for outcome in outcomes if outcome.error}
         parked.answer(_answer(request, context, failed))
 
-    context.services.topic_creator.auto_create(missing, created)
+    context.services.controller_port.auto_create(missing, created)
     return parked
 
 

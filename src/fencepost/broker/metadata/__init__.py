@@ -2,7 +2,6 @@
 
 follower.py         the state of the metadata log, and what replies cache of it
 effects.py          opens, closes and reconfigures the partitions that this broker leads
-internal_topics.py  creates the topics of the coordinators on first use
 
 Theory of operation
 -------------------

@@ -115,7 +115,7 @@ class ControllerClient:
             parked.answer(NoReply("the controller failed"))
 
     def auto_create(self, names: Sequence[str], done: Callable[[Outcomes], None]) -> None:
-        """Asks for topics with default settings; see `TopicCreator`."""
+        """Asks for topics with default settings; see `ControllerPort`."""
         # Here, because the controller is imported with it, which a broker does not need to start.
         from fencepost.broker.controller.controller import Outcome
 
@@ -131,6 +131,10 @@ class ControllerClient:
             done(None if answer is None else range(*answer))
 
         self._ask({"reserve": True}, answered)
+
+    def on_damage(self) -> None:
+        """Never called: a broker of a cluster has no metadata log."""
+        raise AssertionError("a broker of a cluster has no metadata log")
 
     def _ask(self, question: dict[str, object], done: Callable[[Any], None]) -> None:
         number = next(self._numbers)
@@ -179,11 +183,7 @@ class ClusterBroker(BrokerCore):
             MetadataFollower(),
             randomness=randomness,
             on_fatal=on_fatal,
-            controller=None,
-            topic_creator=controller,
-            reserve_block=controller.reserve_block,
-            on_metadata_damage=_no_metadata_log,
-            forward=controller.forward,
+            controller=controller,
             trace=trace,
             peers=self.peers,
             counts_requests=counts_requests,
@@ -291,10 +291,6 @@ class ClusterBroker(BrokerCore):
 
     def _applied_offset(self) -> int:
         return self.following.applied_offset
-
-
-def _no_metadata_log() -> None:
-    raise AssertionError("a broker of a cluster has no metadata log")
 
 
 def bind(host: str, ports: Sequence[int]) -> list[socket.socket]:

@@ -69,9 +69,6 @@ class ControllerNode(BrokerCore):
             randomness=randomness,
             on_fatal=on_fatal,
             controller=self.controller,
-            topic_creator=self.controller,
-            reserve_block=self.controller.reserve_block,
-            on_metadata_damage=self.controller.on_damage,
         )
         self._randomness = randomness
         self._broker_ids: Final = tuple(broker_ids)

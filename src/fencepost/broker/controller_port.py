@@ -1,6 +1,7 @@
-"""The topics of the coordinators are created on first use.
+"""The controller, as a broker reaches it: in its own process, or over a link to the parent.
 
-A broker that needs one asks the controller for it, as a client would. In Kafka it is the same.
+The topics of the coordinators are created on first use. A broker that needs one asks the controller
+for it, as a client would. In Kafka it is the same.
 """
 
 from __future__ import annotations
@@ -15,22 +16,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fencepost.broker.controller.controller import Outcome, Outcomes
+    from fencepost.broker.dispatch import Forward
     from fencepost.coordinator.metadata.state import MetadataState
 
 
-class TopicCreator(Protocol):
-    """Asks the controller for topics with default settings."""
+class ControllerPort(Protocol):
+    """What a broker asks of the controller.
+
+    `Controller` is the controller in this process, `ControllerClient` the link to another one.
+    """
+
+    @property
+    def forward(self) -> Forward | None:
+        """Sends it a request that only the controller serves; None if it is in this process."""
 
     def auto_create(self, names: Sequence[str], done: Callable[[Outcomes], None]) -> None:
-        """Creates topics that do not exist; calls `done` when they are open, or refused."""
+        """Creates topics with default settings; calls `done` when they are open, or refused."""
+
+    def reserve_block(self, done: Callable[[range | None], None]) -> None:
+        """Reserves a block of producer ids; calls `done` with None if that failed."""
+
+    def on_damage(self) -> None:
+        """A scrub has found that the metadata log on the disk is damaged."""
 
 
 class InternalTopics:
     """Creates the internal topics."""
 
-    def __init__(self, metadata: MetadataState, creator: TopicCreator) -> None:
+    def __init__(self, metadata: MetadataState, controller: ControllerPort) -> None:
         self._metadata = metadata
-        self._creator = creator
+        self._controller = controller
 
     def ensure(self, name: str) -> None:
         """Creates an internal topic if it does not exist.
@@ -42,6 +57,6 @@ class InternalTopics:
         if name in self._metadata.topics:
             return
         outcomes: list[Outcome] = []
-        self._creator.auto_create([name], outcomes.extend)
+        self._controller.auto_create([name], outcomes.extend)
         if outcomes and outcomes[0].error is not ErrorCode.NONE:
             raise StorageError(f"cannot create {name}: {outcomes[0].message}")
