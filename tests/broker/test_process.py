@@ -33,6 +33,7 @@ from tests.broker.requests import (
     produce_request,
     read_topic,
 )
+from tests.cli.running import fencepost_command
 from tests.transactions.requests import init_request
 from tools.fencepost_process import ROOT, FencepostProcess
 
@@ -40,10 +41,13 @@ PATIENCE_SECONDS = 30
 
 
 def run_serve(data: Path, *options: str, python: tuple[str, ...] = ()) -> Any:
-    """Runs a start that fails."""
-    command = [sys.executable, *python, "-m", "fencepost", "serve", "--data", str(data), *options]
+    """Runs a start that fails: in this process, if no options for Python are given."""
+    arguments = ["serve", "--data", str(data), *options]
     if "--listen" not in options:
-        command += ["--listen", "127.0.0.1:0"]
+        arguments += ["--listen", "127.0.0.1:0"]
+    if not python:
+        return fencepost_command(*arguments)
+    command = [sys.executable, *python, "-m", "fencepost", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(
         command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=environment

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from fencepost.base.failures import ConfigError
 from fencepost.broker.storage.directory_lock import DirectoryLock
 from tests.broker.raw import RawClient
 from tests.broker.requests import batch_of, create_topic, produce, read_topic
+from tests.cli.running import fencepost_command
 from tools.fencepost_process import ROOT, FencepostProcess
 
 PATIENCE_SECONDS: Final = 60
@@ -58,11 +59,20 @@ def refused(ended: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-def by_ordinary_user(*arguments: str) -> subprocess.CompletedProcess[str]:
-    with tempfile.TemporaryDirectory() as sound:
-        with FencepostProcess(Path(sound)):
-            pass
-        return run([sys.executable, "-c", AS_ORDINARY_USER, *arguments, sound])
+OrdinaryUser = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def by_ordinary_user(tmp_path_factory: pytest.TempPathFactory) -> OrdinaryUser:
+    """Runs a command as a user with few rights."""
+    sound = tmp_path_factory.mktemp("sound")
+    with FencepostProcess(sound):
+        pass
+
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return run([sys.executable, "-c", AS_ORDINARY_USER, *arguments, str(sound)])
+
+    return command
 
 
 def content(folder: Path) -> dict[str, bytes | None]:
@@ -107,7 +117,7 @@ def give_back(folder: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o555, 0o000])
 def test_a_directory_that_the_user_may_not_write_to_is_refused_and_unchanged(
-    data: Path, mode: int
+    data: Path, mode: int, by_ordinary_user: OrdinaryUser
 ) -> None:
     before = content(data)
     protect(data, mode)
@@ -125,7 +135,9 @@ def test_a_directory_that_the_user_may_not_write_to_is_refused_and_unchanged(
     assert content(data) == before
 
 
-def test_a_directory_that_can_not_be_made_is_refused(public: Path) -> None:
+def test_a_directory_that_can_not_be_made_is_refused(
+    public: Path, by_ordinary_user: OrdinaryUser
+) -> None:
     public.chmod(0o555)
     line = refused(by_ordinary_user(*SERVE, str(public / "new")))
     assert "cannot be used: Permission denied. Choose another one with --data." in line
@@ -142,7 +154,7 @@ def test_a_file_in_place_of_the_directory_is_refused_and_kept(
     arguments = {"serve": [*SERVE, path], "check": ["check", path]}.get(
         command, ["repair", path, "t-0"]
     )
-    line = refused(run([sys.executable, "-m", "fencepost", *arguments]))
+    line = refused(fencepost_command(*arguments))
     assert ("it is a file" if command == "serve" else "is not a directory") in line
     assert file.read_bytes() == b"something else"
 
