@@ -22,6 +22,7 @@ import pytest
 import fencepost.spark  # noqa: F401
 from fencepost.client.blocking import Cluster
 from tests.spark import chaos
+from tests.spark.conftest import quick_settings
 from tests.spark.pipeline import Pipeline, finish
 from tests.spark.queries.cases import CASES
 
@@ -83,6 +84,7 @@ def _is_due(order: Order, identity: Any) -> bool:
 
 
 def main(path: str) -> None:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     plan = json.loads(Path(path).read_text())
@@ -94,6 +96,7 @@ def main(path: str) -> None:
     spark = (
         # More slots than cores: tasks that wait hold theirs.
         SparkSession.builder.master("local[6]")
+        .config(conf=SparkConf().setAll(list(quick_settings().items())))
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.bindAddress", "127.0.0.1")

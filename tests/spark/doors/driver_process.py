@@ -15,18 +15,21 @@ from typing import Any
 # Before Spark: it chooses the Python of the workers, as PYSPARK_PYTHON is not set here.
 import fencepost.spark  # noqa: F401
 from tests.spark import chaos
+from tests.spark.conftest import quick_settings
 from tests.spark.doors import faults
 from tests.spark.doors.routed import RoutedPipeline
 from tests.spark.driver_process import report_end
 
 
 def main(path: str) -> None:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     plan = json.loads(Path(path).read_text())
     spark = (
         # More slots than cores: tasks that wait hold theirs.
         SparkSession.builder.master("local[8]")
+        .config(conf=SparkConf().setAll(list(quick_settings().items())))
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from py4j.protocol import Py4JJavaError
 
 from fencepost.base.failures import FencepostError
 from fencepost.client.blocking import Cluster
-from fencepost.spark import route
+from fencepost.spark import TransactionalSink, route
 from fencepost.spark.doors.stored_batch import read_checkpoint
 from fencepost.spark.engine import hosts, private_names, session, workers_python
 from fencepost.spark.engine.frames import QuickCollect, know_columns
@@ -78,8 +79,11 @@ class Name(NamedTuple):
 
 def each(*rows: Private) -> pytest.MarkDecorator:
     """One test for each name of these rows; `missing` is the name that is not there."""
-    names = [Name(row, field) for row in rows for field in row.names]
-    return pytest.mark.parametrize("missing", names, ids=str, indirect=True)
+    return pytest.mark.parametrize("missing", names_of(*rows), ids=str, indirect=True)
+
+
+def names_of(*rows: Private) -> list[Name]:
+    return [Name(row, field) for row in rows for field in row.names]
 
 
 @pytest.fixture(autouse=True)
@@ -108,20 +112,35 @@ def test_every_name_says_what_it_is_for_what_happens_without_it_and_where_it_was
 # The sink.
 
 
-@each(JVM, SETTINGS, PYTHON, COLLECT, SLOTS, THREAD, QUERIES, BATCH, LOGS, PLAN, CHECKPOINT)
 def test_the_sink_writes_every_row_once_also_if_a_batch_is_repeated(
-    pipeline: Pipeline, cluster: Cluster, missing: Name
+    pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
+    """One query has a sink and a topic for each missing name."""
+    rows = (JVM, SETTINGS, PYTHON, COLLECT, SLOTS, THREAD, QUERIES, BATCH, LOGS, PLAN, CHECKPOINT)
+    sinks: list[tuple[Name, TransactionalSink]] = []
+    for name in names_of(*rows):
+        topic = new_topic()
+        sinks.append((name, pipeline.sink(transactional_id=topic, topic=topic)))
+    written: Counter[int] = Counter()
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        for name, sink in sinks:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(name.row, name.field, f"noSuch{name}")
+                sink(df, batch_id)
+            written[batch_id] += 1
+
     pipeline.add(numbered(0), numbered(1))
-    sink = pipeline.sink()
-    assert pipeline.run(sink) is None
+    assert pipeline.run(write) is None
     # As after a crash between EndTxn and Spark's own log; and the same sink again, in another run.
     (pipeline.checkpoint / "commits" / "1").unlink()
     (pipeline.checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
     pipeline.add(numbered(2))
-    assert pipeline.run(sink) is None
-    expected = numbered(0) + numbered(1) + numbered(2)
-    assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
+    assert pipeline.run(write) is None
+    assert written == {0: len(sinks), 1: 2 * len(sinks), 2: len(sinks)}
+    expected = sorted(numbered(0) + numbered(1) + numbered(2))
+    for name, sink in sinks:
+        assert sorted(read_values(cluster, sink.transactional_id)) == expected, name
 
 
 @each(CLONES, QUERIES)
