@@ -17,6 +17,10 @@ from fencepost.cli.main import CANNOT_TELL, FAILED, TROUBLE_FOUND, complain
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+OneTopic = Annotated[
+    str | None,
+    typer.Argument(metavar="TOPIC", help="One topic; all by default.", show_default=False),
+]
 Check = Annotated[bool, typer.Option("--check", help="Exit with 3 if anything is found.")]
 
 

@@ -1,11 +1,13 @@
-"""Options that bound how much a command reads."""
+"""Options that bound what a command reads or shows."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+
+from fencepost.cli.units import parse_duration
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) *(B|KB|MB|GB)?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
@@ -19,6 +21,11 @@ def parse_size(text: str) -> int:
     if found is None:
         raise typer.BadParameter(f"{text!r} is not a size: write a number and a unit (64MB, 2GB)")
     return round(float(found[1]) * _UNITS[(found[2] or "").upper()])
+
+
+def duration_option(text: str) -> Any:
+    """An option whose value is a duration such as 10s; the command gets milliseconds."""
+    return typer.Option(parser=parse_duration, metavar="DURATION", help=text, show_default=False)
 
 
 MaxRead = Annotated[

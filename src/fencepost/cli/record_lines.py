@@ -21,8 +21,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
+import select
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from fencepost.base.failures import FencepostError
@@ -31,6 +33,9 @@ from fencepost.cli.units import moment_for_people
 from fencepost.records.opened import Record
 
 NULL: Final = "\\N"
+_CHUNK_BYTES: Final = 1 << 16
+_PAUSE_SECONDS: Final = 0.005
+"""A pause is longer than this; Kafka's producers linger as long."""
 
 
 class LineError(FencepostError):
@@ -45,6 +50,30 @@ class InputRecord(NamedTuple):
 
 
 # Reading.
+
+
+def read_lines(descriptor: int) -> Iterator[bytes | None]:
+    """Yields lines without their end, and None whenever the input pauses.
+
+    A record that a person types, or that `tail -f` prints, must not wait for a full batch: at a
+    pause the writer sends what it has. The last line need not have an end.
+    """
+    unfinished: list[bytes] = []
+    while True:
+        if not select.select([descriptor], [], [], _PAUSE_SECONDS)[0]:
+            yield None
+        chunk = os.read(descriptor, _CHUNK_BYTES)
+        if not chunk:
+            break
+        head, *rest = chunk.split(b"\n")
+        unfinished.append(head)
+        if rest:
+            yield b"".join(unfinished)
+            yield from rest[:-1]
+            unfinished = [rest[-1]]
+    if last := b"".join(unfinished):
+        yield last
+
 
 ReadLine = Callable[[bytes], InputRecord]
 

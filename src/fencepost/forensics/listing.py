@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fencepost.base.ids import NO_NODE, TopicPartition
 from fencepost.client.failures import ClientError
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fencepost.client.admin import ActiveProducer, ListedTransaction, TransactionView
     from fencepost.client.blocking import Cluster
     from fencepost.records.transaction_log import TransactionMetadata
+
+Key = TypeVar("Key")
 
 _CLOCKS = "coordinator, here"
 _SOURCE = "DescribeTransactions"
@@ -70,7 +72,7 @@ def list_ids(
     if longer_than_ms >= 0:
         # The broker counts from the last transaction, or from 1970 if there was none.
         found = [(each, view) for each, view in found if view is None or _is_open(view)]
-    return Listed(found, {b: each.reason for b, each in missing.items()}, now_ms())
+    return Listed(found, _reasons(missing), now_ms())
 
 
 def _is_open(view: TransactionView) -> bool:
@@ -194,17 +196,13 @@ def list_producers(cluster: Cluster, topic: str, index: int | None = None) -> Pr
         for partition in sorted(known)
         for each in sorted(known[partition], key=lambda one: one.producer_id)
     ]
-    unread = {p: each.reason for p, each in states.items() if isinstance(each, Missing)}
-    silent = {each.broker: each.reason for each in states.values() if isinstance(each, Missing)}
-    return Producers(
-        found,
-        unread,
-        {
-            **{broker: why for broker, why in silent.items() if broker != NO_NODE},
-            **{broker: each.reason for broker, each in missing.items()},
-        },
-        now_ms(),
-    )
+    unread = {p: each for p, each in states.items() if isinstance(each, Missing)}
+    silent = {each.broker: each for each in unread.values() if each.broker != NO_NODE} | missing
+    return Producers(found, _reasons(unread), _reasons(silent), now_ms())
+
+
+def _reasons(missing: Mapping[Key, Missing]) -> dict[Key, str]:
+    return {key: each.reason for key, each in missing.items()}
 
 
 def _pins(producer: ActiveProducer, ends: PartitionEnds | Missing) -> bool:

@@ -119,7 +119,12 @@ def audit(
 
     Example: fencepost audit --input orders --output refunds --group refunds
     """
-    question = _question(
+    from fencepost.spark.installation import require_spark
+
+    require_spark()
+    from fencepost.spark.auditing.question import read_question
+
+    question = read_question(
         inputs,
         outputs,
         key,
@@ -138,15 +143,6 @@ def audit(
     _print(output(as_json), found, as_json=as_json)
     is_right = found.is_exactly_once
     conclude({}, found=None if is_right is None else not is_right, check=check)
-
-
-def _question(*arguments: object, **options: object) -> Question:
-    from fencepost.spark.installation import require_spark
-
-    require_spark()
-    from fencepost.spark.auditing.question import read_question
-
-    return read_question(*arguments, **options)  # type: ignore[arg-type]
 
 
 def _until(text: str | None) -> int | None:

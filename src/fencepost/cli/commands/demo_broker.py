@@ -28,7 +28,7 @@ def demo_broker() -> None:
     with fencepost.Broker() as broker:
         console.print(f"[bold]1.[/] a broker serves at {broker.bootstrap_servers}")
         common = {"bootstrap.servers": broker.bootstrap_servers}
-        _create_topic(confluent_kafka, common)
+        _create_topic(common)
         console.print(f"[bold]2.[/] the topic {TOPIC} has {PARTITIONS} partitions")
         _produce(confluent_kafka, common)
         console.print(f"[bold]3.[/] an idempotent producer wrote {MESSAGES:,} settlements")
@@ -48,7 +48,7 @@ def demo_broker() -> None:
         raise FencepostError("The demo failed: see the line above.")
 
 
-def _create_topic(kafka: Any, common: dict[str, str]) -> None:
+def _create_topic(common: dict[str, str]) -> None:
     import confluent_kafka.admin
 
     admin: Any = confluent_kafka.admin

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from fencepost.cli.connection import AsJson, Connection, connected
-from fencepost.cli.findings import Check, conclude
+from fencepost.cli.findings import Check, OneTopic, conclude
+from fencepost.cli.limits import duration_option
 from fencepost.cli.naming import require_topic
 from fencepost.cli.output import COMMAND_INDENT, Output, in_words, output
-from fencepost.cli.units import parse_duration
 
 if TYPE_CHECKING:
     from fencepost.forensics.pins import Pin, Pins, Unread
@@ -24,18 +22,10 @@ _MAX_NOTES: Final = 10
 @connected
 def pins(
     connection: Connection,
-    topic: Annotated[
-        str | None,
-        typer.Argument(metavar="TOPIC", help="One topic; all by default.", show_default=False),
-    ] = None,
+    topic: OneTopic = None,
     older_than: Annotated[
         int | None,
-        typer.Option(
-            parser=parse_duration,
-            metavar="DURATION",
-            help="Only partitions that have been pinned for longer, such as 10s or 5m.",
-            show_default=False,
-        ),
+        duration_option("Only partitions that have been pinned for longer, such as 10s or 5m."),
     ] = None,
     check: Check = False,
     as_json: AsJson = False,

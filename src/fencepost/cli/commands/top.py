@@ -11,8 +11,8 @@ import typer
 
 from fencepost.base.failures import FencepostError
 from fencepost.cli.connection import AsJson, Connection, connected
+from fencepost.cli.limits import duration_option
 from fencepost.cli.output import output
-from fencepost.cli.units import parse_duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,12 +27,7 @@ def top(
     connection: Connection,
     interval: Annotated[
         int,
-        typer.Option(
-            parser=parse_duration,
-            metavar="DURATION",
-            help="Time between two looks.  [default: 1s]",
-            show_default=False,
-        ),
+        duration_option("Time between two looks.  [default: 1s]"),
     ] = "1s",  # type: ignore[assignment] # the parser makes it a number
     once: Annotated[bool, typer.Option("--once", help="One frame, after one interval.")] = False,
     as_json: AsJson = False,

@@ -131,32 +131,17 @@ def _kind(change: StateChange, before: StateChange | None) -> str | None:
 def signs(incident: Incident) -> Signs:
     """The facts of an incident."""
     change = incident.change.metadata
-    before = incident.before.metadata if incident.before else None
-    following = incident.after[0] if incident.after else None
-    after = following.metadata if following else None
-    start_ms = change.start_ms if change is not None and incident.kind in (ABORT, COMMIT) else -1
-    first = change if incident.kind in (INIT, ROLLOVER) else None
-    if first is None and after is not None and after.state == EMPTY:
-        first = after
-    initialised_after_ms = None
-    if first is after and following is not None and following.at_ms >= 0:
-        initialised_after_ms = max(0, following.at_ms - incident.change.at_ms)
+    first, initialised_after_ms = _initialised(incident)
     return Signs(
         epoch_raised=_is_raised(incident),
-        protocol=None if before is None or before.state != ONGOING else _protocol(before),
-        duration_ms=incident.change.at_ms - start_ms if start_ms >= 0 else None,
+        protocol=_protocol(incident.before),
+        duration_ms=_duration_ms(incident),
         timeout_ms=change.timeout_ms if change is not None else None,
         initialised_after_ms=initialised_after_ms,
         is_initialised=first is not None,
         initialised_timeout_ms=first.timeout_ms if first is not None else None,
         is_new_used=first is not None and _is_used(incident.after, first),
-        continued=(
-            change is not None
-            and after is not None
-            and after.state in (ONGOING, PREPARE_ABORT)
-            and (after.producer_id, after.producer_epoch)
-            in ((change.producer_id, change.producer_epoch), (change.next_producer_id, 0))
-        ),
+        continued=_is_continued(incident),
         coordinator_moved=(
             incident.before is not None
             and incident.before.coordinator_epoch != incident.change.coordinator_epoch
@@ -164,8 +149,40 @@ def signs(incident: Incident) -> Signs:
     )
 
 
-def _protocol(opened: TransactionMetadata) -> int:
-    return 2 if opened.client_transaction_version >= 2 else 1
+def _initialised(incident: Incident) -> tuple[TransactionMetadata | None, int | None]:
+    """Returns the record of InitProducerId: the incident itself, or the one after it.
+
+    For the one after it also how much later it was written.
+    """
+    if incident.kind in (INIT, ROLLOVER):
+        return incident.change.metadata, None
+    following = incident.after[0] if incident.after else None
+    if following is None or following.metadata is None or following.metadata.state != EMPTY:
+        return None, None
+    after_ms = max(0, following.at_ms - incident.change.at_ms) if following.at_ms >= 0 else None
+    return following.metadata, after_ms
+
+
+def _duration_ms(incident: Incident) -> int | None:
+    change = incident.change.metadata
+    if change is None or incident.kind not in (ABORT, COMMIT) or change.start_ms < 0:
+        return None
+    return incident.change.at_ms - change.start_ms
+
+
+def _is_continued(incident: Incident) -> bool:
+    change = incident.change.metadata
+    after = incident.after[0].metadata if incident.after else None
+    if change is None or after is None or after.state not in (ONGOING, PREPARE_ABORT):
+        return False
+    raised = (change.producer_id, change.producer_epoch), (change.next_producer_id, 0)
+    return (after.producer_id, after.producer_epoch) in raised
+
+
+def _protocol(opened: StateChange | None) -> int | None:
+    if opened is None or opened.metadata is None or opened.metadata.state != ONGOING:
+        return None
+    return 2 if opened.metadata.client_transaction_version >= 2 else 1
 
 
 def _is_raised(incident: Incident) -> bool | None:

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,7 +19,6 @@ from fencepost.forensics.tap.decoding.conversation import Conversation
 from fencepost.forensics.tap.dialing import reach
 from fencepost.forensics.tap.relay import WOULD_BLOCK, Relay
 from fencepost.forensics.tap.sinks import Sink
-from fencepost.forensics.tap.tally import Tally
 from fencepost.records.trace import TAP_STOPPED, Body, opening_line
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.2
@@ -48,6 +48,46 @@ class MicrosecondClock:
 
     def __call__(self) -> int:
         return self._start_us + time.perf_counter_ns() // 1000
+
+
+class Tally:
+    """Counts what passes: requests, errors by name, bytes and connections."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.undecoded = 0
+        self.errors: Counter[str] = Counter()
+        self.request_bytes = 0
+        self.reply_bytes = 0
+        self.connections = 0
+
+    def add(self, line: Body) -> None:
+        """Counts one line."""
+        kind = line["kind"]
+        if kind == "request":
+            self.requests += 1
+            self.undecoded += line.get("decoded") is False
+            self.request_bytes += line["size_bytes"]
+        elif kind == "reply":
+            self.reply_bytes += line["size_bytes"]
+            self.errors.update(line.get("errors", ()))
+        elif line.get("event") == "opened":
+            self.connections += 1
+
+    def as_line(self, now_us: int) -> Body:
+        """Returns the last line of a trace."""
+        return {"time_us": now_us, "kind": "summary", **self.fields()}
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the counts."""
+        return {
+            "requests": self.requests,
+            "undecoded_requests": self.undecoded,
+            "errors": dict(self.errors.most_common()),
+            "request_bytes": self.request_bytes,
+            "reply_bytes": self.reply_bytes,
+            "connections": self.connections,
+        }
 
 
 class Proxy:

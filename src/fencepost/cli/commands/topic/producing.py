@@ -232,8 +232,7 @@ class _Run:
         )
 
     def _write_all(self, writer: RecordWriter) -> None:
-        from fencepost.cli.input_lines import read_lines
-        from fencepost.cli.record_lines import LineError
+        from fencepost.cli.record_lines import LineError, read_lines
 
         number = 0
         for line in read_lines(self._descriptor):

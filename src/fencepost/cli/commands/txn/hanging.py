@@ -8,10 +8,11 @@ import typer
 
 from fencepost.base.failures import FencepostError
 from fencepost.cli.connection import AsJson, Connection, connected
-from fencepost.cli.findings import Check, conclude
+from fencepost.cli.findings import Check, OneTopic, conclude
+from fencepost.cli.limits import duration_option
 from fencepost.cli.naming import require_topic
 from fencepost.cli.output import COMMAND_INDENT, output
-from fencepost.cli.units import for_people, parse_duration
+from fencepost.cli.units import for_people
 
 if TYPE_CHECKING:
     from fencepost.forensics.hanging import Finding, Hanging
@@ -30,10 +31,7 @@ CAN_GO: Final = ("epoch", "last_write_ms", "producer_id", "start_offset")
 @connected
 def find_hanging_command(
     connection: Connection,
-    topic: Annotated[
-        str | None,
-        typer.Argument(metavar="TOPIC", help="One topic; all by default.", show_default=False),
-    ] = None,
+    topic: OneTopic = None,
     broker: Annotated[
         int | None,
         typer.Option(
@@ -42,12 +40,7 @@ def find_hanging_command(
     ] = None,
     max_timeout: Annotated[
         int | None,
-        typer.Option(
-            parser=parse_duration,
-            metavar="DURATION",
-            help="The longest timeout of a transaction; by default, brokers are asked.",
-            show_default=False,
-        ),
+        duration_option("The longest timeout of a transaction; by default, brokers are asked."),
     ] = None,
     check: Check = False,
     as_json: AsJson = False,

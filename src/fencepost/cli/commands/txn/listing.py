@@ -9,9 +9,10 @@ import typer
 from fencepost.base.failures import FencepostError
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.findings import conclude
+from fencepost.cli.limits import duration_option
 from fencepost.cli.naming import unknown_id
 from fencepost.cli.output import output
-from fencepost.cli.units import LARGEST_MS, parse_duration
+from fencepost.cli.units import LARGEST_MS
 
 if TYPE_CHECKING:
     from fencepost.client.admin import ListedTransaction, TransactionView
@@ -42,12 +43,7 @@ def list_command(
     ] = [],  # noqa: B006
     older_than: Annotated[
         int | None,
-        typer.Option(
-            parser=parse_duration,
-            metavar="DURATION",
-            help="Only transactions that have been open for longer, such as 10s or 5m.",
-            show_default=False,
-        ),
+        duration_option("Only transactions that have been open for longer, such as 10s or 5m."),
     ] = None,
     older_than_ms: Annotated[int, typer.Option(min=-1, max=LARGEST_MS, hidden=True)] = -1,
     pattern: Annotated[

@@ -160,7 +160,7 @@ class Replies:
             out.append(self._rewritten(exchange.api, exchange.version, frame))
         if exchange is None:
             if not conversation.is_opaque:
-                conversation.note(lambda: _unexpected(frame, size_bytes, now_us))
+                conversation.note(lambda: _unexpected(size_bytes, now_us))
         else:
             conversation.note(lambda: _reply_line(exchange, frame, walk, size_bytes, now_us))
         self._frame, self._walk, self._exchange = bytearray(), None, None
@@ -206,7 +206,7 @@ def _reply_line(
     return line
 
 
-def _unexpected(frame: bytearray, size_bytes: int, now_us: int) -> Body:
+def _unexpected(size_bytes: int, now_us: int) -> Body:
     return {
         "time_us": now_us,
         "kind": "reply",

@@ -281,7 +281,7 @@ def _waits_at(call: Call, time_us: int) -> bool:
 
 
 def _was_repeated(call: Call, calls: Sequence[Call]) -> bool:
-    """Whether the client does not wait for it any more: it has tried again since."""
+    """Whether the client no longer waits for it: it has tried again since."""
     return any(other.repeats(call) for other in calls)
 
 
@@ -305,7 +305,7 @@ def _conclude(
         _may_be_overdue(transaction, wait, call),
     )
     by = next(rule.find(fact) for rule in CAUSES if rule.fits(fact))
-    decided_us = _decided_us(by, newer, transaction, at_us)
+    decided_us = _decided_us(by, newer, transaction)
     return Conclusion(
         outcome,
         at_us,
@@ -333,21 +333,29 @@ def follow(calls: Sequence[Call], instance: int, at_us: int) -> Transaction | No
         since_us = call.time_us if since_us is None else since_us
         if call.api in COORDINATOR_APIS:
             coordinator = call.broker
-        if call.api == "InitProducerId" and isinstance(
-            asked_ms := call.body.get("transaction_timeout_ms"), int
-        ):
-            timeout_ms = asked_ms
-        is_over = call.is_answered and (call.end_us or 0) <= at_us
-        if call.api in _BOUNDARIES and is_over:
+        timeout_ms = _requested_timeout_ms(call) or timeout_ms
+        if call.api in _BOUNDARIES and _was_answered(call, at_us):
             since_us, opened_by = call.end_us, None
-        elif call.api in _OPENING and opened_by is None and not call.errors and _in_txn(call):
+        elif opened_by is None and _opens(call):
             since_us, opened_by = call.time_us, call
     if since_us is None:
         return None
     return Transaction(since_us, opened_by, timeout_ms, coordinator)
 
 
-def _in_txn(call: Call) -> bool:
+def _requested_timeout_ms(call: Call) -> int | None:
+    found = call.body.get("transaction_timeout_ms") if call.api == "InitProducerId" else None
+    return found if isinstance(found, int) else None
+
+
+def _was_answered(call: Call, at_us: int) -> bool:
+    return call.is_answered and (call.end_us or 0) <= at_us
+
+
+def _opens(call: Call) -> bool:
+    """Whether it opens a transaction, if none is open."""
+    if call.api not in _OPENING or call.errors:
+        return False
     return call.api != "Produce" or bool(call.body.get("transactional_id"))
 
 
@@ -368,8 +376,7 @@ def _newer(story: Story, instance: int, mine: Sequence[Call], at_us: int) -> Cal
         for call in story.calls
         if call.api == "InitProducerId"
         and call.instance != instance
-        and call.is_answered
-        and (call.end_us or 0) <= at_us
+        and _was_answered(call, at_us)
         and (not mine or call.time_us >= mine[0].time_us)
     ]
     return found[-1] if found else None
@@ -394,9 +401,7 @@ def _may_be_overdue(transaction: Transaction | None, wait: Wait | None, call: Ca
     return wait.spent_us >= transaction.timeout_ms * 1000
 
 
-def _decided_us(
-    by: Figure, newer: Call | None, transaction: Transaction | None, at_us: int
-) -> int | None:
+def _decided_us(by: Figure, newer: Call | None, transaction: Transaction | None) -> int | None:
     if newer is not None and by.value is not None:
         return newer.end_us
     if by.value == TIMEOUT and transaction is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from fencepost.base.failures import ConfigError
+from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.forensics.tap.swimlane.conclusion import conclude
 from fencepost.forensics.tap.swimlane.conclusion_words import sentences
 from fencepost.forensics.tap.swimlane.lanes import lay_out
@@ -14,8 +15,7 @@ from fencepost.forensics.tap.swimlane.lanes_svg import draw_svg
 from fencepost.forensics.tap.swimlane.lanes_text import draw_text
 from fencepost.forensics.tap.swimlane.markers import find_markers
 from fencepost.forensics.tap.swimlane.story import MarkerSeen, Span, Story, list_ids, tell
-from fencepost.forensics.tap.swimlane.trace_file import read_trace
-from fencepost.records.trace import Body
+from fencepost.records.trace import FORMAT, VERSION, Body
 
 if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster
@@ -29,7 +29,7 @@ class Trace(NamedTuple):
 
     def lines(self) -> Iterator[Body]:
         """Reads it from its start: it may be larger than memory."""
-        return read_trace(self.path)
+        return _read_trace(self.path)
 
 
 _CLOCK_FORMATS: Final = ("%H:%M:%S.%f", "%H:%M:%S", "%H:%M")
@@ -37,11 +37,60 @@ _CLOCK_FORMATS: Final = ("%H:%M:%S.%f", "%H:%M:%S", "%H:%M")
 
 def read(path: str, start: str | None, end: str | None) -> Trace:
     """Opens a trace; FencepostError if it is none, ConfigError for a time that is none."""
-    first = next(read_trace(path), None)
+    first = next(_read_trace(path), None)
     began_us = 0 if first is None else int(first["time_us"])
     start_us = None if start is None else parse_time("--from", start, began_us)
     end_us = None if end is None else parse_time("--to", end, began_us)
     return Trace(path, Span(start_us, end_us))
+
+
+def _read_trace(path: str) -> Iterator[Body]:
+    """Yields all lines, the opening ones too; FencepostError for what is no trace.
+
+    A process that was killed may have left its last line incomplete: that one is ignored. Any
+    other line that is no JSON, and any other format or version, is refused.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            yield from _trace_lines(path, file)
+    except OSError as problem:
+        raise FencepostError(f"{path} cannot be read: {problem.strerror}.") from problem
+    except UnicodeDecodeError:
+        raise FencepostError(_no_trace(path, "it is no text")) from None
+
+
+def _trace_lines(path: str, texts: Iterator[str]) -> Iterator[Body]:
+    is_first = True
+    for number, text in enumerate(texts, start=1):
+        if not text.endswith("\n"):
+            return  # Its writer was killed.
+        try:
+            line = json.loads(text)
+        except ValueError:
+            line = None
+        if not isinstance(line, dict):
+            raise FencepostError(_no_trace(path, f"line {number} is no JSON object"))
+        if "format" in line or is_first:
+            _require_format(path, line)
+        is_first = False
+        yield line
+
+
+def _require_format(path: str, line: Body) -> None:
+    if line.get("format") != FORMAT:
+        raise FencepostError(_no_trace(path, "its first line does not name the format"))
+    if line.get("version") != VERSION:
+        raise FencepostError(
+            f"{path} has version {line.get('version')!r} of the trace format, and this fencepost "
+            f"reads version {VERSION}. Use the fencepost that wrote it."
+        )
+
+
+def _no_trace(path: str, reason: str) -> str:
+    return (
+        f"{path} is no trace: {reason}. Write one with `fencepost tap --out FILE` or "
+        "`fencepost serve --trace FILE`."
+    )
 
 
 def ids(trace: Trace) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.cli.input_lines import read_lines
+from fencepost.cli.record_lines import read_lines
 
 
 @pytest.fixture
