@@ -84,7 +84,7 @@ def test_a_transaction_that_ended_meanwhile_is_not_touched(
     with pinned_partition(servers, name, name) as opened:
         plan = planned(cluster, Action.FENCE, opened)
         cluster.end_txn(opened.identity, commit=True)
-        with pytest.raises(FencepostError, match=r"changed meanwhile: it is CompleteCommit now"):
+        with pytest.raises(FencepostError, match=r"has changed since: it is CompleteCommit now"):
             carry_out(cluster, plan)
 
 
@@ -96,7 +96,7 @@ def test_the_next_transaction_of_the_same_id_is_not_ended_for_the_last_one(
         end(cluster, name)
         (place,) = opened.starts
         begin(cluster, name, [place])
-        with pytest.raises(FencepostError, match="changed meanwhile: it is Ongoing now"):
+        with pytest.raises(FencepostError, match="has changed since: it is Ongoing now"):
             carry_out(cluster, plan)
 
 
@@ -176,7 +176,7 @@ def test_a_hanging_transaction_is_aborted_on_its_partition(
         assert visible(cluster, place) == []
         again = plan_marker(cluster, place, opened.identity.producer_id, None)
         assert isinstance(again, NothingOpen)
-        with pytest.raises(FencepostError, match="changed meanwhile"):
+        with pytest.raises(FencepostError, match="has changed since"):
             write_marker(cluster, plan)
 
 

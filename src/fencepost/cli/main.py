@@ -2,7 +2,7 @@
 
     0     done; for `serve`, stopped by Ctrl-C or SIGTERM
     1     refused or failed: one line on standard error, "fencepost: ...", with reason and advice
-    2     called wrongly: an unknown command or option, a value that cannot be
+    2     usage error: an unknown command or option, an invalid value
     3     with --check only: the command looked for trouble and found some
     4     with --check only: `audit` found nothing, and cannot tell whether there is nothing to find
     70    `serve` only: the broker stopped itself, because it could not go on without risking data
@@ -22,7 +22,7 @@ import sys
 from typing import Final
 
 FAILED: Final = 1
-CALLED_WRONGLY: Final = 2
+USAGE_ERROR: Final = 2
 TROUBLE_FOUND: Final = 3
 CANNOT_TELL: Final = 4
 INTERRUPTED: Final = 128 + signal.SIGINT
@@ -52,7 +52,7 @@ def run(arguments: list[str]) -> int:
         _drop_output()
         return READER_GONE
     except OSError as problem:
-        # Other failures of files have messages of their own.
+        # Other failures of files have their own messages.
         if problem.errno not in _NO_ROOM:
             raise
         complain(f"standard output could not be written: {problem.strerror}")
@@ -105,7 +105,7 @@ def _run_app(arguments: list[str]) -> int:
         if not hasattr(problem, "format_message"):
             raise
         _explain_usage(problem)
-        return CALLED_WRONGLY
+        return USAGE_ERROR
     return code if isinstance(code, int) else 0
 
 

@@ -94,7 +94,7 @@ def _summary(frame: Frame) -> list[Text]:
     return [
         _line("ids", ", ".join(states) or "none"),
         _line("per second", rates),
-        _line("commits", times or "none completed meanwhile"),
+        _line("commits", times or "none completed"),
     ]
 
 

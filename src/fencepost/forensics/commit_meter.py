@@ -2,7 +2,7 @@
 
 Every end of a transaction is two records of `__transaction_state`: Prepare with the decision, and
 Complete when all markers are written. Both have the time of the coordinator. So their number and
-the time between them are exact, whoever asks, as long as the log may be read. Pure.
+the time between them are exact as long as the log may be read. Pure.
 """
 
 from __future__ import annotations

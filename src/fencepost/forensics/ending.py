@@ -175,14 +175,14 @@ def _require_unchanged(plan: IdPlan, now: TransactionView) -> None:
     )
     if not same:
         raise FencepostError(
-            f"{before.transactional_id!r} changed meanwhile: it is {now.state} now (producer "
+            f"{before.transactional_id!r} has changed since: it is {now.state} now (producer "
             f"{now.producer_id}, epoch {now.producer_epoch}). Nothing was changed; run the command "
             "again."
         )
     if plan.action is Action.COMMIT and now.partitions != before.partitions:
         raise FencepostError(
             f"The producer of {before.transactional_id!r} is still at work: it has written to "
-            "another partition meanwhile. Nothing was changed; let it commit, or stop it first."
+            "another partition since. Nothing was changed; let it commit, or stop it first."
         )
 
 
@@ -297,7 +297,7 @@ def write_marker(cluster: Cluster, plan: MarkerPlan) -> Ended:
         now.holder.producer.producer_epoch != before.producer.producer_epoch
     ):
         raise FencepostError(
-            f"The transaction on {before.partition} changed meanwhile: it has ended, or its "
+            f"The transaction on {before.partition} has changed since: it has ended, or its "
             "producer has another epoch. Nothing was changed; run the command again."
         )
     producer = now.holder.producer

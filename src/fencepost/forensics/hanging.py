@@ -4,7 +4,7 @@ The rule of kafka-transactions.sh find-hanging: a transaction hangs if it is ope
 was last written to longer ago than any transaction may last (transaction.max.timeout.ms, and 5
 minutes more), and its producer id has no transactional id, or the transaction of that id does not
 have the partition. Two things are added here. Partition, coordinator and partition are asked in
-this order (`holders.py`), so that a transaction that ends meanwhile is not taken for a hanging one.
+this order (`holders.py`), so that a transaction that ends in between is not called hanging.
 And an id that is not listed counts as absent only if the caller would see it (`visibility.py`);
 otherwise the verdict is "cannot tell".
 

@@ -11,8 +11,8 @@ one producer with an open transaction on one partition, and its `Standing` says 
 Theory of operation. A broker adds a partition to the transaction at the coordinator before the
 first record is appended, and a coordinator completes a transaction after every marker is written.
 So a producer that is open on a partition before and after its coordinator was asked, at the same
-start offset, was open there at that moment too: if the coordinator did not have it, nobody will
-end it. `confirm` makes that second look, and drops what has ended meanwhile. Without it, every
+start offset, was open there at that moment too: if the coordinator did not have it, nothing will
+end it. `confirm` makes that second look, and drops what has ended since. Without it, every
 transaction that ends during the look would seem to hang. Likewise the offsets of a partition and
 its producers are answers of different moments: on a busy partition they never agree. So a
 partition is called pinned without an open holder only if its LSO is the same in three looks, the

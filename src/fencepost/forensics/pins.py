@@ -279,7 +279,7 @@ def _next_stable(ends: PartitionEnds, holders: list[Holder]) -> Figure:
         return exact(min(later), f"{_PARTITION}: the next open transaction begins there")
     if not holders:
         return unknown("the open producers are not known")
-    return estimated(ends.high_watermark, "the high watermark now, which may rise meanwhile")
+    return estimated(ends.high_watermark, "the high watermark now, which may rise until then")
 
 
 def _compaction(topic: str, around: Surroundings) -> Figure:

@@ -139,7 +139,7 @@ class Watch:
 
     def _rates(self) -> dict[str, Any]:
         if self._tail is None:
-            self._begin_tail()  # The first transaction may have created the topic meanwhile.
+            self._begin_tail()  # The first transaction may have created the topic since.
         if self._tail is None:
             return {"over_ms": 0, **dict.fromkeys(RATES, unknown(self._no_log))}
         self._no_log = ""
@@ -172,7 +172,7 @@ def _rate(count: int, seconds: float) -> Figure:
 
 def _latency(value_ms: int | None) -> Figure:
     if value_ms is None:
-        return unknown("no commit completed meanwhile")
+        return unknown("no commit completed between two looks")
     return exact(value_ms, f"{_LOG}: Prepare to Complete", "coordinator")
 
 
@@ -181,7 +181,7 @@ def oldest_first(
     views: Mapping[str, TransactionView | Missing],
     at_ms: int,
 ) -> list[OpenTransaction]:
-    """Joins what was listed and described; those that have ended meanwhile are left out."""
+    """Joins what was listed and described; those that have ended in between are left out."""
     found = []
     for each in opened:
         view = views.get(each.transactional_id)

@@ -3,7 +3,7 @@
 ListTransactions leaves out the ids that the caller may not describe, without an error, and no
 request tells the caller's rights on transactional ids as a whole. They can be proven all the same:
 
-1. The caller may describe an id that nobody uses (a random one).
+1. The caller may describe an id that no one uses (a random one).
 2. That holds for all ids. Either the cluster has no authorizer (DescribeAcls answers
    SECURITY_DISABLED), or its rules say so: none of them denies anything, and either there is a rule
    for all ids (`*`) or there is no rule at all. With rules for some ids only, the random id may be

@@ -80,7 +80,7 @@ def test_a_marker_that_was_never_written_ends_the_search_at_the_end_of_the_log()
 
 def test_a_partition_that_cannot_be_read_says_why() -> None:
     for code, said in (
-        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "does not exist any more"),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no longer exists"),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "grant"),
     ):
         cluster = FakeCluster({ORDERS: []}, refused={"orders": code})

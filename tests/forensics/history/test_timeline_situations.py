@@ -64,7 +64,7 @@ def test_a_topic_that_was_deleted_is_said_and_the_rest_is_shown(servers: str) ->
     row = timeline(servers, found.transactional_id)
     assert len(row["steps"]) == 4
     (problem,) = row["problems"]
-    assert "does not exist any more" in problem
+    assert "no longer exists" in problem
 
 
 def test_only_the_last_states_are_shown_if_asked(servers: str) -> None:

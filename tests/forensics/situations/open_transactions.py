@@ -136,7 +136,7 @@ def hanging_transaction(
 ) -> Iterator[OpenTransaction]:
     """A transactional batch is on the partition, and its coordinator does not know about it.
 
-    The broker's verification, which prevents this since Kafka 3.6, is off meanwhile.
+    The broker's verification, which prevents this since Kafka 3.6, is off while this runs.
     """
     with connect(servers) as cluster:
         (place,) = create_topic(cluster, topic)
@@ -181,8 +181,8 @@ def stuck_marker_on_kafka(
 ) -> Iterator[OpenTransaction]:
     """The commit was accepted (PrepareCommit), and Apache Kafka cannot write the marker.
 
-    The topic takes no batch of that size any more. The coordinator gives up the marker until it is
-    loaded again, so the situation stays until the broker is restarted.
+    The topic no longer accepts a batch of that size. The coordinator gives up the marker until it
+    is loaded again, so the situation stays until the broker is restarted.
     """
     with connect(servers) as cluster:
         (place,) = create_topic(cluster, topic)

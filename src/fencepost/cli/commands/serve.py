@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from fencepost.cli.main import CALLED_WRONGLY, complain_of_usage
+from fencepost.cli.main import USAGE_ERROR, complain_of_usage
 
 DESCRIPTION = """\
   Run the broker.
@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         complain_of_usage(message, self.prog)
-        sys.exit(CALLED_WRONGLY)
+        sys.exit(USAGE_ERROR)
 
 
 def parser() -> Parser:

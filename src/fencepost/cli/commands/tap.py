@@ -129,7 +129,7 @@ def _parse_listen(text: str, allow_remote: bool) -> Endpoint:
         raise ConfigError(f"--listen is {text!r}: write HOST:PORT, such as {HOME}.")
     if not allow_remote and not is_loopback(host):
         raise ConfigError(
-            f"{host} can be reached from other machines, and the tap lets anybody through to the "
+            f"{host} can be reached from other machines, and the tap lets anyone through to the "
             "cluster. Listen on 127.0.0.1 or [::1], or add --allow-remote if the network is yours."
         )
     return Endpoint(host, int(port))

@@ -5,7 +5,7 @@ each look different (tried on Apache Kafka 4.3 and on fencepost):
 
     abort    PrepareAbort. TV1: the producer's own abort keeps the epoch, and any other raises it.
              TV2: every end raises it.
-    init     Empty at a higher epoch without an open transaction: somebody called InitProducerId.
+    init     Empty at a higher epoch without an open transaction: someone called InitProducerId.
     commit   PrepareCommit. TV2 raises the epoch here too; the producer gets it in the reply.
     expiry   a tombstone: the id was idle for transactional.id.expiration.ms.
     rollover a new producer id that names the old one: the epochs of the old one were used up.
@@ -70,9 +70,9 @@ class Signs:
     duration_ms: int | None
     timeout_ms: int | None
     initialised_after_ms: int | None
-    """How long after the end somebody called InitProducerId, if that is what follows."""
+    """How long after the end someone called InitProducerId, if that is what follows."""
     is_initialised: bool
-    """Whether somebody called InitProducerId after the end, also if it is not known when."""
+    """Whether someone called InitProducerId after the end, also if it is not known when."""
     initialised_timeout_ms: int | None
     """The transaction timeout that it asked for."""
     is_new_used: bool
@@ -97,7 +97,7 @@ class Signs:
 
 
 def find_incidents(changes: Sequence[StateChange]) -> list[Incident]:
-    """All incidents in order; records that take nothing from anybody are none."""
+    """All incidents in order; records that take the id from no one are left out."""
     found = []
     for index, change in enumerate(changes):
         before = changes[index - 1] if index and follows(changes[index - 1], change) else None

@@ -90,7 +90,7 @@ def find_markers(
         try:
             _read_windows(cluster, facts, producer_ids, windows, budget, progress)
         except UnknownTopicOrPartition:
-            facts.problem = "the topic does not exist any more"
+            facts.problem = "the topic no longer exists"
         except FencepostError as problem:
             facts.problem = str(problem)
         found.append(facts)

@@ -9,8 +9,8 @@ the signs that it needs, the cause, and how sure that is:
     cannot tell the records that would decide are missing
 
 The first rule that fits decides, so the order is part of the table. Two facts do most of the work.
-With TV1 a producer's own abort keeps its epoch, so a raised epoch is somebody else's doing. And
-whoever takes over by InitProducerId leaves an Empty record right after the abort, while the timeout
+With TV1 a producer's own abort keeps its epoch, so only someone else raises it. And an instance
+that takes over by InitProducerId leaves an Empty record right after the abort, while the timeout
 leaves nothing. Times are the coordinator's; if it moved in between they are of two machines.
 """
 
@@ -96,7 +96,7 @@ RULES: Final[Sequence[Rule]] = (
         "The transaction was committed by EndTxn. If its producer saw an error, the reply was "
         "lost and the commit took effect nevertheless.",
     ),
-    # An epoch that nobody raised: TV1 only, because TV2 raises it at every end.
+    # An epoch that was not raised: TV1 only, because TV2 raises it at every end.
     Rule(
         ABORT,
         lambda s: s.epoch_raised is False,
@@ -110,7 +110,7 @@ RULES: Final[Sequence[Rule]] = (
         lambda s: s.epoch_raised is None and s.is_late is True and not s.is_initialised_soon,
         Cause.TIMEOUT,
         L,
-        "The transaction was open for longer than its timeout, and nobody called InitProducerId "
+        "The transaction was open for longer than its timeout, and no one called InitProducerId "
         "right after it. The records before it are gone, so the producer's own late abort is "
         "possible.",
         _BROKER_LOG,
@@ -186,13 +186,13 @@ RULES: Final[Sequence[Rule]] = (
         "aborted and restarted within that time.",
         _WHO_INITIALISED,
     ),
-    # Somebody called it, later or nobody knows when.
+    # Someone called it, later or at an unknown time.
     Rule(
         ABORT,
         lambda s: s.is_initialised and s.initialised_after_ms is None and s.is_late is False,
         Cause.NEWER_INSTANCE,
         L,
-        "The timeout had not passed, and somebody has called InitProducerId since. If that was "
+        "The timeout had not passed, and someone has called InitProducerId since. If that was "
         "much later, the producer aborted by itself.",
         "READ on __transaction_state shows when InitProducerId was called.",
     ),
@@ -202,7 +202,7 @@ RULES: Final[Sequence[Rule]] = (
         lambda s: s.is_late is True and s.protocol == 1,
         Cause.TIMEOUT,
         P,
-        "The transaction was open for longer than its timeout, the epoch was raised, and nobody "
+        "The transaction was open for longer than its timeout, the epoch was raised, and no one "
         "called InitProducerId then: only the coordinator's timeout leaves that.",
     ),
     Rule(
@@ -219,7 +219,7 @@ RULES: Final[Sequence[Rule]] = (
         lambda s: s.is_late is True,
         Cause.TIMEOUT,
         L,
-        "The transaction was open for longer than its timeout, and nobody called InitProducerId "
+        "The transaction was open for longer than its timeout, and no one called InitProducerId "
         "right after it. An abort by the producer itself, after its timeout, looks the same.",
         _BROKER_LOG,
     ),
@@ -246,7 +246,7 @@ RULES: Final[Sequence[Rule]] = (
         lambda s: s.coordinator_moved,
         Cause.CLIENT_ABORT,
         L,
-        "The coordinator moved meanwhile, the timeout had not passed, and nobody called "
+        "The coordinator moved, the timeout had not passed, and no one called "
         "InitProducerId after it. A new coordinator that aborts what it finds open (fencepost "
         "with transaction.recovery.ongoing=abort) looks the same.",
         _CLIENT_LOG,
@@ -256,7 +256,7 @@ RULES: Final[Sequence[Rule]] = (
         lambda s: s.protocol == 1,
         Cause.NEWER_INSTANCE,
         L,
-        "The epoch was raised before the timeout had passed, so somebody called InitProducerId, "
+        "The epoch was raised before the timeout had passed, so someone called InitProducerId, "
         "and did not come back for the answer.",
         _WHO_INITIALISED,
     ),
@@ -265,7 +265,7 @@ RULES: Final[Sequence[Rule]] = (
         lambda s: True,
         Cause.CLIENT_ABORT,
         L,
-        "The timeout had not passed and nobody called InitProducerId after it. A newer instance "
+        "The timeout had not passed and no one called InitProducerId after it. A newer instance "
         "that called it once and did not come back for the answer looks the same.",
         _CLIENT_LOG,
     ),

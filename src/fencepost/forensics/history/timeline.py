@@ -1,7 +1,7 @@
 """The timeline of an id: its states in order, with durations and the markers of each end.
 
 A marker belongs to the Prepare record that has its producer id, epoch and outcome and was written
-last before it. One that belongs to none was written by somebody else: WriteTxnMarkers from an
+last before it. One that belongs to none was written by someone else: WriteTxnMarkers from an
 administrator's tool leaves nothing in the coordinator's log.
 """
 

@@ -60,10 +60,10 @@ def judge(
 
 
 def _had_no_victim(ended: Incident, initialised: Incident) -> bool:
-    """Whether nobody owned the epoch that an InitProducerId replaced.
+    """Whether no producer owned the epoch that an InitProducerId replaced.
 
-    The abort before it raised the epoch, and told nobody: it made room for this InitProducerId, or
-    the timeout did it, and the producer restarted later.
+    The abort before it raised the epoch without telling any producer: it made room for this
+    InitProducerId, or the timeout did it, and the producer restarted later.
     """
     if ended.kind != ABORT or not ended.after or ended.after[0] is not initialised.change:
         return False
@@ -76,7 +76,7 @@ def _judge_identity(
     identity: tuple[int, int],
 ) -> Verdict:
     hits = [each for each in incidents if each.victim == identity]
-    # A TV1 producer survives its own ends: what counts is who took the id from it, if anybody.
+    # A TV1 producer survives its own ends: what counts is who took the id from it, if anyone did.
     taken = [each for each in hits if each.kind != COMMIT and signs(each).epoch_raised is not False]
     for candidate in (taken, hits):
         if candidate:

@@ -162,7 +162,7 @@ def _mapped(path: Path) -> Iterator[memoryview]:
         try:
             yield view
         finally:
-            # A batch that somebody still holds keeps the mapping until it is collected.
+            # A batch that is still referenced keeps the mapping until it is collected.
             with suppress(BufferError):
                 view.release()
                 mapped.close()

@@ -96,7 +96,7 @@ def read_range(
         try:
             fetched = _fetch(cluster, wanted, position, isolation)
         except OffsetOutOfRange:
-            # Retention removed it meanwhile: go on where the log starts now.
+            # Retention removed it: go on where the log starts now.
             start, _ = log_bounds(cluster, partition, isolation=isolation)
             if start <= position:
                 raise

@@ -1,7 +1,7 @@
 """The local port of each broker.
 
 The first listener is for bootstrapping: it leads to the addresses of --to. Every broker whose
-address a reply names gets a port of its own, once and for the run: the ports after the first one as
+address a reply names gets its own port, once and for the run: the ports after the first one as
 far as they are free, else any free one. If --to is a single address and a broker has exactly that
 one, the first port is the broker's.
 """

@@ -1,9 +1,9 @@
 """Opens connections to brokers, with TLS if the cluster wants it.
 
 A client behind the tap cannot choose among the servers of --to: the tap chooses for it. Of several
-it takes the first that answers ApiVersions, on a connection of its own that is closed again. A port
+it takes the first that answers ApiVersions, on its own connection, which is closed again. A port
 that accepts connections is not enough: a stopped process still does, and a client would be led to
-it for ever. The last one is not asked, because nobody is left to take its place.
+it for ever. The last one is not asked, because there is no other to use instead.
 """
 
 from __future__ import annotations

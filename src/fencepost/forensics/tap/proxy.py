@@ -100,7 +100,7 @@ class Proxy:
         announce: Callable[[Endpoint, Endpoint, int | None], None],
         now_us: Callable[[], int] | None = None,
     ) -> None:
-        """`announce` is told the local address of each broker and its id, if it has one."""
+        """`announce` receives the local address of each broker and its id, if it has one."""
         self._options = options
         self._sinks = sinks
         self._announce = announce

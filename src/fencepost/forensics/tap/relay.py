@@ -179,7 +179,7 @@ class _Side:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the other end neither sends nor receives any more."""
+        """Whether the other end has stopped sending and receiving."""
         return self.at_end and self._is_broken
 
     @property

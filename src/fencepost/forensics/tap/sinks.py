@@ -39,7 +39,7 @@ class FileSink:
         self._complain = complain
         self._descriptor: int | None = None
         try:
-            # For its owner only: client ids, topics and groups are nobody else's business.
+            # For its owner only: client ids, topics and groups are private.
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
             self._descriptor = os.open(path, flags, 0o600)
         except OSError as problem:
@@ -69,7 +69,7 @@ class FileSink:
 
 
 class OutputSink:
-    """Prints lines from a thread, in the format of `show`; drops lines if nobody reads them."""
+    """Prints lines from a thread, in the format of `show`; drops lines if they are not read."""
 
     def __init__(
         self,

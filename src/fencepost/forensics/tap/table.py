@@ -40,7 +40,7 @@ class Table:
         return self._row(titles, "what") + "\n"
 
     def row(self, line: Body) -> str | None:
-        """The row of a line, if it has one of its own."""
+        """The row of a line, if it has one."""
         kind = line.get("kind")
         if kind == "request":
             if len(self._waiting) >= MAX_WAITING:

@@ -7,6 +7,8 @@ decoded again by wire's own readers.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -31,12 +33,6 @@ from fencepost.wire.schema import versions_of
 from tests.forensics.tap.talk import LOCAL, Talk, local_port, reply_frame, request_frame
 from tests.wire.samples import SeededValues, fill
 
-EVERY = [
-    pytest.param(api, version, id=f"{api.name}-{version}")
-    for api in API.values()
-    for version in versions_of(api.response)
-    if api.serves(version)
-]
 WITH_ADDRESSES = {
     "Produce": range(10, 14),
     "Fetch": range(16, 19),
@@ -74,10 +70,11 @@ def rewritten(form: Any, plan: Plan) -> Any:
     return form
 
 
-@pytest.mark.parametrize(("api", "version"), EVERY)
-def test_a_rewritten_reply_differs_in_addresses_only(api: Api, version: int) -> None:
-    plan = plan_of(api.response, version)
-    for seed in range(12):
+@pytest.mark.parametrize("api", API.values(), ids=attrgetter("name"))
+def test_a_rewritten_reply_differs_in_addresses_only(api: Api) -> None:
+    served = [version for version in versions_of(api.response) if api.serves(version)]
+    for version, seed in product(served, range(6)):
+        plan = plan_of(api.response, version)
         form = fill(plan, SeededValues(seed * 31 + version))
         if api.key is ApiKey.API_VERSIONS:
             form.error_code = 0  # UNSUPPORTED_VERSION changes the layout.

@@ -276,7 +276,7 @@ def test_after_a_fence_the_newer_instance_that_hangs_is_told_too() -> None:
 
 
 def test_a_write_that_hangs_is_not_taken_for_one_that_was_tried_again() -> None:
-    """Writes to other brokers go on meanwhile."""
+    """Writes to other brokers go on."""
     script = opened(2)
     hangs = script.ask("Produce", written(0, 0, 5), connection=2, broker=2)
     for number in range(20):

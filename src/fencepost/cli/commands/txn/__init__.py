@@ -17,7 +17,7 @@ app.command("describe", short_help="Describe one transactional id.")(listing.des
 app.command("producers", short_help="List the producers of partitions.")(
     producers.producers_command
 )
-app.command("find-hanging", short_help="Find transactions that nobody will end.")(
+app.command("find-hanging", short_help="Find transactions that nothing will end.")(
     hanging.find_hanging_command
 )
 app.command("fence", short_help="Abort an id's transaction, lock out its producer.")(

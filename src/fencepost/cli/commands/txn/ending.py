@@ -135,7 +135,7 @@ def _end(
     if isinstance(plan, NothingOpen):
         _print_nothing(plan, as_json)
         return
-    # No connection waits meanwhile: a person may take long to answer.
+    # No connection stays open during the question: a person may take long to answer.
     confirm(yes, plan.sentence)
     with connection.open() as cluster:
         ended = carry_out(cluster, plan)

@@ -2,7 +2,7 @@
 
 `from_client` and `from_broker` take what has arrived. Requests pass unchanged, so `from_client`
 returns nothing; `from_broker` returns what to send. Both only note what they saw. `drain` decodes
-it and returns the lines: the caller sends first and decodes then, so decoding delays nobody.
+it and returns the lines: the caller sends first and decodes then, so decoding delays no one.
 
 A frame is followed in one of three ways:
 

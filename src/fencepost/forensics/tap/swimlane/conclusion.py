@@ -16,7 +16,7 @@ Theory of operation. `conclude` is a pure function over a story. It takes three 
     open              the end of the trace: a transaction is open, and nothing is in flight
     ended             none of these
 
-A transaction times out at the coordinator, whatever its producer does meanwhile: waits in a call
+A transaction times out at the coordinator, whatever its producer does: waits in a call
 count as well as waits before one. So the age of the transaction decides, not the longest pause.
 Ages are of the clock that wrote the trace, and the coordinator looks for timeouts from time to time
 only (every 10 s by default), so a timeout is a likely cause and never a certain one. A newer

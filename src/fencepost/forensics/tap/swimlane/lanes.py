@@ -12,7 +12,7 @@ from fencepost.forensics.tap.swimlane.conclusion_words import duration
 from fencepost.forensics.tap.swimlane.story import Call, Story
 
 SILENCE_US: Final = 1_000_000
-"""A longer pause between two rows gets a row of its own."""
+"""A longer pause between two rows gets its own row."""
 MAX_ROWS: Final = 300
 _UNFINISHED: Final = frozenset({Outcome.WAITING, Outcome.LOST, Outcome.OPEN})
 

@@ -63,7 +63,7 @@ class _Drawing:
         if row.kind is Kind.END:
             return _over(line, self._places[0] + 2, row.label)
         if row.source == row.target:
-            # A marker that a coordinator writes to a partition of its own.
+            # A marker that a coordinator writes to its own partition.
             return _over(line, self._places[row.target] + 2, f"· {_clean(row.label)}")
         line, fits = self._arrow(row, line)
         detail = row.detail if row.kind is Kind.REQUEST else ""

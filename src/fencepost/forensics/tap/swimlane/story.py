@@ -279,7 +279,7 @@ class _Reader:
         return Story(self._id, calls, markers, clients, leaders, self._producer_ids, self._last_us)
 
     def _lose(self, time_us: int, reason: str, concerns: Callable[[Key], bool]) -> None:
-        """Notes that requests will not be answered any more."""
+        """Notes that requests will never be answered."""
         for key in [each for each in self._waiting if concerns(each)]:
             call = self._waiting.pop(key)
             call.lost_us, call.lost_reason = time_us, reason
@@ -312,7 +312,7 @@ class _Instances:
         """Numbers the instance of each call; returns the client id of each instance."""
         self._join(calls)
         mine = [call for call in calls if call.api != "WriteTxnMarkers"]
-        # A connection that shows no identity, for FindCoordinator perhaps, goes to whoever is next.
+        # A connection that shows no identity, for FindCoordinator perhaps, belongs to the next one.
         following = 1
         for call in reversed(mine):
             following = self._by_connection.get(_connection(call.request), following)
