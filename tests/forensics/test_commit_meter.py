@@ -28,9 +28,9 @@ def record(state: int | None, at_ms: int, transactional_id: str = "a") -> Tailed
 def test_commits_are_timed_from_the_decision_to_the_end() -> None:
     meter = CommitMeter()
     meter.add([record(ONGOING, 0), record(PREPARE_COMMIT, 100), record(COMPLETE_COMMIT, 107)])
-    ended = meter.take()
+    ended = meter.drain()
     assert (ended.committed, ended.aborted, ended.commit_ms) == (1, 0, (7,))
-    assert meter.take().committed == 0
+    assert meter.drain().committed == 0
 
 
 def test_records_of_several_ids_mix() -> None:
@@ -43,14 +43,14 @@ def test_records_of_several_ids_mix() -> None:
         ]
     )
     meter.add([record(COMPLETE_COMMIT, 150, "a")])
-    ended = meter.take()
+    ended = meter.drain()
     assert (ended.committed, ended.aborted, ended.commit_ms) == (1, 1, (50,))
 
 
 def test_a_commit_whose_decision_was_not_seen_counts_without_a_time() -> None:
     meter = CommitMeter()
     meter.add([record(COMPLETE_COMMIT, 100)])
-    ended = meter.take()
+    ended = meter.drain()
     assert (ended.committed, ended.commit_ms) == (1, ())
     assert ended.commit_ms_at(0.5) is None
 
@@ -58,14 +58,14 @@ def test_a_commit_whose_decision_was_not_seen_counts_without_a_time() -> None:
 def test_a_tombstone_forgets_a_decision_and_a_clock_that_goes_back_is_no_time() -> None:
     meter = CommitMeter()
     meter.add([record(PREPARE_COMMIT, 100), record(None, 200), record(COMPLETE_COMMIT, 300)])
-    assert meter.take().commit_ms == ()
+    assert meter.drain().commit_ms == ()
     meter.add([record(PREPARE_COMMIT, 100), record(COMPLETE_COMMIT, 90)])
-    assert meter.take().commit_ms == (0,)
+    assert meter.drain().commit_ms == (0,)
 
 
 def test_shares_of_the_commits() -> None:
     meter = CommitMeter()
     for number in range(100):
         meter.add([record(PREPARE_COMMIT, 0), record(COMPLETE_COMMIT, number)])
-    ended = meter.take()
+    ended = meter.drain()
     assert [ended.commit_ms_at(share) for share in (0.5, 0.99, 1.0)] == [50, 99, 99]

@@ -94,10 +94,10 @@ class Log:
 def scan(log: Log, start: int, budget: int = MUCH) -> tuple[BehindCount, HiddenCount]:
     behind = BehindCount(RangeScan(start, max(start, log.stable), budget))
     while behind.scan.goes_on:
-        behind.take(log.fetch(behind.scan.position, log.stable))
+        behind.count(log.fetch(behind.scan.position, log.stable))
     hidden = HiddenCount(RangeScan(log.stable, log.end, budget), start)
     while hidden.scan.goes_on:
-        hidden.take(log.fetch(hidden.scan.position, log.end))
+        hidden.count(log.fetch(hidden.scan.position, log.end))
     return behind, hidden
 
 

@@ -70,8 +70,8 @@ class CommitMeter:
                 if decided_ms is not None:
                     self._commit_ms.append(max(0, at_ms - decided_ms))
 
-    def take(self) -> Ended:
-        """What ended since the last call."""
+    def drain(self) -> Ended:
+        """Returns what ended since the last call, and starts again at zero."""
         ended = Ended(self._committed, self._aborted, tuple(sorted(self._commit_ms)))
         self._committed = self._aborted = 0
         self._commit_ms = []

@@ -178,7 +178,7 @@ def _scan(
         )
         without = [each for each, found in fetched.items() if not found.batches]
         for each, found in fetched.items():
-            counts[each].take(found)
+            counts[each].count(found)
         if alone and without:
             # Asked alone it gets at least one batch, if there is one.
             counts[alone[0]].scan.finish()

@@ -74,8 +74,8 @@ class RangeScan:
         """Whether there is something left to read, and leave to read it."""
         return not self.is_complete and self.read_bytes < self.budget_bytes
 
-    def take(self, batches: Iterable[SealedBatch]) -> list[SealedBatch]:
-        """Advances; returns the batches of the range that are new."""
+    def advance(self, batches: Iterable[SealedBatch]) -> list[SealedBatch]:
+        """Moves on; returns the batches of the range that are new."""
         taken = []
         for batch in batches:
             if batch.base_offset >= self.end:
@@ -111,9 +111,9 @@ class BehindCount:
         self._visible = 0
         self._all = 0
 
-    def take(self, fetched: FetchedPartition) -> None:
+    def count(self, fetched: FetchedPartition) -> None:
         """Counts the batches of one fetch."""
-        taken = self.scan.take(fetched.batches)
+        taken = self.scan.advance(fetched.batches)
         start = self.scan.start
         self._all += sum(records_from(batch, start) for batch in taken if not batch.is_control)
         for batch in visible_batches(taken, fetched.aborted):
@@ -144,9 +144,9 @@ class HiddenCount:
         self._plain = 0
         self._of: Counter[Transaction] = Counter()
 
-    def take(self, fetched: FetchedPartition) -> None:
+    def count(self, fetched: FetchedPartition) -> None:
         """Counts the batches of one fetch."""
-        for batch in self.scan.take(fetched.batches):
+        for batch in self.scan.advance(fetched.batches):
             transaction = self._follower.follow(batch)
             if batch.is_control:
                 continue

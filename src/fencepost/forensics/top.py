@@ -146,7 +146,7 @@ class Watch:
         self._read_new(self._tail)
         now = time.monotonic()
         seconds, self._counted_from = now - self._counted_from, now
-        ended = self._meter.take()
+        ended = self._meter.drain()
         return {
             "over_ms": round(seconds * 1000),
             "committed_per_second": _rate(ended.committed, seconds),

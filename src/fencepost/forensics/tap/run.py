@@ -14,7 +14,7 @@ from fencepost.forensics.tap.dialing import reach
 from fencepost.forensics.tap.proxy import Proxy, TapOptions
 from fencepost.forensics.tap.sinks import Sink
 
-FIRST_KNOCK_SECONDS: Final = 2.5
+FIRST_CONNECT_SECONDS: Final = 2.5
 """How long the brokers may take to accept the first connection: a dead one is reported within three
 seconds."""
 
@@ -31,20 +31,20 @@ def run_tap(
     _raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-            return runner.run(_serve(options, sinks, announce, when_ready))
+            return runner.run(_run_until_stopped(options, sinks, announce, when_ready))
     finally:
         for sink in sinks:
             sink.close()
 
 
-async def _serve(
+async def _run_until_stopped(
     options: TapOptions, sinks: Sequence[Sink], announce: Announce, when_ready: Callable[[], None]
 ) -> dict[str, Any]:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    await _knock(options)
+    await _require_reachable(options)
     proxy = Proxy(options, sinks, announce)
     try:
         when_ready()
@@ -54,10 +54,12 @@ async def _serve(
     return proxy.tally.fields()
 
 
-async def _knock(options: TapOptions) -> None:
+async def _require_reachable(options: TapOptions) -> None:
     """Refuses to start before a cluster that cannot be reached."""
     try:
-        connection, _ = await reach(options.to, options.tls, FIRST_KNOCK_SECONDS / len(options.to))
+        connection, _ = await reach(
+            options.to, options.tls, FIRST_CONNECT_SECONDS / len(options.to)
+        )
     except FencepostError as problem:
         raise FencepostError(
             f"The cluster cannot be used: {problem}. Check --to, and --config if it uses TLS."

@@ -25,7 +25,7 @@ from fencepost.forensics.tap.swimlane.conclusion import (
     conclude,
 )
 from fencepost.forensics.tap.swimlane.conclusion_words import HEADLINES, WAITS, sentences
-from fencepost.forensics.tap.swimlane.story import Span, tell
+from fencepost.forensics.tap.swimlane.story import Span, read_story
 from fencepost.forensics.tap.swimlane.waits import Place
 from fencepost.records.trace import TAP_STOPPED
 from tests.forensics.tap.traces import ID, START_US, Script, written
@@ -100,7 +100,7 @@ CASES = [
 
 
 def concluded(script: Script) -> Conclusion:
-    (found,) = conclude(tell(script.lines, ID))
+    (found,) = conclude(read_story(script.lines, ID))
     return found
 
 
@@ -157,7 +157,7 @@ def test_every_way_to_hang_is_told_from_the_others(
 @pytest.mark.parametrize(("place", "end"), [*product(Place, ENDS)], ids=str)
 def test_the_sentences_say_what_since_when_how_old_and_where(place: Place, end: str) -> None:
     script = hung(place, end, 1, "EndTxn", PAST, "error")
-    story = tell(script.lines, ID)
+    story = read_story(script.lines, ID)
     said = "\n".join(sentences(ID, conclude(story)))
     headline = {
         ANSWERED: "EndTxn got INVALID_PRODUCER_EPOCH from broker 1 at 08:00:47.",
@@ -268,7 +268,7 @@ def test_after_a_fence_the_newer_instance_that_hangs_is_told_too() -> None:
     script.ask("EndTxn", {**IDENTITY, "producer_epoch": 1, "committed": True}, connection=11)
     script.wait(PAST)
     script.tick()
-    first, second = conclude(tell(script.lines, ID))
+    first, second = conclude(read_story(script.lines, ID))
     assert (first.outcome, first.instance) == (Outcome.FENCED, 1)
     assert (second.outcome, second.instance) == (Outcome.WAITING, 2)
     assert second.call is not None
@@ -374,11 +374,11 @@ def test_a_broker_that_restarts_loses_its_requests() -> None:
 
 
 def test_a_time_in_the_middle_shows_what_was_in_flight_then() -> None:
-    story = tell(hung(Place.IN_CALL, ANSWERED, 1, "EndTxn", PAST, "error").lines, ID)
+    story = read_story(hung(Place.IN_CALL, ANSWERED, 1, "EndTxn", PAST, "error").lines, ID)
     story.span = Span(None, START_US + 5_000_000)
     fenced = conclude(story)[0]
     assert fenced.outcome is Outcome.FENCED, "its request is in that time"
-    waits = tell(hung(Place.IN_CALL, NEVER, 1, "EndTxn", PAST, "error").lines, ID)
+    waits = read_story(hung(Place.IN_CALL, NEVER, 1, "EndTxn", PAST, "error").lines, ID)
     waits.span = Span(None, START_US + 5_000_000)
     (found,) = conclude(waits)
     assert (found.outcome, found.at_us) == (Outcome.WAITING, START_US + 5_000_000)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fencepost.forensics.tap.swimlane import show
-from fencepost.forensics.tap.swimlane.story import tell
+from fencepost.forensics.tap.swimlane.story import read_story
 from tests.forensics.tap.traces import ID, Script, a_timeout, fence_of, is_fenced, written
 
 
 def test_a_silence_longer_than_the_timeout_is_the_likely_cause() -> None:
-    story = tell(a_timeout().lines, ID)
+    story = read_story(a_timeout().lines, ID)
     fence = fence_of(story)
     assert fence.call is not None
     assert (fence.error, fence.call.api) == ("PRODUCER_FENCED", "EndTxn")
@@ -31,12 +31,12 @@ def test_the_silence_is_measured_to_the_request_that_ended_it() -> None:
     script.init(0)
     script.wait(47.2)
     script.end(0, "INVALID_PRODUCER_EPOCH")
-    fence = fence_of(tell(script.lines, ID))
+    fence = fence_of(read_story(script.lines, ID))
     assert fence.wait is not None
     assert fence.wait.spent_us == 47_200_000 + 100
     assert fence.by.value == "its transaction timeout"
     assert fence.by.certainty.value == "estimated"
-    said = "\n".join(show.drawing(tell(script.lines, ID), 120))
+    said = "\n".join(show.drawing(read_story(script.lines, ID), 120))
     assert (
         "Longest wait: 47.2 s before the call: no request after the reply to InitProducerId at "
         "08:00:00.001000, before EndTxn to broker 1."
@@ -55,7 +55,7 @@ def test_a_newer_instance_is_named() -> None:
     script.call("Produce", written(0, 0), {}, connection=2, broker=2)
     script.init(1, connection=11)
     script.call("Produce", written(0, 0, 5), {}, "INVALID_PRODUCER_EPOCH", connection=2, broker=2)
-    story = tell(script.lines, ID)
+    story = read_story(script.lines, ID)
     fence = fence_of(story)
     assert fence.by.value == "a newer instance, client id 'worker-1' at 127.0.0.1:50011"
     assert fence.by.certainty.value == "exact"
@@ -66,9 +66,9 @@ def test_without_evidence_the_cause_is_unknown() -> None:
     script = Script()
     script.init(0)
     script.end(0, "INVALID_PRODUCER_EPOCH")
-    assert fence_of(tell(script.lines, ID)).by.value is None
+    assert fence_of(read_story(script.lines, ID)).by.value is None
     assert "what fenced it is not in the trace" in "\n".join(
-        show.drawing(tell(script.lines, ID), 80)
+        show.drawing(read_story(script.lines, ID), 80)
     )
 
 
@@ -79,7 +79,7 @@ def test_an_epoch_that_a_commit_returned_belongs_to_the_same_producer() -> None:
     body = {"transactional_id": ID, "producer_id": 7, "producer_epoch": 0, "committed": True}
     script.call("EndTxn", body, {"producer_id": 7, "producer_epoch": 1})
     script.call("Produce", written(0, 1), {}, connection=12, broker=2)
-    story = tell(script.lines, ID)
+    story = read_story(script.lines, ID)
     assert {call.instance for call in story.calls} == {1}
     assert not is_fenced(story)
 
@@ -90,7 +90,7 @@ def test_markers_are_inferred_from_a_commit_and_marked() -> None:
     script.call("Produce", written(0, 0), {}, connection=2, broker=2)
     script.call("Produce", written(1, 0), {}, connection=3, broker=3)
     script.end(0)
-    story = tell(script.lines, ID)
+    story = read_story(script.lines, ID)
     assert [(m.partition, m.broker, m.source) for m in story.markers] == [
         ("payments-0", "broker 2", "inferred"),
         ("payments-1", "broker 3", "inferred"),
@@ -103,12 +103,12 @@ def test_a_broker_whose_id_was_learnt_later_is_the_same_broker() -> None:
     script = a_timeout()
     first = next(line for line in script.lines if line["kind"] == "request")
     del first["broker"]
-    assert {call.broker for call in tell(script.lines, ID).calls} == {"broker 1", "broker 2"}
+    assert {call.broker for call in read_story(script.lines, ID).calls} == {"broker 1", "broker 2"}
 
 
 def test_other_ids_are_left_out() -> None:
     script = a_timeout()
     other = {"transactional_id": "other", "producer_id": 8, "producer_epoch": 0}
     script.call("EndTxn", other, {}, "PRODUCER_FENCED")
-    assert len(tell(script.lines, "other").calls) == 1
-    assert all(call.body["transactional_id"] == ID for call in tell(script.lines, ID).calls)
+    assert len(read_story(script.lines, "other").calls) == 1
+    assert all(call.body["transactional_id"] == ID for call in read_story(script.lines, ID).calls)

@@ -115,7 +115,7 @@ class Walk:
             self.position += need
             self._advance(piece)
 
-    def take(self, piece: bytes) -> bytes:
+    def keep(self, piece: bytes) -> bytes:
         """Keeps bytes in the skeleton."""
         self.skeleton += piece
         if len(self.skeleton) > MAX_SKELETON_BYTES:
@@ -235,7 +235,7 @@ def _struct(walk: Walk, outline: _Outline) -> Steps:
     else:
         for field in outline.fields:
             if field.place is None:
-                walk.take((yield field.size))
+                walk.keep((yield field.size))
             else:
                 yield from _value(walk, field)
     if outline.flexible:
@@ -246,13 +246,13 @@ def _value(walk: Walk, field: _Field) -> Steps:
     place = field.place
     assert place is not None
     if field.size and not place.is_array:
-        walk.take((yield field.size))
+        walk.keep((yield field.size))
     elif place.kind == "records" and not place.is_array:
         yield from _records(walk, place)
     elif place.is_array:
         yield from _array(walk, field)
     elif field.inner is not None:
-        if place.nullable and walk.take((yield 1)) == b"\xff":
+        if place.nullable and walk.keep((yield 1)) == b"\xff":
             return
         yield from _struct(walk, field.inner)
     else:
@@ -260,7 +260,7 @@ def _value(walk: Walk, field: _Field) -> Steps:
         if size > 0:
             if place.name in CONFIDENTIAL:
                 walk.hide(size)
-            walk.take((yield size))
+            walk.keep((yield size))
 
 
 def _length(walk: Walk, place: Place) -> Generator[int, bytes, int]:
@@ -268,14 +268,14 @@ def _length(walk: Walk, place: Place) -> Generator[int, bytes, int]:
     if place.prefix == "B":
         return (yield from _varint(walk)) - 1
     unpack = _INT16 if place.prefix == "h" else _INT32
-    size: int = unpack.unpack(walk.take((yield unpack.size)))[0]
+    size: int = unpack.unpack(walk.keep((yield unpack.size)))[0]
     return size
 
 
 def _varint(walk: Walk) -> Generator[int, bytes, int]:
     value = 0
     for number in range(_MAX_VARINT_BYTES):
-        byte = walk.take((yield 1))[0]
+        byte = walk.keep((yield 1))[0]
         value |= (byte & 0x7F) << (7 * number)
         if byte < 0x80:
             return value
@@ -291,7 +291,7 @@ def _array(walk: Walk, field: _Field) -> Steps:
             size = count * struct.calcsize(">" + FIXED[place.kind])
             if size > MAX_SKELETON_BYTES:
                 raise WireError("an array is too long to be decoded")
-            walk.take((yield size))
+            walk.keep((yield size))
         return
     one = field._replace(place=place._replace(is_array=False, nullable=False))
     for _ in range(count):
@@ -344,12 +344,12 @@ def _endpoint(walk: Walk, outline: _Outline) -> Steps:
         if place.name == "host":
             start, compact = walk.position, place.prefix == "B"
             size = yield from _length(walk, place)
-            host = walk.take((yield size)).decode() if size > 0 else ""
+            host = walk.keep((yield size)).decode() if size > 0 else ""
             end = walk.position
         elif field.size and not place.is_array:
             if place.name == "port":
                 port_start, code = walk.position, FIXED[place.kind]
-            piece = walk.take((yield field.size))
+            piece = walk.keep((yield field.size))
             known[place.name] = int.from_bytes(piece, "big", signed=FIXED[place.kind].islower())
         else:
             yield from _value(walk, field)
@@ -368,7 +368,7 @@ def _tags(walk: Walk, outline: _Outline) -> Steps:
         if field is None:
             size = yield from _varint(walk)
             walk.hide(size)
-            walk.take((yield size))
+            walk.keep((yield size))
             continue
         is_endpoint = field.inner is not None and _holds(field.inner)
         if is_endpoint:
@@ -385,4 +385,4 @@ def _skip_tags(walk: Walk) -> Steps:
     for _ in range((yield from _varint(walk))):
         yield from _varint(walk)
         size = yield from _varint(walk)
-        walk.take((yield size))
+        walk.keep((yield size))

@@ -14,7 +14,7 @@ from fencepost.forensics.tap.swimlane.lanes import lay_out
 from fencepost.forensics.tap.swimlane.lanes_svg import draw_svg
 from fencepost.forensics.tap.swimlane.lanes_text import draw_text
 from fencepost.forensics.tap.swimlane.markers import find_markers
-from fencepost.forensics.tap.swimlane.story import MarkerSeen, Span, Story, list_ids, tell
+from fencepost.forensics.tap.swimlane.story import MarkerSeen, Span, Story, list_ids, read_story
 from fencepost.records.trace import FORMAT, VERSION, Body
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def ids(trace: Trace) -> list[dict[str, Any]]:
 
 def story(trace: Trace, transactional_id: str) -> Story:
     """Returns the exchanges of an id."""
-    told = tell(trace.lines(), transactional_id)
+    told = read_story(trace.lines(), transactional_id)
     told.span = trace.span
     return told
 

@@ -204,7 +204,7 @@ def list_ids(lines: Iterable[Body]) -> list[dict[str, Any]]:
     return [rows[name] for name in sorted(rows)]
 
 
-def tell(lines: Iterable[Body], transactional_id: str) -> Story:
+def read_story(lines: Iterable[Body], transactional_id: str) -> Story:
     """Finds the exchanges of an id."""
     reader = _Reader(transactional_id)
     for line in lines:
