@@ -14,7 +14,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
 from fencepost.partition.partition import Partition
-from fencepost.records.checkpoint import decode_offsets
+from fencepost.records.text_files import decode_offsets
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.incremental_alter_configs import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.log import Log
-from fencepost.records.checkpoint import EpochEntry
+from fencepost.records.text_files import EpochEntry
 from fencepost.simulation.disk import UnsyncedDisk
 from tests.log.batches import FOLDER, append, open_log
 

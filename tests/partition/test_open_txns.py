@@ -11,12 +11,12 @@ def test_case_69_a_transaction_stays_unstable_until_its_marker_is_durable() -> N
     txns.begin(99, producer_id=1)
     txns.begin(105, producer_id=2)
     txns.end(CompletedTxn(1, 99, 109, aborted=False))
-    txns.settle(high_watermark=109)
+    txns.forget_ended(high_watermark=109)
     assert txns.first_unstable_offset() == 99
-    txns.settle(high_watermark=110)
+    txns.forget_ended(high_watermark=110)
     assert txns.first_unstable_offset() == 105
     txns.end(CompletedTxn(2, 105, 112, aborted=True))
-    txns.settle(high_watermark=113)
+    txns.forget_ended(high_watermark=113)
     assert txns.first_unstable_offset() is None
 
 

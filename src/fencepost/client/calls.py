@@ -462,14 +462,14 @@ def call_leaders(
                 attempt.lost(send.endpoint, answer)
                 continue
             core.routes.trust(send.endpoint)
-            _take_outcomes(core, attempt, read(answer), pending, done)
+            _judge_outcomes(core, attempt, read(answer), pending, done)
         if not pending or (partial and done):
             return done
         yield from attempt.pause()
     return done
 
 
-def _take_outcomes(
+def _judge_outcomes(
     core: Core,
     attempt: Attempt,
     outcomes: Iterable[Outcome[R]],

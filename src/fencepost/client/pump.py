@@ -95,7 +95,7 @@ def _receive(core: Core, writer: Writer, timeout_ms: int) -> Steps[None]:
     answers = yield from wait(tuple(writer.shipments), timeout_ms)
     for ticket in sorted(answers):
         shipment = writer.shipments.pop(ticket)
-        _take_answer(core, writer, shipment, answers[ticket])
+        _handle_answer(core, writer, shipment, answers[ticket])
 
 
 # Sending.
@@ -160,7 +160,7 @@ def _produce(core: Core, writer: Writer, shipment: Shipment) -> Send:
 # Answers.
 
 
-def _take_answer(core: Core, writer: Writer, shipment: Shipment, answer: Answer) -> None:
+def _handle_answer(core: Core, writer: Writer, shipment: Shipment, answer: Answer) -> None:
     if isinstance(answer, Lost):
         core.routes.suspect(shipment.endpoint)
         tries = max(queue.tries for queue, _ in shipment.batches)

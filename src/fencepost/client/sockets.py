@@ -355,7 +355,7 @@ class Network:
         if self._links.get(link.endpoint) is link:
             del self._links[link.endpoint]
         for correlation_id in list(link.deadlines):
-            self._settle(link, correlation_id, Lost(reason, closed_by_broker=closed_by_broker))
+            self._answer(link, correlation_id, Lost(reason, closed_by_broker=closed_by_broker))
 
     # Tickets.
 
@@ -364,7 +364,7 @@ class Network:
         self._tickets[ticket] = (link, correlation_id)
         self._owners[id(link), correlation_id] = ticket
 
-    def _settle(self, link: Link, correlation_id: int, answer: Answer) -> None:
+    def _answer(self, link: Link, correlation_id: int, answer: Answer) -> None:
         link.deadlines.pop(correlation_id, None)
         ticket = self._owners.pop((id(link), correlation_id), None)
         if ticket is not None:
@@ -402,7 +402,7 @@ class Network:
                 chunks, answered = link.conversation.receive(frame)
                 assert not chunks, "an open conversation sends nothing by itself"
                 assert answered is not None
-                self._settle(link, *answered)
+                self._answer(link, *answered)
         except (OSError, WireError) as problem:
             self._drop(
                 link, _reason(problem), closed_by_broker=isinstance(problem, ConnectionError)

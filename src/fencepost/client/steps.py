@@ -109,17 +109,17 @@ class PendingProcedure(Generic[T]):
     def begin(self) -> None:
         """Runs up to the first wait, so the first requests are sent."""
         while isinstance(self._step, Start):
-            self._take_step(self._step)
+            self._run_step(self._step)
 
     def finish(self) -> T:
         """Runs to the end. Returns the result, or raises what failed on the way."""
         while self._step is not None:
-            self._take_step(self._step)
+            self._run_step(self._step)
         if self._failure is not None:
             raise self._failure
         return cast("T", self._result)
 
-    def _take_step(self, step: Step) -> None:
+    def _run_step(self, step: Step) -> None:
         try:
             answer = _carry_out(step, self._driver)
         except Exception as problem:  # noqa: BLE001

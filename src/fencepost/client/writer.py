@@ -3,7 +3,7 @@
 Theory of operation. A writer has a queue of sealed batches per partition; those at its head are in
 flight, the rest wait.
 
-    accept -> [waiting] -> take -> [in flight] -> acknowledge
+    accept -> [waiting] -> dispatch -> [in flight] -> acknowledge
                   ^                     |
                   +------ give back ----+   (retriable: the same bytes, in the same order)
 
@@ -125,7 +125,7 @@ class PartitionQueue:
             return False
         return self.waiting[0].ordinal - self.in_flight[0].ordinal < window
 
-    def take(self, leader: Endpoint) -> PendingBatch:
+    def dispatch(self, leader: Endpoint) -> PendingBatch:
         """Moves the oldest waiting batch into flight."""
         pending = self.waiting.popleft()
         assert not self.in_flight or self.in_flight[-1].ordinal < pending.ordinal
@@ -284,7 +284,7 @@ class Writer:
             if sizes.get(leader, 0) and sizes[leader] + size > self._max_request_bytes:
                 continue
             sizes[leader] = sizes.get(leader, 0) + size
-            shipments.setdefault(leader, []).append((queue, queue.take(leader)))
+            shipments.setdefault(leader, []).append((queue, queue.dispatch(leader)))
         return [Shipment(endpoint, batches) for endpoint, batches in shipments.items()]
 
     def _room(self) -> dict[Endpoint, int]:

@@ -63,7 +63,7 @@ begins looks at it:
     removal    files of segments that have left    the next removal deletes them; after a kill they
                the log (`Removal`)                 are segments again, and are removed again
     swap,      `.log.swap` beside the old          reads and appends go on; compaction and removals
-    promised   segments (`swap.py`)                take it back first (`settle`)
+    promised   segments (`swap.py`)                withdraw it first (`end_swap`)
     swap,      some old files and some new ones    nothing runs before it is finished
     begun                                          (`check_usable`)
     abort      an aborted transaction that its     readers get it from memory; roll, sync and clean

@@ -20,7 +20,7 @@ may run in each.
 
 `compaction` is a generator that yields after some milliseconds of work, so that the broker can
 serve its clients. It yields None, or a sync that must run before it continues. A change of the log
-(a segment removed, the swap taken back) ends the round without harm. So does the close of the log:
+(a segment removed, the swap withdrawn) ends the round without harm. So does the close of the log:
 its folder may belong to another process by then, so the round touches no file any more.
 """
 
@@ -116,7 +116,7 @@ def compaction(
 
 def plan_round(log: Log, upper_offset: int, now_ms: int) -> Plan:
     """Returns the part of the log that may be compacted now; ends a swap that was left before."""
-    log.settle()
+    log.end_swap()
     first_dirty = log.first_dirty_offset
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
         first_dirty = log.log_start_offset
@@ -261,7 +261,7 @@ def _clean_group(
         # fatal, as every failed sync of the log itself.
         yield from _pause(log, _sync_of(log, folders=[log.folder]))
         if swap.state is not SwapState.PROMISED:
-            raise _Interrupted  # Retention has taken it back.
+            raise _Interrupted  # Retention has withdrawn it.
     except BaseException:
         _give_up(log, group[0])
         raise
@@ -279,7 +279,7 @@ def _give_up(log: Log, target: Segment) -> None:
     if log.is_closed:
         return
     try:
-        log.settle()
+        log.end_swap()
     except StorageError:
         return  # The next operation that changes sealed segments tries again.
     remove_cleaned(log.disk, target.path(""))

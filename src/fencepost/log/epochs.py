@@ -15,7 +15,7 @@ from typing import Final
 
 from fencepost.base.seams import Disk
 from fencepost.log.names import LEADER_EPOCHS
-from fencepost.records.checkpoint import EpochEntry, decode_epochs, encode_epochs
+from fencepost.records.text_files import EpochEntry, decode_epochs, encode_epochs
 
 log = logging.getLogger(__name__)
 

@@ -138,17 +138,17 @@ class Log:
             raise StorageError(self._failure)
         self._finish_swap(self._swap)
 
-    def settle(self) -> None:
+    def end_swap(self) -> None:
         """Every change of sealed segments begins with this: ends a swap that another has left.
 
-        A swap that has begun is finished, one that is only promised is taken back: it would replace
+        A swap that has begun is finished, one that is only promised is withdrawn: it would replace
         segments that are about to change. StorageError if that fails, or if the log is closed.
         """
         self.check_usable()
         swap = self._swap
         if swap is not None:
             try:
-                swap.take_back()
+                swap.withdraw()
             except OSError as problem:
                 raise StorageError(f"{self.folder}: a swap stays promised: {problem}") from problem
             self._swap = None
@@ -332,9 +332,9 @@ class Log:
         If the disk fails, the next call tries again.
         """
         if self.segments[0].next_offset <= offset:
-            self.settle()  # May change the list.
+            self.end_swap()  # May change the list.
         count = sum(segment.next_offset <= offset for segment in self.segments[:-1])
-        removed = self.segment_list.take_oldest(count)
+        removed = self.segment_list.remove_oldest(count)
         self.log_start_offset = max(self.log_start_offset, self.segment_list.base_offset)
         self._removal.run(removed, self.log_start_offset)
         return removed
@@ -342,9 +342,9 @@ class Log:
     def promise_swap(self, group: list[Segment], size_bytes: int) -> Swap:
         """Begins the swap of a cleaned segment for `group`; the caller syncs the folder next.
 
-        If the disk fails, `settle` takes the swap back, now or later.
+        If the disk fails, `end_swap` withdraws the swap, now or later.
         """
-        self.settle()
+        self.end_swap()
         assert self.segment_list.holds(group)
         swap = self._swap = Swap(self.disk, self.folder, self._open_segments, group, size_bytes)
         try:
@@ -359,7 +359,7 @@ class Log:
         If the disk fails in the middle, files and memory disagree: the log raises StorageError
         until a later use finishes the swap.
         """
-        assert swap is self._swap, "a swap that was taken back stays so"
+        assert swap is self._swap, "a swap that was withdrawn stays so"
         assert self.segment_list.holds(swap.group)
         self._finish_swap(swap)
 

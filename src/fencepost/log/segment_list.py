@@ -62,7 +62,7 @@ class SegmentList:
         self.all.append(segment)
         self._bases.append(segment.base_offset)
 
-    def take_oldest(self, count: int) -> list[Segment]:
+    def remove_oldest(self, count: int) -> list[Segment]:
         """Removes and returns the oldest segments."""
         assert count < len(self.all), "the active segment stays"
         taken = self.all[:count]

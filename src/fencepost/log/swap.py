@@ -5,16 +5,16 @@ there on a swap is in one of these states, and the log keeps it until it has end
 
     PROMISED    The files are renamed to `.swap`, the log last. The old segments are untouched and
                 count, but an open that finds `.log.swap` finishes the swap. Reads and appends go
-                on. Whatever changes sealed segments takes the swap back first: it removes
+                on. A change of sealed segments withdraws the swap first: it removes
                 `.log.swap`.
     BEGUN       The folder was synced, and the old segments are being replaced: the others of the
                 group are removed, then each file gets its final name, the log last. Files and
                 memory disagree, so nothing may use the log before the swap is finished.
-    ENDED       Finished, or taken back.
+    ENDED       Finished, or withdrawn.
 
 A step that fails leaves the state as it is, and the next operation that needs the log repeats it
-(`Log.check_usable`, `Log.settle`). After a crash the next open finishes what `.log.swap` promises,
-and removes the files of a swap without one (`recovery.py`).
+(`Log.check_usable`, `Log.end_swap`). After a crash the next open finishes what `.log.swap`
+promises, and removes the files of a swap without one (`recovery.py`).
 
 A file that is missing in the middle of a swap is an error. Without its new file, the old one would
 be read with the size and the offsets of the new.
@@ -77,7 +77,7 @@ class Swap:
             self._sizes[suffix] = self._disk.size(self._path + suffix + CLEANED)
             self._disk.rename(self._path + suffix + CLEANED, self._path + suffix + SWAP)
 
-    def take_back(self) -> None:
+    def withdraw(self) -> None:
         """Removes the promise; may be repeated after an OSError."""
         assert self.state is SwapState.PROMISED, "a swap that has begun must be finished"
         self._disk.remove(self._path + LOG + SWAP)
@@ -110,7 +110,7 @@ class Swap:
 def remove_cleaned(disk: Disk, path: str) -> None:
     """Removes the files of a segment that is not wanted any more; the next open removes the rest.
 
-    Not `.log.swap`, which is a promise: `Swap.take_back`.
+    Not `.log.swap`, which is a promise: `Swap.withdraw`.
     """
     for suffix in SEGMENT_SUFFIXES:
         for state in (SWAP, CLEANED):

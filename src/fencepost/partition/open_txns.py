@@ -47,7 +47,7 @@ class OpenTxns:
         assert owner == completed.producer_id, "a marker ends a transaction of its producer"
         self._ending[completed.first_offset] = completed.last_offset
 
-    def settle(self, high_watermark: int) -> None:
+    def forget_ended(self, high_watermark: int) -> None:
         """Forgets the ended transactions whose marker is below the high watermark."""
         if self._ending:
             self._ending = {

@@ -175,7 +175,7 @@ class Partition:
         if offset > self.high_watermark:
             self.high_watermark = offset
             if self._first_unstable is not None:
-                self.open_txns.settle(offset)
+                self.open_txns.forget_ended(offset)
                 self._first_unstable = self.open_txns.first_unstable_offset()
             self._tell_moved()
 

@@ -128,9 +128,9 @@ class UnsyncedFile:
             self._call("append")
         except OSError:
             if self._disk.is_short():
-                self._inode.content += data[: self._disk.take(len(data) // 2)]
+                self._inode.content += data[: self._disk.reserve(len(data) // 2)]
             raise
-        room = self._disk.take(len(data))
+        room = self._disk.reserve(len(data))
         self._inode.content += data[:room]
         if room < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -277,7 +277,7 @@ class UnsyncedDisk:
         """Whether the call that just failed writes half of its bytes."""
         return self.calls in self._short_calls
 
-    def take(self, count: int) -> int:
+    def reserve(self, count: int) -> int:
         """Reserves space; returns how many of `count` bytes fit."""
         room = max(0, min(count, self._capacity_bytes - self._used_bytes))
         self._used_bytes += room

@@ -281,7 +281,7 @@ class Broker:
     def _run(self, data: str, ready: Future[str]) -> None:
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
-                runner.run(self._serve(data, ready))
+                runner.run(self._run_node(data, ready))
         except BaseException as problem:
             if not ready.done():
                 ready.set_exception(problem)
@@ -292,7 +292,7 @@ class Broker:
             for call in list(self._calls):
                 call.cancel()
 
-    async def _serve(self, data: str, ready: Future[str]) -> None:
+    async def _run_node(self, data: str, ready: Future[str]) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(stop_on_failed_callback(self._on_fatal))
         self._stopping = stopping = asyncio.Event()

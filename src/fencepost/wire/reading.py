@@ -138,7 +138,7 @@ class ReaderSource:
         self.counter += 1
         return f"{stem}{self.counter}"
 
-    def _take(self, code: str, target: str) -> None:
+    def _read_fixed(self, code: str, target: str) -> None:
         """Read a fixed value, together with its neighbours."""
         self.pending.append((code, target))
 
@@ -190,7 +190,7 @@ class ReaderSource:
 
     def _value(self, plan: Plan, place: Place, target: str, path: tuple[str, ...]) -> None:
         if place.is_fixed:
-            self._take(FIXED[place.kind], target)
+            self._read_fixed(FIXED[place.kind], target)
         elif place.kind == "struct" and not place.is_array and not place.nullable:
             inner = self._name("o")
             self._struct(plan.inner(place), inner, path)
@@ -201,7 +201,7 @@ class ReaderSource:
     def _sized(self, plan: Plan, place: Place, target: str, path: tuple[str, ...]) -> None:
         """Read a value after its length, its count or the mark of a nullable struct."""
         size = self._name("n")
-        self._take(place.prefix, size)
+        self._read_fixed(place.prefix, size)
         self._flush()
         if place.prefix == "B":
             self._emit(f"if {size} > 127:")
@@ -294,7 +294,7 @@ class ReaderSource:
 
     def _tags(self, plan: Plan, target: str, path: tuple[str, ...]) -> None:
         count = self._name("t")
-        self._take("B", count)
+        self._read_fixed("B", count)
         self._flush()
         self._emit(f"if {count}:")
         self.depth += 1

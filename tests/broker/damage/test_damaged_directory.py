@@ -15,7 +15,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import TopicPartition
 from fencepost.records.batch import split_batches
-from fencepost.records.checkpoint import decode_offsets
+from fencepost.records.text_files import decode_offsets
 from tests.broker.node_stage import FOLDER, Stage
 from tests.broker.requests import batch_of, create_topic, fetch, produce, records_in
 

@@ -24,7 +24,7 @@ from fencepost.broker.storage.layout import (
 )
 from fencepost.broker.storage.parent_layout import ParentLayout
 from fencepost.broker.storage.repair import Repair
-from fencepost.records.checkpoint import decode_offsets, decode_properties, encode_offsets
+from fencepost.records.text_files import decode_offsets, decode_properties, encode_offsets
 from fencepost.simulation.disk import PowerLost, UnsyncedDisk
 from tests.broker.storage.cluster_stage import CONFIG, FOLDER, ClusterStage, Process
 

@@ -337,7 +337,7 @@ def test_a_segment_that_is_examined_before_any_other_use_keeps_its_times(
     segment = log.segments[0]
     if by_scrub:
         end_offset = segment.next_offset
-        segment.take_survey(examine(segment.file(), segment.size_bytes, 0, end_offset))
+        segment.adopt_examination(examine(segment.file(), segment.size_bytes, 0, end_offset))
     else:
         segment.examine()
     assert segment.newest_time() == 1000

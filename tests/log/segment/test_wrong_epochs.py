@@ -11,7 +11,7 @@ from fencepost.log.segment.survey import examine
 from fencepost.log.segment.wrong_epochs import UNKNOWN, WrongEpoch, find_wrong, rising
 from fencepost.log.times import find_timestamp
 from fencepost.records.batch import HEADER_BYTES, split_batches
-from fencepost.records.checkpoint import EpochEntry
+from fencepost.records.text_files import EpochEntry
 from fencepost.simulation.disk import UnsyncedDisk
 from tests.log.batches import FOLDER, all_batches, append, compact, open_log
 

@@ -34,13 +34,6 @@ from fencepost.log.segment.survey import Survey, examine
 from fencepost.log.segment.wrong_epochs import EpochRun, find_wrong
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch, read_header
 from fencepost.records.broker_checkpoint import BrokerCheckpoint
-from fencepost.records.checkpoint import (
-    EpochEntry,
-    decode_epochs,
-    decode_offsets,
-    decode_partition_metadata,
-    decode_properties,
-)
 from fencepost.records.control import read_marker
 from fencepost.records.coordinator_checkpoint import FILE_NAME as CHECKPOINT
 from fencepost.records.coordinator_checkpoint import decode_checkpoint
@@ -48,6 +41,13 @@ from fencepost.records.index import decode_aborted_txns
 from fencepost.records.saved_point import FILE_NAME as SAVED_POINT
 from fencepost.records.saved_point import decode_point
 from fencepost.records.snapshot import decode_snapshot
+from fencepost.records.text_files import (
+    EpochEntry,
+    decode_epochs,
+    decode_offsets,
+    decode_partition_metadata,
+    decode_properties,
+)
 
 if TYPE_CHECKING:
     from fencepost.base.seams import Disk

@@ -6,7 +6,7 @@ from typing import Final
 
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition, topic_id_text
 from fencepost.base.seams import Disk
-from fencepost.records.checkpoint import decode_partition_metadata, encode_partition_metadata
+from fencepost.records.text_files import decode_partition_metadata, encode_partition_metadata
 
 PARTITION_METADATA: Final = "partition.metadata"
 MAX_NAME_BYTES: Final = 255

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import topic_id_text
-from fencepost.records.checkpoint import decode_properties, encode_properties
+from fencepost.records.text_files import decode_properties, encode_properties
 
 if TYPE_CHECKING:
     from fencepost.base.seams import Disk, Randomness

@@ -43,7 +43,7 @@ from fencepost.broker.storage.partition_layout import Save, SavedOffsets
 from fencepost.broker.storage.session import SYNCED, UNSYNCED, read_session, write_session
 from fencepost.partition.partition import Partition
 from fencepost.records.broker_checkpoint import PartitionEntry
-from fencepost.records.checkpoint import decode_offsets, encode_offsets
+from fencepost.records.text_files import decode_offsets, encode_offsets
 
 log = logging.getLogger(__name__)
 

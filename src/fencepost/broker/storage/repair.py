@@ -55,9 +55,9 @@ from fencepost.records.batch import (
     SEALED_FIELDS,
 )
 from fencepost.records.builder import empty_batch
-from fencepost.records.checkpoint import EpochEntry, decode_epochs
 from fencepost.records.coordinator_checkpoint import FILE_NAME, decode_checkpoint
 from fencepost.records.saved_point import FILE_NAME as SAVED_POINT
+from fencepost.records.text_files import EpochEntry, decode_epochs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

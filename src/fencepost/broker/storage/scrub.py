@@ -246,7 +246,7 @@ class Scrub:
                 partition.log.check_epochs(segment, reading.found.epochs)
                 if reading.found.damage:
                     self._damaged += 1
-                    segment.take_survey(reading.found)
+                    segment.adopt_examination(reading.found)
                 if reading.unreadable:
                     self._invalid += 1
                     self._report_unreadable(segment, reading.unreadable)

@@ -63,7 +63,7 @@ class _Round:
         self.open = dict.fromkeys(self._items)
         self.found: dict[Any, Any] = {}
 
-    def take(self, item: Any, value: Any) -> None:
+    def note_answer(self, item: Any, value: Any) -> None:
         """Notes an answer."""
         self.found[item] = value
         self.open.pop(item, None)
@@ -83,7 +83,7 @@ class _Round:
         self._core.routes.suspect(endpoint)
         reason = f"broker {broker} at {endpoint} did not answer: {answer.reason}"
         for item in items:
-            self.take(item, Missing(reason, broker=broker))
+            self.note_answer(item, Missing(reason, broker=broker))
 
     def result(self) -> dict[Any, Any]:
         """Returns an answer or a reason for every item, in their order."""
@@ -121,19 +121,19 @@ def ask_leaders(
                 state.lose(group, broker, endpoint, answer)
                 continue
             core.routes.trust(endpoint)
-            _take_outcomes(core, api, state, read(answer))
+            _note_outcomes(core, api, state, read(answer))
         if not (yield from state.pause()):
             return state.result()
 
 
-def _take_outcomes(
+def _note_outcomes(
     core: Core, api: ApiKey, state: _Round, outcomes: Iterable[Outcome[Any]]
 ) -> None:
     for outcome in outcomes:
         if outcome.partition not in state.open:
             continue
         if reaction(api, outcome.code) is Reaction.SUCCEED:
-            state.take(outcome.partition, outcome.value)
+            state.note_answer(outcome.partition, outcome.value)
         else:
             state.refuse(api, outcome.partition, outcome.code, outcome.message)
             core.routes.forget_topics([outcome.partition.topic])
@@ -183,7 +183,9 @@ def ask_brokers(
         known = {broker: core.routes.broker(broker) for broker in state.open}
         asked = [(broker, place) for broker, place in known.items() if place is not None]
         for broker in known.keys() - dict(asked).keys():
-            state.take(broker, Missing(f"broker {broker} is not in the cluster", broker=broker))
+            state.note_answer(
+                broker, Missing(f"broker {broker} is not in the cluster", broker=broker)
+            )
         sends = [Send(place, api, requests[broker], REPLY_MS) for broker, place in asked]
         answers = yield from exchange_all(sends)
         for (broker, place), answer in zip(asked, answers, strict=True):
@@ -193,7 +195,7 @@ def ask_brokers(
             core.routes.trust(place)
             code, message = code_of(answer.form)
             if reaction(api, code) is Reaction.SUCCEED:
-                state.take(broker, answer.form)
+                state.note_answer(broker, answer.form)
             else:
                 state.refuse(api, broker, code, message)
         if not (yield from state.pause()):

@@ -419,7 +419,7 @@ class Segment:
         found.index.add_time(found.max_timestamp, found.max_timestamp_offset - self.base_offset)
         return found.index
 
-    def take_survey(self, found: Survey) -> None:
+    def adopt_examination(self, found: Survey) -> None:
         """Adopts the result of a background examination; the segment may have grown since."""
         self.note_damage(found.damage)
         if not self.is_active and found.next_offset == self.next_offset:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from fencepost.base.seams import Buffer
 from fencepost.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
-from fencepost.records.checkpoint import EpochEntry
+from fencepost.records.text_files import EpochEntry
 
 EpochRun = tuple[int, int]
 """The leader epoch of some batches in a row, and the first offset; `UNKNOWN` where none follow."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.base.ids import TopicPartition, parse_topic_id
-from fencepost.records.checkpoint import (
+from fencepost.records.text_files import (
     EpochEntry,
     decode_epochs,
     decode_offsets,
