@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,11 @@ from fencepost.wire.forms.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from fencepost.wire.forms.metadata import MetadataResponse, MetadataResponseTopic
+from fencepost.wire.forms.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from fencepost.wire.forms.sasl_authenticate import SaslAuthenticateResponse
 from fencepost.wire.forms.sasl_handshake import SaslHandshakeResponse
 from fencepost.wire.framing import INBOX_BYTES
@@ -286,3 +291,26 @@ def test_a_response_sent_before_the_broker_closes_is_read() -> None:
     with pytest.raises(ConnectionResetError, match="closed the connection"):
         link.receive()
     link.close()
+
+
+class HandMovedClock(MonotonicClock):
+    """A clock that the test sets."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+def test_a_response_that_arrived_in_time_counts_even_if_it_is_read_late() -> None:
+    clock = HandMovedClock()
+    with TcpBroker() as broker:
+        network = Network(read_options(broker.address, {}), clock, SystemRandomness())
+        endpoint = Endpoint("127.0.0.1", broker.port)
+        ticket = network.start(Send(endpoint, ApiKey.METADATA, MetadataRequest(), 1_000))
+        readable, _, _ = select.select(list(network._links.values()), [], [], 30)
+        assert readable
+        clock.ahead_ms = 60_000
+        (answer,) = network.wait([ticket], 1).values()
+        assert isinstance(answer, Reply)
+        network.close()

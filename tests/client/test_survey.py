@@ -12,11 +12,10 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
-from fencepost.client.abort_marker import write_abort_marker
-from fencepost.client.admin import ListedTransaction, TransactionView
+from fencepost.client.admin import ListedTransaction, TransactionView, write_abort_marker
+from fencepost.client.configs import topic_settings
 from fencepost.client.steps import Lost
 from fencepost.client.survey.asking import MAX_ITEMS, PATIENCE_MS, Missing
-from fencepost.client.survey.configs import topic_settings
 from fencepost.client.survey.coordinators import (
     describe_listed,
     leaderless_coordinators,

@@ -260,10 +260,7 @@ def test_topics_and_settings_are_described(cluster: Cluster, topic: str) -> None
     view = cluster.metadata([topic])
     assert [p.index for p in view.topics[topic].partitions] == [0, 1]
     configs = cluster.describe_configs(ResourceType.TOPIC, topic)
-    assert (configs["cleanup.policy"].value, configs["cleanup.policy"].is_default) == (
-        "compact",
-        False,
-    )
+    assert (configs["cleanup.policy"].value, configs["cleanup.policy"].is_own) == ("compact", True)
     broker = str(min(view.brokers))
     key = "transaction.max.timeout.ms"
     assert cluster.describe_configs(ResourceType.BROKER, broker, [key])[key].value == "900000"

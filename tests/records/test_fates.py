@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -23,7 +23,6 @@ from fencepost.records.fates import (
     TransactionFollower,
     fates,
     fates_when_decided,
-    scan_transactions,
 )
 from fencepost.records.index import AbortedTxn
 from tests.partition.batches import client_batch
@@ -31,6 +30,19 @@ from tests.partition.conftest import PartitionStage
 
 EVERYTHING = 1 << 30
 PRODUCERS = (1, 2, 3)
+
+
+def scan_transactions(
+    batches: Iterable[SealedBatch], known: Known = WHOLE_LOG
+) -> dict[tuple[int, int], Transaction]:
+    """The first pass, as the tools do it: all transactions by their key, as they begin."""
+    follower = TransactionFollower(known)
+    found = {each.key: each for each in follower.open.values()}
+    for batch in batches:
+        transaction = follower.follow(batch)
+        if transaction is not None and not batch.is_control:
+            found.setdefault(transaction.key, transaction)
+    return found
 
 
 @dataclass

@@ -235,6 +235,17 @@ class ReadOnlySystemDisk(SystemDisk):
         return SystemFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
 
+def return_freed_memory() -> None:
+    """Returns free heap memory to the system; about 10 ms per 100 MB, which block allocation.
+
+    The C library keeps freed memory: 256 MB of replies in pieces of 60 KB stay resident after the
+    last one is gone. glibc has a call to release it; on other C libraries nothing happens.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # Another C library than glibc.
+            ctypes.CDLL(None).malloc_trim(0)
+
+
 def _macos_boot_session() -> str:
     """The boot id of macOS (untested); without it a start assumes a power loss."""
     if sys.platform == "darwin":

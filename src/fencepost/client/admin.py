@@ -44,11 +44,6 @@ from fencepost.wire.forms.delete_topics import (
     DeleteTopicState,
 )
 from fencepost.wire.forms.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from fencepost.wire.forms.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
 from fencepost.wire.forms.describe_log_dirs import DescribeLogDirsRequest
 from fencepost.wire.forms.describe_producers import DescribeProducersRequest, TopicRequest
 from fencepost.wire.forms.describe_transactions import (
@@ -56,7 +51,15 @@ from fencepost.wire.forms.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionState,
 )
-from fencepost.wire.forms.list_transactions import ListTransactionsRequest
+from fencepost.wire.forms.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from fencepost.wire.forms.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -115,17 +118,6 @@ class NewTopic:
     partitions: int = DEFAULT
     replication_factor: int = DEFAULT
     configs: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigValue:
-    """One setting. A sensitive one has no value."""
-
-    name: str
-    value: str | None
-    is_default: bool
-    is_sensitive: bool
-    read_only: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,48 +319,6 @@ def _code_of_first_response(form: DeleteTopicsResponse) -> tuple[int, str | None
     return result.error_code, result.error_message
 
 
-# Configurations.
-
-_DEFAULT_SOURCES: Final = frozenset({4, 5})
-"""Sources of a value that is not set on the resource: the broker's static file, or Kafka's
-default."""
-
-
-def describe_configs(
-    core: Core, resource: ResourceType, name: str, keys: Collection[str] | None = None
-) -> Steps[dict[str, ConfigValue]]:
-    """Returns the settings of a topic, or of a broker by its id."""
-    place: Place = BrokerById(int(name)) if resource is ResourceType.BROKER else AnyBroker()
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsResource(
-                resource_type=int(resource),
-                resource_name=name,
-                configuration_keys=None if keys is None else list(keys),
-            )
-        ]
-    )
-    about = f"{resource.name.lower()} {name!r}"
-    reply = yield from call_one(
-        core, place, ApiKey.DESCRIBE_CONFIGS, request, _code_of_first_result, about=about
-    )
-    return {
-        entry.name: ConfigValue(
-            entry.name,
-            entry.value,
-            entry.config_source in _DEFAULT_SOURCES,
-            entry.is_sensitive,
-            entry.read_only,
-        )
-        for entry in reply.form.results[0].configs
-    }
-
-
-def _code_of_first_result(form: DescribeConfigsResponse) -> tuple[int, str | None]:
-    result = form.results[0]
-    return result.error_code, result.error_message
-
-
 # Directories.
 
 
@@ -430,13 +380,27 @@ def list_transactions(
     pattern: str | None = None,
 ) -> Steps[list[ListedTransaction]]:
     """Lists the transactional ids of all coordinators that match the filters."""
-    request = ListTransactionsRequest(
+    request = transactions_request(states, producer_ids, longer_than_ms, pattern)
+    replies = yield from call_all_brokers(core, ApiKey.LIST_TRANSACTIONS, request, error_code)
+    return read_transactions(replies)
+
+
+def transactions_request(
+    states: Collection[str], producer_ids: Collection[int], longer_than_ms: int, pattern: str | None
+) -> ListTransactionsRequest:
+    """Returns the request for the transactional ids that match all filters."""
+    return ListTransactionsRequest(
         state_filters=list(states),
         producer_id_filters=list(producer_ids),
         duration_filter=longer_than_ms,
         transactional_id_pattern=pattern,
     )
-    replies = yield from call_all_brokers(core, ApiKey.LIST_TRANSACTIONS, request, error_code)
+
+
+def read_transactions(
+    replies: Mapping[int, ListTransactionsResponse],
+) -> list[ListedTransaction]:
+    """Reads the replies of brokers, by their ids."""
     return [
         ListedTransaction(t.transactional_id, t.producer_id, t.transaction_state, node_id)
         for node_id, form in replies.items()
@@ -488,3 +452,43 @@ def transaction_view(state: TransactionState) -> TransactionView | None:
         client_id=state.client_id,
         client_host=state.client_host,
     )
+
+
+def write_abort_marker(
+    core: Core,
+    partition: TopicPartition,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+) -> Steps[None]:
+    """Ends a transaction on one partition with WriteTxnMarkers, without its coordinator.
+
+    The marker has the epochs that the partition knows, as that of kafka-transactions.sh; a
+    partition without a marker of this producer has no coordinator epoch, and gets 0.
+    """
+
+    def build(wanted: Mapping[TopicPartition, None]) -> WriteTxnMarkersRequest:
+        topics = [
+            WritableTxnMarkerTopic(name=topic, partition_indexes=indexes)
+            for topic, indexes in group_by_topic(wanted).items()
+        ]
+        marker = WritableTxnMarker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transaction_result=False,
+            topics=topics,
+            coordinator_epoch=max(0, coordinator_epoch),
+        )
+        return WriteTxnMarkersRequest(markers=[marker])
+
+    yield from call_leaders(
+        core, ApiKey.WRITE_TXN_MARKERS, {partition: None}, build, _read_marker_codes
+    )
+
+
+def _read_marker_codes(reply: Reply) -> Iterable[Outcome[None]]:
+    for marker in reply.form.markers:
+        for topic in marker.topics:
+            for p in topic.partitions:
+                partition = TopicPartition(topic.name, p.partition_index)
+                yield Outcome(partition, p.error_code, None)

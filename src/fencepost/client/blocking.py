@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from fencepost.base.system import SystemRandomness
-from fencepost.client import admin, groups, moves, reading, transactions
+from fencepost.client import admin, configs, groups, moves, reading, transactions
 from fencepost.client.calls import AnyBroker, BrokerById, Core, call_one
 from fencepost.client.failures import RetriesExhausted
 from fencepost.client.options import ClientOptions, Endpoint, read_options
@@ -28,7 +28,7 @@ from fencepost.client.pump import new_writer, pump
 from fencepost.client.reaching import reach
 from fencepost.client.reading import EARLIEST, LATEST, ListedOffset
 from fencepost.client.sockets import MonotonicClock, Network
-from fencepost.client.steps import PendingProcedure, Steps, run
+from fencepost.client.steps import Steps, run
 from fencepost.client.writer import ALL_REPLICAS
 from fencepost.records.builder import build_batch
 from fencepost.records.compression import Codec
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from fencepost.client.admin import (
         ActiveProducer,
         ClusterView,
-        ConfigValue,
         ListedTransaction,
         NewTopic,
         ResourceType,
         TopicView,
         TransactionView,
     )
+    from fencepost.client.configs import Setting
     from fencepost.client.fetched import FetchedPartition
     from fencepost.client.groups import CommittedOffset
     from fencepost.client.routes import CoordinatorKey
@@ -101,13 +101,6 @@ class Cluster:
         """Runs a procedure to its end."""
         with self._lock:
             return run(procedure, self._network)
-
-    def begin(self, procedure: Steps[T]) -> PendingCall[T]:
-        """Sends a procedure's first request. The caller finishes it later, after other work."""
-        with self._lock:
-            pending = PendingProcedure(procedure, self._network)
-            pending.begin()
-        return PendingCall(pending, self._lock)
 
     def send_request(self, api: ApiKey, request: Any, node_id: int | None = None) -> Any:
         """Returns the reply to one request, whatever its error code. Retries lost requests only."""
@@ -167,15 +160,6 @@ class Cluster:
     ) -> None:
         """Commits offsets of a group as part of the transaction."""
         self.run(transactions.txn_offset_commit(self._core, identity, group, offsets))
-
-    def begin_txn_offset_commit(
-        self,
-        identity: ProducerIdentity,
-        group: str,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-    ) -> PendingCall[None]:
-        """The same, without waiting for the answer."""
-        return self.begin(transactions.txn_offset_commit(self._core, identity, group, offsets))
 
     def end_txn(self, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
         """Commits or aborts, and returns the identity for the next transaction.
@@ -278,10 +262,6 @@ class Cluster:
         """Commits offsets for a group without members, outside any transaction."""
         self.run(groups.offset_commit(self._core, group, offsets))
 
-    def offset_delete(self, group: str, partitions: Collection[TopicPartition]) -> None:
-        """Deletes a group's committed offsets of these partitions."""
-        self.run(groups.offset_delete(self._core, group, partitions))
-
     # Administration.
 
     def metadata(
@@ -293,18 +273,6 @@ class Cluster:
     ) -> ClusterView:
         """Returns the brokers and these topics, or all. `missing_ok` leaves out missing topics."""
         return self.run(
-            admin.metadata(self._core, topics, missing_ok=missing_ok, known_missing=known_missing)
-        )
-
-    def begin_metadata(
-        self,
-        topics: Collection[str] | None = None,
-        *,
-        missing_ok: bool = False,
-        known_missing: Collection[str] = (),
-    ) -> PendingCall[ClusterView]:
-        """The same, without waiting for the answer."""
-        return self.begin(
             admin.metadata(self._core, topics, missing_ok=missing_ok, known_missing=known_missing)
         )
 
@@ -326,9 +294,9 @@ class Cluster:
 
     def describe_configs(
         self, resource: ResourceType, name: str, keys: Collection[str] | None = None
-    ) -> dict[str, ConfigValue]:
+    ) -> dict[str, Setting]:
         """Returns the settings of a topic or broker."""
-        return self.run(admin.describe_configs(self._core, resource, name, keys))
+        return self.run(configs.describe_settings(self._core, resource, name, keys))
 
     def describe_producers(
         self, partitions: Collection[TopicPartition]
@@ -382,19 +350,6 @@ class Cluster:
     ) -> None:
         """Makes a broker the coordinator of an id; returns when it answers."""
         self.run(moves.move_coordinator(self._core, key, to, timeout_ms=timeout_ms))
-
-
-class PendingCall(Generic[T]):
-    """A call that has been sent. The caller must finish it, whatever happens meanwhile."""
-
-    def __init__(self, pending: PendingProcedure[T], lock: threading.RLock) -> None:
-        self._pending = pending
-        self._lock = lock
-
-    def finish(self) -> T:
-        """Waits for the answer and runs the call to its end."""
-        with self._lock:
-            return self._pending.finish()
 
 
 def _standstill(fetched: FetchedPartition) -> str:
@@ -496,12 +451,8 @@ class TransactionalWriter:
 
     def flush(self) -> dict[TopicPartition, Written]:
         """Waits until everything is acknowledged. Returns what was written to each partition."""
-        self.begin_flush().finish()
+        self._pump(0)
         return self._writer.results()
-
-    def begin_flush(self) -> PendingCall[None]:
-        """Sends what may be sent now, without waiting for acknowledgements. Call `flush` later."""
-        return self._cluster.begin(pump(self._core, self._writer, 0))
 
     def close(self) -> None:
         """Drops what is not acknowledged.

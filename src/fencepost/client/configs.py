@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.client.admin import ResourceType
 from fencepost.client.calls import AnyBroker, BrokerById, Core, Place, call_one
+from fencepost.client.survey.asking import Missing, ask_brokers, chunks
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.describe_configs import (
     DescribeConfigsRequest,
@@ -27,7 +28,7 @@ from fencepost.wire.forms.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from fencepost.client.steps import Steps
 
@@ -71,16 +72,12 @@ class Setting:
     read_only: bool
 
 
-def describe_settings(core: Core, resource: ResourceType, name: str) -> Steps[dict[str, Setting]]:
-    """Returns all settings of a resource, by name."""
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsResource(
-                resource_type=int(resource), resource_name=name, configuration_keys=None
-            )
-        ],
-        include_synonyms=True,
-    )
+def describe_settings(
+    core: Core, resource: ResourceType, name: str, keys: Collection[str] | None = None
+) -> Steps[dict[str, Setting]]:
+    """Returns settings of a resource by name, by default all of them."""
+    request = _request(resource, [name], keys)
+    request.include_synonyms = True
     reply = yield from call_one(
         core,
         _place(resource, name),
@@ -91,6 +88,56 @@ def describe_settings(core: Core, resource: ResourceType, name: str) -> Steps[di
     )
     form: DescribeConfigsResponse = reply.form
     return {entry.name: _setting(resource, entry) for entry in form.results[0].configs}
+
+
+def topic_settings(core: Core, topics: Collection[str], key: str) -> Steps[dict[str, str | None]]:
+    """Returns one setting of each topic; topics that may not be read, or are gone, are left out."""
+    found: dict[str, str | None] = {}
+    for some in chunks(topics):
+        request = _request(ResourceType.TOPIC, some, [key])
+        reply = yield from call_one(
+            core, AnyBroker(), ApiKey.DESCRIBE_CONFIGS, request, lambda _: (0, None)
+        )
+        found |= _values(reply.form, key)
+    return found
+
+
+def broker_settings(
+    core: Core, brokers: Collection[int], keys: Collection[str]
+) -> Steps[dict[int, dict[str, str | None]]]:
+    """Returns settings of these brokers, as far as the caller may read them."""
+    requests = {b: _request(ResourceType.BROKER, [str(b)], keys) for b in brokers}
+    replies = yield from ask_brokers(core, ApiKey.DESCRIBE_CONFIGS, requests, lambda _: (0, None))
+    return {
+        broker: {key: value for key in keys for value in _values(form, key).values()}
+        for broker, form in replies.items()
+        if not isinstance(form, Missing)
+    }
+
+
+def _request(
+    kind: ResourceType, names: Collection[str], keys: Collection[str] | None
+) -> DescribeConfigsRequest:
+    return DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=int(kind),
+                resource_name=name,
+                configuration_keys=None if keys is None else list(keys),
+            )
+            for name in names
+        ]
+    )
+
+
+def _values(form: DescribeConfigsResponse, key: str) -> dict[str, str | None]:
+    return {
+        result.resource_name: entry.value
+        for result in form.results
+        if not result.error_code
+        for entry in result.configs
+        if entry.name == key
+    }
 
 
 def _setting(resource: ResourceType, entry: DescribeConfigsResourceResult) -> Setting:

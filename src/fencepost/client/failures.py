@@ -10,6 +10,7 @@ the transaction may or may not have been committed, and only the cluster can tel
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode, error_name
@@ -95,7 +96,10 @@ class Refused(ClientError):
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         # Spark pickles exceptions on their way from worker to driver; keyword arguments need help.
-        return _rebuild, (type(self), self.api, self.code, self.about, self.message, self.partition)
+        rebuild = partial(
+            type(self), about=self.about, message=self.message, partition=self.partition
+        )
+        return rebuild, (self.api, self.code)
 
 
 class ProducerFenced(Refused):
@@ -138,20 +142,20 @@ _CLASS_OF_CODE: Final[Mapping[int, type[Refused]]] = {
     ErrorCode.RECORD_LIST_TOO_LARGE: BatchRefusedForSize,
 }
 
+_FENCED: Final = (
+    "a newer producer with this transactional id has taken over, or the transaction timed out and "
+    "was aborted: do not use this producer any more; stop the other one, or raise the transaction "
+    "timeout"
+)
+
 _ADVICE: Final[Mapping[int, str]] = {
-    ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer with this transactional id has taken "
-    "over, or the "
-    "transaction timed out and was aborted: do not use this producer any more; stop the other "
-    "one, or raise the transaction timeout",
-    ErrorCode.PRODUCER_FENCED: "a newer producer with this transactional id has taken over, or "
-    "the transaction timed out and was aborted: do not use this producer any more; stop the other "
-    "one, or raise the transaction timeout",
+    ErrorCode.INVALID_PRODUCER_EPOCH: _FENCED,
+    ErrorCode.PRODUCER_FENCED: _FENCED,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "a second writer uses this producer id and epoch on "
     "the same partition: abort the transaction and retry with one writer per partition",
     ErrorCode.TRANSACTION_ABORTABLE: "abort the transaction, then retry it",
     ErrorCode.INVALID_TXN_STATE: "the transaction is not in a state that allows this (it was "
-    "ended, it timed out, "
-    "or nothing was written in it)",
+    "ended, it timed out, or nothing was written in it)",
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "this transactional id has expired or has another "
     "producer id now: call init_producer_id again",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "set a transaction timeout above 0 and up to the "
@@ -210,14 +214,3 @@ def _sentence(api: str, code: int, about: str, message: str | None) -> str:
     if message:
         parts.append(message)
     return "; ".join(parts)
-
-
-def _rebuild(
-    kind: type[Refused],
-    api: str,
-    code: int,
-    about: str,
-    message: str | None,
-    partition: TopicPartition | None,
-) -> Refused:
-    return kind(api, code, about=about, message=message, partition=partition)

@@ -20,12 +20,6 @@ from fencepost.wire.forms.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from fencepost.wire.forms.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
-)
 from fencepost.wire.forms.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -96,30 +90,6 @@ def offset_commit(
     place = CoordinatorKey(CoordinatorKind.GROUP, group)
     about = f"group {group!r}"
     yield from call_one(core, place, ApiKey.OFFSET_COMMIT, request, partition_codes, about=about)
-
-
-def offset_delete(core: Core, group: str, partitions: Iterable[TopicPartition]) -> Steps[None]:
-    """Deletes the group's committed offsets of these partitions.
-
-    The group must have no members that subscribe to these topics.
-    """
-    request = OffsetDeleteRequest(
-        group_id=group,
-        topics=[
-            OffsetDeleteRequestTopic(
-                name=topic,
-                partitions=[OffsetDeleteRequestPartition(partition_index=i) for i in indexes],
-            )
-            for topic, indexes in group_by_topic(partitions).items()
-        ],
-    )
-
-    def code_of(form: OffsetDeleteResponse) -> tuple[int, str | None]:
-        return (form.error_code, None) if form.error_code else partition_codes(form)
-
-    place = CoordinatorKey(CoordinatorKind.GROUP, group)
-    about = f"group {group!r}"
-    yield from call_one(core, place, ApiKey.OFFSET_DELETE, request, code_of, about=about)
 
 
 def partition_codes(form: Any) -> tuple[int, str | None]:

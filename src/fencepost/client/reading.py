@@ -56,28 +56,36 @@ def list_offsets(
     level = ISOLATION[isolation or core.options.isolation_level]
 
     def build(wanted: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
-        return ListOffsetsRequest(
-            replica_id=_CONSUMER,
-            isolation_level=level,
-            timeout_ms=core.options.request_timeout_ms,
-            topics=[
-                ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsPartition(
-                            partition_index=i, timestamp=wanted[TopicPartition(topic, i)]
-                        )
-                        for i in indexes
-                    ],
-                )
-                for topic, indexes in group_by_topic(wanted).items()
-            ],
-        )
+        return offsets_request(wanted, level, core.options.request_timeout_ms)
 
-    return (yield from call_leaders(core, ApiKey.LIST_OFFSETS, times, build, _listed))
+    return (yield from call_leaders(core, ApiKey.LIST_OFFSETS, times, build, read_offsets))
 
 
-def _listed(reply: Reply) -> Iterable[Outcome[ListedOffset]]:
+def offsets_request(
+    times: Mapping[TopicPartition, int], isolation_level: int, timeout_ms: int = 0
+) -> ListOffsetsRequest:
+    """Returns the request for the offsets of these times."""
+    return ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        isolation_level=isolation_level,
+        timeout_ms=timeout_ms,
+        topics=[
+            ListOffsetsTopic(
+                name=topic,
+                partitions=[
+                    ListOffsetsPartition(
+                        partition_index=i, timestamp=times[TopicPartition(topic, i)]
+                    )
+                    for i in indexes
+                ],
+            )
+            for topic, indexes in group_by_topic(times).items()
+        ],
+    )
+
+
+def read_offsets(reply: Reply) -> Iterable[Outcome[ListedOffset]]:
+    """Reads the reply of one leader."""
     for topic in reply.form.topics:
         for p in topic.partitions:
             value = ListedOffset(p.offset, p.timestamp, p.leader_epoch)
@@ -112,7 +120,7 @@ def fetch(
             min_bytes=options.fetch_min_bytes if min_bytes is None else min_bytes,
             max_bytes=max_bytes or options.fetch_max_bytes,
             isolation_level=level,
-            topics=_fetch_topics(wanted, per_partition, topic_ids or {}),
+            topics=fetch_topics(wanted, per_partition, topic_ids or {}),
         )
 
     def read(reply: Reply) -> Iterable[Outcome[FetchedPartition]]:
@@ -132,9 +140,10 @@ def fetch(
     return found
 
 
-def _fetch_topics(
+def fetch_topics(
     wanted: Mapping[TopicPartition, int], max_bytes: int, topic_ids: Mapping[str, bytes]
 ) -> list[FetchTopic]:
+    """Returns the part of a Fetch request that names partitions and offsets."""
     return [
         FetchTopic(
             topic=topic,

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fencepost.client.options import Endpoint
     from fencepost.wire.apis import ApiKey
 
@@ -92,56 +90,21 @@ class Driver(Protocol):
     def pause(self, pause_ms: int) -> None: ...
 
 
-class PendingProcedure(Generic[T]):
-    """A procedure on a blocking driver that begins now and finishes later.
-
-    The caller must finish what it began: a request takes effect even if its answer is not read.
-    """
-
-    def __init__(self, procedure: Steps[T], driver: Driver) -> None:
-        self._procedure = procedure
-        self._driver = driver
-        self._step: Step | None = None
-        self._result: T | None = None
-        self._failure: Exception | None = None
-        self._go_on(lambda: procedure.send(None))
-
-    def begin(self) -> None:
-        """Runs up to the first wait, so the first requests are sent."""
-        while isinstance(self._step, Start):
-            self._run_step(self._step)
-
-    def finish(self) -> T:
-        """Runs to the end. Returns the result, or raises what failed on the way."""
-        while self._step is not None:
-            self._run_step(self._step)
-        if self._failure is not None:
-            raise self._failure
-        return cast("T", self._result)
-
-    def _run_step(self, step: Step) -> None:
-        try:
-            answer = _carry_out(step, self._driver)
-        except Exception as problem:  # noqa: BLE001
-            # Raised inside the procedure, so that its clean-up runs and the traceback shows where.
-            failure = problem
-            self._go_on(lambda: self._procedure.throw(failure))
-        else:
-            self._go_on(lambda: self._procedure.send(answer))
-
-    def _go_on(self, advance: Callable[[], Step]) -> None:
-        self._step = None
-        try:
-            self._step = advance()
-        except StopIteration as end:
-            self._result = end.value
-        except Exception as problem:  # noqa: BLE001 - raised again by `finish`.
-            self._failure = problem
-
-
 def run(procedure: Steps[T], driver: Driver) -> T:
     """Runs a procedure to its end on a blocking driver."""
-    return PendingProcedure(procedure, driver).finish()
+    try:
+        step = procedure.send(None)
+        while True:
+            try:
+                answer = _carry_out(step, driver)
+            except Exception as problem:  # noqa: BLE001
+                # Raised inside the procedure, so that its clean-up runs and the traceback shows
+                # where.
+                step = procedure.throw(problem)
+            else:
+                step = procedure.send(answer)
+    except StopIteration as end:
+        return cast("T", end.value)
 
 
 def _carry_out(step: Step, driver: Driver) -> object:

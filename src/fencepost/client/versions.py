@@ -10,13 +10,15 @@ shape.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.client.failures import UnsupportedByBroker
 from fencepost.wire.apis import API, ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from fencepost.wire.forms.api_versions import FinalizedFeatureKey
 
 
 class Range(NamedTuple):
@@ -51,17 +53,7 @@ TV1_MOST: Final[Mapping[ApiKey, int]] = {
 TRANSACTION_VERSION: Final = "transaction.version"
 
 
-class Feature(Protocol):
-    """One finalised feature in ApiVersions."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def max_version_level(self) -> int: ...
-
-
-def finalized_features(epoch: int, features: Iterable[Feature]) -> dict[str, int]:
+def finalized_features(epoch: int, features: Iterable[FinalizedFeatureKey]) -> dict[str, int]:
     """Returns feature levels by name.
 
     An epoch of -1 means that the broker does not know the finalised features.

@@ -23,7 +23,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import FencepostError
-from fencepost.client.abort_marker import write_abort_marker
+from fencepost.client.admin import write_abort_marker
 from fencepost.client.failures import UnknownOutcome
 from fencepost.client.transactions import ProducerIdentity, learn_transaction_version
 from fencepost.forensics.commands import describe_command, fence_command

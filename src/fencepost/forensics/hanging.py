@@ -19,7 +19,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import FencepostError
-from fencepost.client.survey.configs import broker_settings
+from fencepost.client.configs import broker_settings
 from fencepost.forensics.commands import Proposal, abort_command
 from fencepost.forensics.figures import Figure, estimated, unknown
 from fencepost.forensics.holders import (

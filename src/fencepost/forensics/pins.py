@@ -21,8 +21,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from fencepost.client.configs import broker_settings, topic_settings
 from fencepost.client.survey.asking import Missing
-from fencepost.client.survey.configs import broker_settings, topic_settings
 from fencepost.client.survey.partitions import PartitionEnds
 from fencepost.forensics.commands import (
     Proposal,

@@ -10,8 +10,8 @@ batches. So a fate needs the batches in order and the markers, and nothing else:
 
 Three ways to use it:
 
-    two passes   `scan_transactions` reads headers and markers and keeps one `Transaction` for each
-                 transaction; `fates` walks the batches again and has every fate at once
+    two passes   the first follows headers and markers and keeps each `Transaction` by its `key`;
+                 in the second, `fates` has the fate of every batch at once
     one pass     `fates_when_decided` holds batches back until the fate of the oldest is decided
     by hand      `TransactionFollower` turns each batch into its `Transaction`, whose `end` is set
                  when the marker comes
@@ -247,22 +247,6 @@ def _by_producer(aborted: Iterable[AbortedTxn]) -> dict[int, list[AbortedTxn]]:
 
 
 # -- two passes -----------------------------------------------------------------------------------
-
-
-def scan_transactions(
-    batches: Iterable[SealedBatch], known: Known = WHOLE_LOG
-) -> dict[tuple[int, int], Transaction]:
-    """The first pass: all transactions by producer id and first offset, as they begin.
-
-    Data batches may be headers without records; control batches must be whole.
-    """
-    follower = TransactionFollower(known)
-    found = {each.key: each for each in follower.open.values()}
-    for batch in batches:
-        transaction = follower.follow(batch)
-        if transaction is not None and not batch.is_control:
-            found.setdefault(transaction.key, transaction)
-    return found
 
 
 def fates(

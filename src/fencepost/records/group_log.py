@@ -40,6 +40,7 @@ from fencepost.base.ids import NO_TIMESTAMP, ZERO_TOPIC_ID, TopicPartition
 from fencepost.wire.compile import decode, encode
 from fencepost.wire.schema import field, message
 from fencepost.wire.schema import struct as wire_struct
+from fencepost.wire.writing import varint
 
 NO_LEADER_EPOCH: Final = -1
 
@@ -216,7 +217,7 @@ def encode_offset(value: OffsetValue) -> bytes:
     return b"".join(
         (
             _OFFSET_HEAD.pack(_NEWEST_VERSION, value.offset, value.leader_epoch),
-            _compact_length(len(metadata)),
+            varint(len(metadata) + 1),
             metadata,
             _TIME.pack(value.commit_timestamp_ms),
             b"\0" if topic_id == ZERO_TOPIC_ID else _TOPIC_ID_TAG + topic_id,
@@ -232,16 +233,6 @@ def _encode_expiring_offset(value: OffsetValue) -> bytes:
         expire_timestamp=value.expire_timestamp_ms,
     )
     return _EXPIRING_VERSION.to_bytes(2, "big") + encode(form, _EXPIRING_VERSION)
-
-
-def _compact_length(length: int) -> bytes:
-    rest = length + 1
-    out = bytearray()
-    while rest >= 128:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
 
 
 def encode_group(value: GroupValue) -> bytes:

@@ -13,7 +13,8 @@ tagged ones: a count, and for each its number, its size and its bytes, ascending
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.wire.schema import (
     FIXED,
@@ -27,6 +28,45 @@ from fencepost.wire.schema import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+_KEPT_RUNS: Final = 256
+
+
+class Runs(dict[int, Callable[..., Any]]):
+    """A method of `struct.Struct` for n equal fixed items; those of short runs are kept."""
+
+    def __init__(self, code: str, method: str) -> None:
+        self._code = code
+        self._method = method
+
+    def __missing__(self, count: int) -> Callable[..., Any]:
+        # "16s" repeated is the only code that cannot carry a count in front.
+        body = self._code * count if len(self._code) > 1 else f"{count}{self._code}"
+        made: Callable[..., Any] = getattr(struct.Struct(">" + body), self._method)
+        if count <= _KEPT_RUNS:
+            self[count] = made
+        return made
+
+
+class Source:
+    """The lines of a generated function, and the names that they use."""
+
+    def __init__(self, plan: Plan, scope: dict[str, Any]) -> None:
+        self.plan = plan
+        self.title = f"{plan.form.__name__} v{plan.version}"
+        self.lines: list[str] = []
+        self.depth = 2
+        self.counter = 0
+        self.pending: list[tuple[str, str]] = []
+        """Fixed values that wait for their neighbours: struct codes and expressions."""
+        self.scope = scope
+
+    def _emit(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def _name(self, stem: str) -> str:
+        self.counter += 1
+        return f"{stem}{self.counter}"
 
 
 class Place(NamedTuple):

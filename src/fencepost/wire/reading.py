@@ -26,10 +26,16 @@ from typing import Any, Final, NoReturn
 from fencepost.base.failures import WireError
 from fencepost.base.limits import MAX_ARRAY_ITEMS, MAX_STRING_BYTES
 from fencepost.base.seams import Buffer
-from fencepost.wire.plan import Place, Plan, default_of, holds_records, item_size
+from fencepost.wire.plan import (
+    Place,
+    Plan,
+    Runs,
+    Source,
+    default_of,
+    holds_records,
+    item_size,
+)
 from fencepost.wire.schema import FIXED, UNSET
-
-_KEPT_RUNS: Final = 256
 
 
 def finish_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
@@ -63,43 +69,25 @@ def skip_tags(data: Buffer, position: int, count: int, limit: int) -> int:
     return position
 
 
-class _Runs(dict[int, Callable[[Buffer, int], tuple[Any, ...]]]):
-    """Unpackers of n equal fixed items; those of short runs are kept."""
-
-    def __init__(self, code: str) -> None:
-        self.code = code
-
-    def __missing__(self, count: int) -> Callable[[Buffer, int], tuple[Any, ...]]:
-        # "16s" repeated is the only code that cannot carry a count in front.
-        body = self.code * count if len(self.code) > 1 else f"{count}{self.code}"
-        unpack = struct.Struct(">" + body).unpack_from
-        if count <= _KEPT_RUNS:
-            self[count] = unpack
-        return unpack
+_RUNS: Final = {kind: Runs(code, "unpack_from") for kind, code in FIXED.items()}
 
 
-_RUNS: Final = {kind: _Runs(code) for kind, code in FIXED.items()}
-
-
-class ReaderSource:
+class ReaderSource(Source):
     """Generates the source of one reader."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.title = f"{plan.form.__name__} v{plan.version}"
+        super().__init__(
+            plan,
+            {
+                "WireError": WireError,
+                "StructError": struct.error,
+                "finish_varint": finish_varint,
+                "read_varint": read_varint,
+                "skip_tags": skip_tags,
+                "new": object.__new__,
+            },
+        )
         self.from_view = holds_records(plan)
-        self.lines: list[str] = []
-        self.depth = 2
-        self.counter = 0
-        self.pending: list[tuple[str, str]] = []
-        self.scope: dict[str, Any] = {
-            "WireError": WireError,
-            "StructError": struct.error,
-            "finish_varint": finish_varint,
-            "read_varint": read_varint,
-            "skip_tags": skip_tags,
-            "new": object.__new__,
-        }
 
     def function(self) -> Callable[[Buffer, int], tuple[Any, int]]:
         """Compile the reader."""
@@ -130,13 +118,6 @@ class ReaderSource:
         )
 
     # Building blocks.
-
-    def _emit(self, line: str) -> None:
-        self.lines.append("    " * self.depth + line)
-
-    def _name(self, stem: str) -> str:
-        self.counter += 1
-        return f"{stem}{self.counter}"
 
     def _read_fixed(self, code: str, target: str) -> None:
         """Read a fixed value, together with its neighbours."""

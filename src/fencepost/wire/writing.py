@@ -17,13 +17,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fencepost.base.seams import Buffer
-from fencepost.wire.plan import Place, Plan, default_of
+from fencepost.wire.plan import Place, Plan, Runs, Source, default_of
 from fencepost.wire.schema import FIXED, Records
 
 SMALL_RECORDS_BYTES: Final = 4096
 """Records up to this size are copied: another buffer costs the socket more than a short copy."""
-
-_KEPT_RUNS: Final = 256
 
 Writer = Callable[[Any, bytearray, list[Buffer] | None], bytearray]
 
@@ -67,41 +65,24 @@ def put_records(
     return bytearray()
 
 
-class _Runs(dict[int, Callable[..., bytes]]):
-    """Packers of n equal fixed items; those of short runs are kept."""
-
-    def __init__(self, code: str) -> None:
-        self.code = code
-
-    def __missing__(self, count: int) -> Callable[..., bytes]:
-        body = self.code * count if len(self.code) > 1 else f"{count}{self.code}"
-        pack = struct.Struct(">" + body).pack
-        if count <= _KEPT_RUNS:
-            self[count] = pack
-        return pack
+_RUNS: Final = {kind: Runs(code, "pack") for kind, code in FIXED.items()}
 
 
-_RUNS: Final = {kind: _Runs(code) for kind, code in FIXED.items()}
-
-
-class WriterSource:
+class WriterSource(Source):
     """Generates the source of one writer."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.title = f"{plan.form.__name__} v{plan.version}"
-        self.lines: list[str] = []
-        self.depth = 2
-        self.counter = 0
+        super().__init__(
+            plan,
+            {
+                "StructError": struct.error,
+                "varint": varint,
+                "uuid16": uuid16,
+                "records_size": records_size,
+                "put_records": put_records,
+            },
+        )
         self.out = "out"
-        self.pending: list[tuple[str, str]] = []
-        self.scope: dict[str, Any] = {
-            "StructError": struct.error,
-            "varint": varint,
-            "uuid16": uuid16,
-            "records_size": records_size,
-            "put_records": put_records,
-        }
 
     def function(self) -> Writer:
         """Compile the writer."""
@@ -125,13 +106,6 @@ class WriterSource:
         )
 
     # Building blocks.
-
-    def _emit(self, line: str) -> None:
-        self.lines.append("    " * self.depth + line)
-
-    def _name(self, stem: str) -> str:
-        self.counter += 1
-        return f"{stem}{self.counter}"
 
     def _give(self, code: str, value: str) -> None:
         """Add a fixed value, which waits for its neighbours. The code "x" is a zero byte."""

@@ -36,8 +36,8 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from fencepost.base.allocator import return_freed_memory
 from fencepost.base.limits import STUCK_BYTES, STUCK_SECONDS
+from fencepost.base.system import return_freed_memory
 from fencepost.broker.network.connection import Connection
 from fencepost.broker.network.memory import MemoryBudget
 from fencepost.broker.turns import Turn

@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC
-from fencepost.client.admin import ListedTransaction, TransactionView, transaction_view
+from fencepost.client.admin import (
+    ListedTransaction,
+    TransactionView,
+    read_transactions,
+    transaction_view,
+    transactions_request,
+)
 from fencepost.client.calls import Attempt, Core, error_code, refresh_metadata
 from fencepost.client.survey.asking import Missing, ask_all_brokers, ask_brokers, chunks
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.describe_transactions import DescribeTransactionsRequest
-from fencepost.wire.forms.list_transactions import ListTransactionsRequest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -29,19 +34,11 @@ def transactions_of(
     pattern: str | None = None,
 ) -> Steps[tuple[list[ListedTransaction], dict[int, Missing]]]:
     """Lists ids of all coordinators, and the brokers that did not answer."""
-    request = ListTransactionsRequest(
-        state_filters=list(states),
-        producer_id_filters=list(producer_ids),
-        duration_filter=longer_than_ms,
-        transactional_id_pattern=pattern,
-    )
+    request = transactions_request(states, producer_ids, longer_than_ms, pattern)
     replies = yield from ask_all_brokers(core, ApiKey.LIST_TRANSACTIONS, request, error_code)
-    found = [
-        ListedTransaction(t.transactional_id, t.producer_id, t.transaction_state, broker)
-        for broker, form in replies.items()
-        if not isinstance(form, Missing)
-        for t in form.transaction_states
-    ]
+    found = read_transactions(
+        {broker: form for broker, form in replies.items() if not isinstance(form, Missing)}
+    )
     missing = {
         broker: form
         if form.broker == broker

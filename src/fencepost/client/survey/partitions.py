@@ -11,21 +11,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import ActiveProducer, producers_request, read_producers
-from fencepost.client.calls import Core, Outcome, group_by_topic
-from fencepost.client.reading import ISOLATION, LATEST
+from fencepost.client.calls import Core, Outcome
+from fencepost.client.reading import (
+    ISOLATION,
+    LATEST,
+    fetch_topics,
+    offsets_request,
+    read_offsets,
+)
 from fencepost.client.survey.asking import Missing, ask_leaders
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.fetch import FetchPartition, FetchRequest, FetchTopic
-from fencepost.wire.forms.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
+from fencepost.wire.forms.fetch import FetchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from fencepost.client.steps import Reply, Steps
+    from fencepost.wire.forms.list_offsets import ListOffsetsRequest
 
 READ_UNCOMMITTED: Final = ISOLATION["read_uncommitted"]
 READ_COMMITTED: Final = ISOLATION["read_committed"]
@@ -70,29 +72,12 @@ def partition_ends(
 def _latest(
     core: Core, partitions: Collection[TopicPartition], isolation: int
 ) -> Steps[dict[TopicPartition, int | Missing]]:
-    def build(wanted: Mapping[TopicPartition, None]) -> ListOffsetsRequest:
-        return ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=isolation,
-            topics=[
-                ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsPartition(partition_index=i, timestamp=LATEST) for i in indexes
-                    ],
-                )
-                for topic, indexes in group_by_topic(wanted).items()
-            ],
-        )
+    def build(wanted: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
+        return offsets_request(wanted, isolation)
 
-    wanted = dict.fromkeys(partitions)
-    return (yield from ask_leaders(core, ApiKey.LIST_OFFSETS, wanted, build, _read_latest))
-
-
-def _read_latest(reply: Reply) -> Iterable[Outcome[int]]:
-    for topic in reply.form.topics:
-        for p in topic.partitions:
-            yield Outcome(TopicPartition(topic.name, p.partition_index), p.error_code, p.offset)
+    wanted = dict.fromkeys(partitions, LATEST)
+    found = yield from ask_leaders(core, ApiKey.LIST_OFFSETS, wanted, build, read_offsets)
+    return {p: each if isinstance(each, Missing) else each.offset for p, each in found.items()}
 
 
 def _fetch_request(offsets: Mapping[TopicPartition, int]) -> FetchRequest:
@@ -101,20 +86,7 @@ def _fetch_request(offsets: Mapping[TopicPartition, int]) -> FetchRequest:
         min_bytes=0,
         max_bytes=1,
         isolation_level=READ_COMMITTED,
-        topics=[
-            FetchTopic(
-                topic=topic,
-                partitions=[
-                    FetchPartition(
-                        partition=index,
-                        fetch_offset=offsets[TopicPartition(topic, index)],
-                        partition_max_bytes=1,
-                    )
-                    for index in indexes
-                ],
-            )
-            for topic, indexes in group_by_topic(offsets).items()
-        ],
+        topics=fetch_topics(offsets, 1, {}),
     )
 
 

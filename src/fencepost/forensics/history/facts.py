@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.ids import TopicPartition
+from fencepost.client.configs import broker_settings
 from fencepost.client.failures import Refused
-from fencepost.client.survey.configs import broker_settings
 from fencepost.client.transactions import coordinator_of
 from fencepost.forensics.history.markers import PartitionFacts, Window, find_markers
 from fencepost.forensics.history.state_changes import (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from fencepost.base.ids import topic_id_text
-from fencepost.records import checkpoint
+from fencepost.records import text_files
 from fencepost.records.index import (
     ABORTED_TXN_BYTES,
     OFFSET_ENTRY_BYTES,
@@ -84,22 +84,22 @@ def _snapshot(_: int, data: memoryview) -> Iterator[Row]:
 
 
 def _epochs(_: int, data: memoryview) -> Iterator[Row]:
-    for entry in checkpoint.decode_epochs(bytes(data)):
+    for entry in text_files.decode_epochs(bytes(data)):
         yield {"kind": "leader epoch", "epoch": entry.epoch, "start_offset": entry.start_offset}
 
 
 def _offsets(_: int, data: memoryview) -> Iterator[Row]:
-    for partition, offset in checkpoint.decode_offsets(bytes(data)).items():
+    for partition, offset in text_files.decode_offsets(bytes(data)).items():
         yield {"kind": "checkpoint", "partition": str(partition), "offset": offset}
 
 
 def _partition_metadata(_: int, data: memoryview) -> Iterator[Row]:
-    topic_id = checkpoint.decode_partition_metadata(bytes(data))
+    topic_id = text_files.decode_partition_metadata(bytes(data))
     yield {"kind": "partition metadata", "topic_id": topic_id_text(topic_id)}
 
 
 def _properties(_: int, data: memoryview) -> Iterator[Row]:
-    yield {"kind": "properties", **checkpoint.decode_properties(bytes(data))}
+    yield {"kind": "properties", **text_files.decode_properties(bytes(data))}
 
 
 READERS: Final[Mapping[str, Reader]] = {

@@ -13,22 +13,13 @@ demand, and another segment's file may be closed for it:
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from fencepost.log.segment.segment import Segment
 
 DEFAULT_OPEN_SEGMENTS: Final = 64
 DEFAULT_GROWING_FILES: Final = 4_000
-
-
-class Closable(Protocol):
-    """A segment that can close its file and drop its index, and load them again on demand."""
-
-    was_used: bool
-
-    def release(self) -> None:
-        """Closes the file and drops the index."""
-
-    def release_file(self) -> None:
-        """Closes the file."""
 
 
 class OpenSegments:
@@ -43,20 +34,20 @@ class OpenSegments:
         assert growing > 0
         self._limit = limit
         self._growing_limit = growing
-        self._open: OrderedDict[Closable, None] = OrderedDict()
-        self._growing: OrderedDict[Closable, None] = OrderedDict()
+        self._open: OrderedDict[Segment, None] = OrderedDict()
+        self._growing: OrderedDict[Segment, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open) + len(self._growing)
 
-    def use(self, segment: Closable) -> None:
+    def use(self, segment: Segment) -> None:
         """Notes the use of a sealed segment; may close another."""
         self._open[segment] = None
         self._open.move_to_end(segment)
         if len(self._open) > self._limit:
             self._open.popitem(last=False)[0].release()
 
-    def grow(self, segment: Closable) -> None:
+    def grow(self, segment: Segment) -> None:
         """Notes that a growing segment opens its file; may close another's."""
         if segment not in self._growing:
             while len(self._growing) >= self._growing_limit:
@@ -84,7 +75,7 @@ class OpenSegments:
             self._open.popitem(last=False)[0].release()
         return True
 
-    def forget(self, segment: Closable) -> None:
+    def forget(self, segment: Segment) -> None:
         """Removes a segment that is closed, deleted, activated or sealed."""
         self._open.pop(segment, None)
         self._growing.pop(segment, None)

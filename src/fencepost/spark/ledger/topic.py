@@ -23,8 +23,9 @@ from fencepost.spark.failures import SinkRefused
 from fencepost.spark.ledger.entry import key_of
 
 if TYPE_CHECKING:
-    from fencepost.client.admin import ConfigValue, TopicView
+    from fencepost.client.admin import TopicView
     from fencepost.client.blocking import Cluster
+    from fencepost.client.configs import Setting
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ def check_settings(cluster: Cluster, topic: str) -> None:
         )
 
 
-def _settings_of(cluster: Cluster, topic: str) -> dict[str, ConfigValue]:
+def _settings_of(cluster: Cluster, topic: str) -> dict[str, Setting]:
     """Retries for a moment: any broker may answer, and not know a new topic yet."""
     deadline = time.monotonic() + PROPAGATION_SECONDS
     while True:
