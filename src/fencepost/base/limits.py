@@ -79,7 +79,7 @@ MAX_BATCH_BYTES: Final = 1_048_588
 MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
 """The size to which one batch may decompress. Kafka has no such bound; a batch of 1 MB can hold a
 gigabyte of zeros (gzip), or claim terabytes (zstd). A produced batch that holds more is refused, so
-that every reader of ours can open what the broker accepts. Clients send about 1 MB before
+that all of our readers can open what the broker accepts. Clients send about 1 MB before
 compression, and 250 times the largest batch leaves room for those that count afterwards. The broker
 decompresses at most one batch above `partition.opening.SHORT_BYTES` at a time, and the scrub one
 more: that is all the memory that bombs can take."""

@@ -130,7 +130,7 @@ class Disk(Protocol):
     def session(self) -> str:
         """An id that changes when unsynced writes may have been lost; empty when unknown.
 
-        On Linux it is the boot id: the page cache survives the death of a process, and not a loss
-        of power.
+        On Linux it is the boot id: the page cache survives the death of a process, but not a power
+        loss.
         """
         ...

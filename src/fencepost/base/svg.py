@@ -103,5 +103,5 @@ def rectangle(kind: str, x: float, y: float, width: float, height: float) -> str
 
 
 def text_width(words: str, *, size: int = FONT_SIZE, bold: bool = False) -> float:
-    """Estimates the width of text, rather too wide than too narrow."""
+    """Estimates the width of text, erring on the wide side."""
     return len(words) * size * (_BOLD_LETTER if bold else _LETTER)

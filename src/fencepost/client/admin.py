@@ -154,7 +154,7 @@ class TransactionView:
     start_ms: int
     partitions: tuple[TopicPartition, ...]
     client_id: str | None = None
-    """Of the client whose InitProducerId last succeeded. Only fencepost tells; None if unknown."""
+    """Of the client whose InitProducerId last succeeded; None if unknown. Only fencepost has it."""
     client_host: str | None = None
 
 

@@ -214,7 +214,7 @@ class Attempt:
         return now_ms - self._unknown_since_ms >= UNKNOWN_TOPIC_PATIENCE_MS
 
     def pause(self) -> Steps[None]:
-        """Backs off; raises RetriesExhausted if the deadline would pass meanwhile."""
+        """Backs off; raises RetriesExhausted if the deadline would pass before the retry."""
         pause_ms = self._backoff_ms()
         self._tries += 1
         if self._core.clock.now_ms() + pause_ms >= self._deadline_ms:

@@ -67,7 +67,7 @@ class Setting:
     is_own: bool
     """Whether the value is set on this resource, or for brokers on all of them."""
     below: str | None
-    """The value that applies if this resource has none of its own; None if it is not known."""
+    """The value that applies if none is set on this resource; None if it is not known."""
     is_sensitive: bool
     read_only: bool
 

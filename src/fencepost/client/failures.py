@@ -144,7 +144,7 @@ _CLASS_OF_CODE: Final[Mapping[int, type[Refused]]] = {
 
 _FENCED: Final = (
     "a newer producer with this transactional id has taken over, or the transaction timed out and "
-    "was aborted: do not use this producer any more; stop the other one, or raise the transaction "
+    "was aborted: do not use this producer again; stop the other one, or raise the transaction "
     "timeout"
 )
 

@@ -45,7 +45,7 @@ _NEWEST_CONSUMER_PROTOCOL: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """One entry of ListGroups. Brokers before Kafka 3.8 do not tell the type."""
+    """One entry of ListGroups. Brokers before Kafka 3.8 do not report the kind."""
 
     group: str
     kind: str

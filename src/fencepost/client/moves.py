@@ -1,9 +1,9 @@
 """Finding and moving leaders and coordinators, over Kafka's own requests.
 
 A leader is moved in three steps, which work on Apache Kafka too. The broker becomes the first
-replica of the partition (AlterPartitionReassignments), so that it is the preferred leader and stays
-it. Kafka may have to copy the partition to it, so ListPartitionReassignments is asked until that is
-done. Then the preferred leader is elected (ElectLeaders), unless it leads already.
+replica of the partition (AlterPartitionReassignments), so that it becomes the preferred leader and
+remains so. Kafka may have to copy the partition to it, so ListPartitionReassignments is asked until
+that is done. Then the preferred leader is elected (ElectLeaders), unless it leads already.
 
 A coordinator is the leader of one partition of `__transaction_state` or `__consumer_offsets`:
 moving it moves all ids of this partition. FindCoordinator creates the topic if it does not exist.
@@ -68,7 +68,7 @@ def move_leader(
 ) -> Steps[None]:
     """Makes a broker the leader of a partition, and its preferred leader; returns when it answers.
 
-    RetriesExhausted if that takes longer; the cluster goes on with it nevertheless.
+    RetriesExhausted if that takes longer; the cluster continues the move nevertheless.
     """
     attempt = Attempt(core, ApiKey.ALTER_PARTITION_REASSIGNMENTS, str(partition), timeout_ms)
     found = yield from _find(core, partition, to)

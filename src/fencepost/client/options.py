@@ -233,7 +233,10 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "the longest pause: it doubles from retry to retry",
     ),
     "metadata.max.age.ms": _Setting(
-        "metadata_max_age_ms", _number(0), User.ALL, "how long a known leader is used unasked"
+        "metadata_max_age_ms",
+        _number(0),
+        User.ALL,
+        "how long a known leader is used without a lookup",
     ),
     "socket.connection.setup.timeout.ms": _Setting(
         "connection_setup_timeout_ms", _number(1), User.ALL, "how long a connection may take"

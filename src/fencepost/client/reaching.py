@@ -1,7 +1,7 @@
 """Finds a bootstrap server that answers, before the first request.
 
-The calls of `calls.py` retry until their deadline, because a cluster may come back. Someone who
-waits at a terminal wants to know at once that no server is there. So `reach` asks each server in
+The calls of `calls.py` retry until their deadline, because a cluster may come back. A user at
+a terminal wants to know at once that no server is there. So `reach` asks each server in
 turn for ApiVersions, and gives up after one round if none of them accepts a connection. A server
 that accepts connections and does not answer may be busy: while there is one, `reach` goes on until
 the deadline, and waits twice as long in each round. The connection to the server that answered

@@ -8,7 +8,7 @@ else is fatal: an unknown code must not be retried, because its effect is unknow
   REFRESH_METADATA     cached leaders or topics are stale: refresh them, then send the same request
   REFRESH_COORDINATOR  the coordinator has moved: look it up again, then send the same request
   ABORTABLE            the transaction cannot be committed; abort it, and a new one may succeed
-  FENCED               this producer is fenced and must not send anything any more
+  FENCED               this producer is fenced and must stop sending
   FATAL                a retry changes nothing
 """
 

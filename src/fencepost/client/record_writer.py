@@ -1,7 +1,7 @@
 """Writes single records: chooses their partitions, and collects them into batches.
 
 A record with a key goes to the partition that Kafka's Java client would choose. Records without one
-stay in one partition until its batch is full, then go on to the next: few large batches cost less
+stay in one partition until its batch is full, then use the next: few large batches cost less
 than many small ones. Each record has a number (of its line, say). Records of one partition are
 written in the order of their numbers, so the numbers of the oldest unacknowledged batch tell where
 a failed write stopped.
@@ -65,7 +65,7 @@ class RecordWriter:
         return sum(self.acknowledged.values())
 
     def add(self, record: Record, number: int, partition: int | None = None) -> None:
-        """Takes a record; sends its batch when it is full, and waits while the buffer is."""
+        """Adds a record; sends its batch when that is full, and waits while the buffer is full."""
         index = self._choose(record) if partition is None else partition
         size = _size(record)
         if self._sizes.get(index, 0) + size > self._batch_bytes:

@@ -1,12 +1,12 @@
 """Reads several partitions of a topic, a fetch at a time.
 
-`positions` says where each partition goes on. It advances past a record when the caller comes back
-for the next one, or sets it: what is before it was processed, so positions can be committed at any
+`positions` says where each partition continues. It advances past a record when the caller asks for
+the next one, or sets it: what is before it was processed, so positions can be committed at any
 time. At the end of a fetch it advances past markers and aborted records as well.
 
 A broker sends at least one batch, whatever its size, but only for the first partition of a request.
-A partition with a batch larger than the limit gets nothing behind others, so it is asked alone in
-the next fetch.
+A partition whose next batch is larger than the limit gets nothing after others, so the next fetch
+asks for it alone.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TopicReader:
         return not self._unread()
 
     def note_ends(self, ends: Mapping[TopicPartition, PartitionOffsets]) -> None:
-        """Takes the ends of the logs from before the first fetch."""
+        """Notes the ends of the logs as of before the first fetch."""
         for partition, found in ends.items():
             self.seen[partition] = Ends(found.last_stable_offset, found.high_watermark)
 

@@ -13,7 +13,7 @@ The identity includes the protocol, so Spark's driver and executors use the same
 
 The effect of EndTxn. An answer of 0 is certain, and so is a refusal of the first attempt. It is
 unknown after a lost answer, and after codes that Kafka also returns when the decision was written
-but not replicated (15) or when the coordinator moved meanwhile (16). After one of these even a
+but not replicated (15) or when the coordinator has moved since (16). After one of these even a
 later refusal proves nothing: the decision may have been carried out, and the producer fenced since.
 14 and 51 are the exceptions: the request had no effect.
 """

@@ -19,8 +19,8 @@ Where to look:
     durability.py    what must be synced, and the recovery point
     retention.py     which segments are too old, and their removal
     compaction.py    a round of compaction; cleaning.py decides what it keeps of each batch
-    swap.py          how a compacted segment takes the place of others
-    opening.py       how a log is put together from its folder
+    swap.py          how a compacted segment replaces others
+    opening.py       builds a log from its folder
     recovery.py      which segments a crash has left, and where they end
     epochs.py        leader epochs
     snapshots.py     the files with the producers

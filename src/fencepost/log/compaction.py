@@ -21,7 +21,7 @@ may run in each.
 `compaction` is a generator that yields after some milliseconds of work, so that the broker can
 serve its clients. It yields None, or a sync that must run before it continues. A change of the log
 (a segment removed, the swap withdrawn) ends the round without harm. So does the close of the log:
-its folder may belong to another process by then, so the round touches no file any more.
+its folder may belong to another process by then, so the round no longer touches any file.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def _note_keys(
 
 
 def _group(log: Log, segments: list[Segment]) -> list[list[Segment]]:
-    """Groups neighbours that fit into one segment, so that segments do not shrink for ever."""
+    """Groups neighbours that fit into one segment, so that segments do not keep shrinking."""
     groups: list[list[Segment]] = []
     max_bytes = min(log.config.segment_bytes, _MAX_POSITION)
     for segment in segments:
@@ -258,7 +258,7 @@ def _clean_group(
         _check_in_place(log, group)
         swap = log.promise_swap(group, found.size_bytes)
         # If the disk does not confirm these names, other names in the folder may be lost as well:
-        # fatal, as every failed sync of the log itself.
+        # fatal, like every failed sync of the log itself.
         yield from _pause(log, _sync_of(log, folders=[log.folder]))
         if swap.state is not SwapState.PROMISED:
             raise _Interrupted  # Retention has withdrawn it.
@@ -302,7 +302,7 @@ def _write_cleaned(
         for segment in group:
             yield from _clean_segment(log, segment, cleaner, file, found)
         if file.size() != found.size_bytes:
-            raise CorruptError(f"{path}: the file has not the size that was written")
+            raise CorruptError(f"{path}: the file does not have the size that was written")
     finally:
         file.close()
     found.index.add_time(found.max_timestamp, found.max_timestamp_offset - target.base_offset)

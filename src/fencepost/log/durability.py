@@ -1,9 +1,9 @@
-"""Syncs: what of a log is on the disk, and a sync as a value that another thread may run.
+"""Syncs: which part of a log is on the disk, and a sync that another thread may run.
 
 `Durability` keeps track of what must reach the disk. Its `prepare_sync` lists the files,
 `PendingSync.run` waits for the disk and touches nothing else, and `complete` moves the recovery
-point. Files are opened again by name, so a segment may be sealed, compacted or deleted meanwhile: a
-deleted file needs no sync, and a compacted one was synced before its swap.
+point. Files are opened again by name, so a segment may be sealed, compacted or deleted in between:
+a deleted file needs no sync, and a compacted one was synced before its swap.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PendingSync:
             try:
                 self._disk.sync_dir(folder)
             except FileNotFoundError:
-                pass  # Deleted meanwhile.
+                pass  # Deleted in between.
             except OSError as problem:
                 raise _not_confirmed(folder, problem) from problem
 
@@ -73,7 +73,7 @@ def _not_confirmed(path: str, problem: OSError) -> SyncError:
 
 
 class Durability:
-    """What of a log is on the disk: its recovery point, and the files that no sync has covered.
+    """What must reach the disk: the recovery point, and the files that no sync has covered.
 
     Every change of a file has a number, and a sync covers only changes before it: a file may be
     written again during its sync. The data of the active segment has no number: everything from the

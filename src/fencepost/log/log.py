@@ -139,7 +139,7 @@ class Log:
         self._finish_swap(self._swap)
 
     def end_swap(self) -> None:
-        """Every change of sealed segments begins with this: ends a swap that another has left.
+        """Every change of sealed segments begins with this: ends a swap that was left over.
 
         A swap that has begun is finished, one that is only promised is withdrawn: it would replace
         segments that are about to change. StorageError if that fails, or if the log is closed.
@@ -150,7 +150,9 @@ class Log:
             try:
                 swap.withdraw()
             except OSError as problem:
-                raise StorageError(f"{self.folder}: a swap stays promised: {problem}") from problem
+                raise StorageError(
+                    f"{self.folder}: a swap cannot be withdrawn: {problem}"
+                ) from problem
             self._swap = None
 
     def check_epochs(self, segment: Segment, runs: Sequence[EpochRun]) -> None:
@@ -171,7 +173,9 @@ class Log:
             if self.epochs.assign(epoch, start_offset):
                 self._durability.note_new_file(self.epochs.path)
         except OSError as problem:
-            raise StorageError(f"{self.folder}: no leader epoch: {problem}") from problem
+            raise StorageError(
+                f"{self.folder}: the leader epoch was not written: {problem}"
+            ) from problem
 
     def append(self, batch: SealedBatch) -> None:
         """Writes a batch whose offsets were assigned; a StorageError changes nothing."""
@@ -201,7 +205,9 @@ class Log:
                 self._durability.note_names()
             self.active.cut_tail()
         except OSError as problem:
-            raise StorageError(f"{self.folder}: the torn tail stays: {problem}") from problem
+            raise StorageError(
+                f"{self.folder}: the torn tail cannot be cut off: {problem}"
+            ) from problem
         self._is_torn = False
 
     def roll(self, now_ms: int) -> None:
@@ -222,7 +228,9 @@ class Log:
             # Its file may exist, and its name is an offset that the old segment will use.
             self._leftover, self._is_torn = new, True
             self._try_to_clear_tail()
-            raise StorageError(f"{self.folder}: no new segment: {problem}") from problem
+            raise StorageError(
+                f"{self.folder}: a new segment was not created: {problem}"
+            ) from problem
         old.seal()
         self.segment_list.add(new)
         self.active = new
@@ -451,7 +459,7 @@ class Log:
         try:
             self._write_index()
         except OSError as problem:
-            raise StorageError(f"{self.folder}: no index: {problem}") from problem
+            raise StorageError(f"{self.folder}: the index was not written: {problem}") from problem
 
     def _write_index(self) -> None:
         if not self.active.has_index_files and not self.is_small:

@@ -1,7 +1,7 @@
 """Opens the log of a folder, or prepares the log of a folder that does not exist yet.
 
-`recovery.py` finds the segments. Here the rest of the log is put together from them: the offsets
-that are missing, the leader epochs, the snapshots that are still of use, what must be synced.
+`recovery.py` finds the segments. This module adds the rest of the log: the missing offsets, the
+leader epochs, the snapshots that can still be used, what must be synced.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def opening_log(
 ) -> Generator[None, None, Log]:
     """Opens or creates the log of a folder, and yields after each piece that it has scanned.
 
-    A caller that does not want the log any more closes the generator: no file stays open, and the
+    A caller that no longer wants the log closes the generator: no file stays open, and the
     next open begins again.
 
     `clean` means that the owner closed the log with `close(clean=True)`, and nothing came after.
@@ -126,7 +126,7 @@ def opening_log(
 
 
 def _at_once(steps: Callable[P, Generator[None, None, T]]) -> Callable[P, T]:
-    """The same work in one call."""
+    """Runs all steps in one call."""
 
     def run(*given: P.args, **named: P.kwargs) -> T:
         return run_to_end(steps(*given, **named))

@@ -108,4 +108,4 @@ class Removal:
                 self._durability.note_new_file(self._epochs.path)
             self._snapshots.delete_before(self._segments.base_offset)
         except OSError as problem:
-            raise StorageError(f"{self._folder}: a segment stays: {problem}") from problem
+            raise StorageError(f"{self._folder}: a segment was not removed: {problem}") from problem

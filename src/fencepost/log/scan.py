@@ -1,7 +1,7 @@
 """Reads a log from an offset to its end: batches, or the records in them.
 
-The caller may pause between two batches. Meanwhile segments may be compacted or removed: a scan
-then continues in the segment that has its offset now. It ends when the log is closed.
+The caller may pause between two batches. If segments are compacted or removed during a pause, the
+scan continues in the segment that has its offset now. It ends when the log is closed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _whole_segment(log: Log, segment: Segment, from_offset: int) -> Generator[En
             if entry.offset >= from_offset:
                 yield entry
         next_offset = batch.next_offset
-    if segment.is_gone:  # Compacted or removed meanwhile: its replacement is read next.
+    if segment.is_gone:  # Compacted or removed during a pause: its replacement is read next.
         return max(next_offset, from_offset)
     if next_offset < segment.next_offset and not segment.is_active:
         _examine(log, segment)

@@ -1,8 +1,8 @@
 """The `.snapshot` files of a partition's folder; the partition encodes their content.
 
-A snapshot is written without a sync: the log syncs it before the recovery point reaches it. A loss
-of power before that may leave half a file (KAFKA-9892). Its CRC shows that, and an older snapshot
-is used.
+A snapshot is written without a sync: the log syncs it before the recovery point reaches it. A power
+loss before that may leave half a file (KAFKA-9892). Its CRC shows that, and an older snapshot is
+used.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class SnapshotFiles:
         try:
             self._disk.write_file(self._path(offset), data, sync=False)
         except OSError as problem:
-            raise StorageError(f"{self._folder}: no snapshot: {problem}") from problem
+            raise StorageError(
+                f"{self._folder}: the snapshot was not written: {problem}"
+            ) from problem
         self._durability.note_new_file(self._path(offset))
 
     def note_from(self, offset: int) -> None:

@@ -1,4 +1,4 @@
-"""A compacted segment takes the place of the segments that it replaces.
+"""How a compacted segment replaces others.
 
 Compaction has written four files with the suffix `.cleaned` and synced them (`compaction.py`). From
 there on a swap is in one of these states, and the log keeps it until it has ended:
@@ -108,7 +108,7 @@ class Swap:
 
 
 def remove_cleaned(disk: Disk, path: str) -> None:
-    """Removes the files of a segment that is not wanted any more; the next open removes the rest.
+    """Removes the files of a segment that is no longer wanted; the next open removes the rest.
 
     Not `.log.swap`, which is a promise: `Swap.withdraw`.
     """
@@ -157,7 +157,7 @@ def _sync_names(disk: Disk, folder: str) -> None:
 
 
 def _end_of_file(disk: Disk, path: str, base: int) -> int:
-    """The offset after the last batch of a file; CorruptError if its headers lead nowhere."""
+    """The offset after the last batch of a file; CorruptError if a header is damaged."""
     file = disk.open(path)
     end_offset, position = base, 0
     try:

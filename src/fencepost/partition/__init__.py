@@ -12,7 +12,7 @@ A `Partition` is a log plus three parts:
 - `verification.py`: producers whose first write of a transaction waits for the coordinator. This
   part is not in the log: after a restart the producer sends the batch again.
 
-What a client's batch must fulfil is in `admission.py` (the topic's config; `opening.py` reads the
+The checks of a client's batch are in `admission.py` (the topic's config; `opening.py` reads the
 records where that is needed) and `producer_check.py` (the producer). `snapshots.py` keeps the
 producers on the disk.
 

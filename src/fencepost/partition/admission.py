@@ -1,9 +1,9 @@
 """What a topic's config requires of a client's batch; checked before its producer.
 
 `opening.py` has checked the records before, and knows their times and which of them have no key. If
-`record.validation.enable` is off, the header has to do. A short batch with a wrong time is opened
-here, to name the records at fault. The order is Kafka's: records that cannot be read, wrong times,
-missing keys.
+`record.validation.enable` is off, only the header is checked. A short batch with a wrong time is
+opened here, to name the records with that time. The order is Kafka's: records that cannot be read,
+wrong times, missing keys.
 """
 
 from __future__ import annotations

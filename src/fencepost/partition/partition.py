@@ -503,7 +503,7 @@ class Partition:
                 pending = log.prepare_flush()
                 yield pending
                 log.complete_sync(pending)
-        # The log may have changed meanwhile: remove only what is still below the same offset.
+        # The log may have changed during the sync: remove only what is still below the offset.
         removed = log.remove_below(begin if log.recovery_point >= begin else 0)
         if removed:
             self._tell_moved()

@@ -1,7 +1,7 @@
 """The checkpoint of one broker of a cluster: `broker-<id>.checkpoint` and `cluster.checkpoint`.
 
 Kafka's directory checkpoints have one offset per partition name. In a cluster each broker saves the
-partitions that it leads in a file of its own, so an entry also needs the leader epoch (the newest
+partitions that it leads in its own file, so an entry also needs the leader epoch (the newest
 entry counts) and the topic id (a new topic of the same name must not inherit the offsets). All
 integers are big-endian:
 
@@ -112,7 +112,7 @@ class BrokerCheckpoint:
             return
         magic, version, count = _HEADER.unpack_from(data)
         if magic != _MAGIC or version != _VERSION:
-            self.problems.append(f"it has version {version} of another fencepost")
+            self.problems.append(f"it has version {version}, of another fencepost version")
             return
         self.is_readable = True
         position = start
@@ -124,7 +124,7 @@ class BrokerCheckpoint:
             body = data[position + _BLOCK.size : position + _BLOCK.size + max(0, length)]
             position += _BLOCK.size + max(0, length)
             if length < _TOPIC.size or len(body) < length or crc32c(body) != crc:
-                # If the length is wrong, the next blocks fail too: nothing wrong is believed.
+                # If the length is wrong, the next blocks fail too: no wrong entry is used.
                 self.problems.append(f"topic {number + 1} of {count} is damaged")
             else:
                 self._bodies[body[:16]] = body
@@ -152,7 +152,7 @@ class BrokerCheckpoint:
 def _decode_topic(body: bytes) -> TopicEntries:
     length = _TOPIC.unpack_from(body)[1]
     first = _TOPIC.size + length
-    # Bytes after the last whole entry cannot be: the CRC matches what this module wrote.
+    # No bytes follow the last whole entry: the CRC matches what this module wrote.
     end = first + (len(body) - first) // _ENTRY.size * _ENTRY.size
     return TopicEntries(
         body[_TOPIC.size : first].decode("utf-8", "replace"),

@@ -313,7 +313,7 @@ def _timestamps(opened: list[_Opened], found: Ints, counts: list[int]) -> Ints:
 
 
 def _check_times(opened: list[_Opened], found: Ints) -> None:
-    """Refuses times beyond 64 bits, which numpy would turn into others."""
+    """Refuses times beyond 64 bits, which numpy would wrap."""
     if not len(found):
         return
     largest = max(abs(int(found[:, 1].min())), abs(int(found[:, 1].max())))

@@ -2,10 +2,10 @@
 
 Decompression writes into a buffer of known size, and repeats with a larger one if that is full, up
 to `limits.MAX_DECOMPRESSED_BYTES`: a few bytes of zstd can unpack to terabytes. A caller that must
-not take long passes a buffer of its own, `scratch`: then nothing larger is unpacked, and nothing
-that is split into thousands of pieces.
+not take long passes its own buffer, `scratch`: then nothing larger is unpacked, and nothing that is
+split into thousands of pieces.
 
-What one client can read, another must be able to read, too. So a stream ends where its data does,
+What one client can read, every client must be able to read. So a stream ends where its data does,
 and everything that Kafka's Java client refuses is refused:
 
 - gzip: one or more members, as in Kafka.
@@ -70,8 +70,8 @@ _LZ4_DICTIONARY: Final = 0x01
 _LZ4_SIZE: Final = struct.Struct("<I")
 _LZ4_UNCOMPRESSED: Final = 0x80000000
 _LZ4_EMPTY: Final = (_LZ4_UNCOMPRESSED, 1)
-"""Blocks without content: no bytes as they are, or one compressed byte. Kafka's reader takes the
-first for the end, and some of its callers fail at the second."""
+"""Blocks without content: no bytes uncompressed, or one compressed byte. Kafka's reader ends at the
+first, and some of its callers fail at the second."""
 _LZ4_PLAIN: Final = {
     bytes.fromhex("04224d18604082"): 64 * 1024,
     bytes.fromhex("04224d186050fb"): 256 * 1024,
@@ -122,7 +122,7 @@ def _compress_lz4(data: Buffer) -> bytes:
     compressor = cramjam.lz4.Compressor(
         level=_LZ4_LEVEL, content_checksum=False, block_linked=False
     )
-    # It accepts only bytes; bytes() of bytes is no copy.
+    # It accepts only bytes; bytes() of bytes does not copy.
     compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
@@ -237,7 +237,7 @@ def _decompress_lz4(data: Buffer, max_bytes: int, scratch: bytearray | None) -> 
 def _decompress_lz4_blocks(
     view: memoryview, block_bytes: int, max_bytes: int, out: memoryview
 ) -> Buffer:
-    """Decompresses block by block; TooLargeError for whatever the reader of frames must judge.
+    """Decompresses block by block; TooLargeError for what the reader of frames must judge.
 
     That reader clears a few hundred kilobytes for each frame, and with them the processor's cache:
     for a short batch this takes longer than all the rest of the request.

@@ -5,7 +5,7 @@ Value: int16 version 0, int32 coordinatorEpoch (leader epoch of the partition of
        __transaction_state)
 
 A reader treats a higher version as 0, as Kafka does, and refuses a negative one. A type that is
-neither commit nor abort is no marker: readers skip it.
+neither commit nor abort is not a marker: readers skip it.
 """
 
 from __future__ import annotations

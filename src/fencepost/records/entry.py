@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 
 def entries_of(batch: SealedBatch) -> Iterator[Entry]:
-    """The entries of one batch, without control records that are no markers."""
+    """The entries of one batch, without control records that are not markers."""
     producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
     transactional = batch.is_transactional
     if not batch.is_control:

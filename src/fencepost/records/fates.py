@@ -258,7 +258,7 @@ def fates(
 ) -> Iterator[BatchFate]:
     """The second pass over the same batches, or over a part of them with its own `known`.
 
-    A `follower` takes the place of `known` and carries open transactions from part to part.
+    A `follower` replaces `known` and carries open transactions from part to part.
     """
     follower = follower or TransactionFollower(known)
     for batch in batches:
@@ -279,7 +279,7 @@ def _judge(
 
 
 def end_of_marker(batch: SealedBatch, transaction: Transaction | None) -> End | None:
-    """Returns what a control batch says; None if it is no marker."""
+    """Returns what a control batch says; None if it is not a marker."""
     if transaction is not None and transaction.end and transaction.end.offset == batch.base_offset:
         return transaction.end
     marker = read_marker(batch)
@@ -308,7 +308,7 @@ def fates_when_decided(
 
     An open transaction holds back what follows it. Beyond `max_held_bytes` the oldest batch is
     yielded as UNKNOWN, so memory stays bounded. A `follower` that learns between the batches
-    takes the place of `known`.
+    replaces `known`.
     """
     follower = follower or TransactionFollower(known)
     held: deque[tuple[SealedBatch, Transaction | None]] = deque()

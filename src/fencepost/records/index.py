@@ -48,7 +48,7 @@ def encode_offset_index(relative_offsets: array[int], positions: array[int]) -> 
 def decode_offset_index(data: bytes) -> tuple[array[int], array[int]]:
     """The two columns of an `.index`; ValueError for a wrong size."""
     if len(data) % OFFSET_ENTRY_BYTES:
-        raise ValueError(f"{len(data)} bytes are no offset index")
+        raise ValueError(f"{len(data)} bytes are not an offset index")
     both: array[int] = array("i", data)
     if _SWAP:
         both.byteswap()
@@ -72,7 +72,7 @@ def decode_time_index(data: bytes) -> tuple[array[int], array[int]]:
     thousands of entries must not cost an object each.
     """
     if len(data) % TIME_ENTRY_BYTES:
-        raise ValueError(f"{len(data)} bytes are no time index")
+        raise ValueError(f"{len(data)} bytes are not a time index")
     count = len(data) // TIME_ENTRY_BYTES
     words = memoryview(data).cast("I")
     halves, offsets = bytearray(8 * count), bytearray(4 * count)
@@ -108,7 +108,7 @@ def encode_aborted_txn(txn: AbortedTxn) -> bytes:
 def decode_aborted_txns(data: bytes) -> list[AbortedTxn]:
     """All entries of a `.txnindex`; ValueError for a wrong version or order."""
     if len(data) % ABORTED_TXN_BYTES:
-        raise ValueError(f"{len(data)} bytes are no transaction index")
+        raise ValueError(f"{len(data)} bytes are not a transaction index")
     txns: list[AbortedTxn] = []
     for version, *fields in _ABORTED_TXN.iter_unpack(data):
         txn = AbortedTxn(*fields)

@@ -43,7 +43,7 @@ def checkpoint_name(end_offset: int, epoch: int) -> str:
 
 
 def checkpoint_offset(name: str) -> int | None:
-    """The end offset in a file name; None if it is no checkpoint."""
+    """The end offset in a file name; None if it is not a checkpoint."""
     match = _NAME.fullmatch(name)
     return int(match.group(1)) if match else None
 

@@ -1,4 +1,4 @@
-"""What a broker requires of a batch from a client, beyond its being whole.
+"""What a broker requires of a batch from a client, beyond being complete.
 
 The order of the checks and their codes are Kafka's: the shape of the request first
 (`read_produced`), then the base offset, the size, the CRC and the rest of the header
@@ -86,7 +86,7 @@ def _check_header(batch: SealedBatch) -> Refusal | None:
 def check_timestamps(
     oldest_ms: int, newest_ms: int, now_ms: int, *, before_max_ms: int, after_max_ms: int
 ) -> Refusal | None:
-    """Refuses create times too far from the broker's clock; -1 is no time."""
+    """Refuses create times too far from the broker's clock; -1 means that there is none."""
     if newest_ms > now_ms + after_max_ms or (
         oldest_ms != NO_TIMESTAMP and oldest_ms < now_ms - before_max_ms
     ):

@@ -2,7 +2,7 @@
 
 `open_batch` takes microseconds per record: a batch of 400,000 small records would stop the loop for
 a second. A check of all lengths, counts and deltas reads those and skips the rest, and it runs in
-steps: the caller decides how many records one step reads. Whatever passes it, `open_batch` opens.
+steps: the caller decides how many records one step reads. `open_batch` opens what passes it.
 
 Compiled code reads a byte of `bytes` in about a nanosecond, and a byte of any other buffer in
 thirty. So the payload is copied window by window, each small enough for the processor's cache, and

@@ -1,7 +1,7 @@
 """Walks the batches in the bytes of a segment, up to the first damage.
 
 The bytes may be those of a running broker: the last batch may be half written, and the end may be
-preallocated zeros. Nothing is skipped: after damage the next batch cannot be found for certain.
+preallocated zeros. Nothing is skipped: after damage the next batch cannot be found reliably.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ZEROS: Final = bytes(1 << 16)
 
 
 class TornSegmentError(Exception):
-    """A segment cannot be read on from a position."""
+    """A segment cannot be read beyond a position."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"at byte {position}: {reason}")
@@ -25,7 +25,7 @@ class TornSegmentError(Exception):
 
 
 def walk_segment(data: Buffer) -> Iterator[tuple[int, SealedBatch]]:
-    """Yields positions and whole batches; TornSegmentError where the bytes are no batch.
+    """Yields positions and whole batches; TornSegmentError where no batch begins.
 
     The CRC is not checked (`SealedBatch.is_sound`). Zeros up to the end are preallocated space.
     """

@@ -47,7 +47,7 @@ MAX_FORMS: Final = 2_000
 Metadata reply with 20,000 partitions would stop the loop for a tenth of a second."""
 
 CONFIDENTIAL: Final = frozenset({"auth_bytes", "protocols", "assignment", "metadata", "user_data"})
-"""Fields that are never shown: what applications and logins put there is nobody else's business."""
+"""Fields that are never shown: applications and logins may put confidential data there."""
 _SECRET_SETTINGS: Final = ("password", "secret", "jaas", "credential", "token", "keystore.key")
 
 Body = dict[str, Any]

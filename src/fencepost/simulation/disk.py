@@ -1,7 +1,7 @@
 """A disk in memory that loses unsynced data and fails on demand.
 
-It keeps two states: the one that the running process sees, and the one that survives a loss of
-power. `File.sync` moves bytes to the second state, `Disk.sync_dir` names; `crash` discards the
+It keeps two states: the one that the running process sees, and the one that survives a power
+loss. `File.sync` moves bytes to the second state, `Disk.sync_dir` names; `crash` discards the
 first. In particular:
 
 - unsynced bytes are lost, and an unsynced truncation never happened;

@@ -25,7 +25,7 @@ def in_words_of_arguments(sentence: str) -> str:
 
 
 def checked_config(config: Mapping[str, object] | None) -> Mapping[str, object]:
-    """The argument `config`; TypeError if it is no mapping."""
+    """The argument `config`; TypeError if it is not a mapping."""
     if not isinstance(config or {}, Mapping):
         raise TypeError(f"config must be a mapping such as {{'num.partitions': 3}}, not {config!r}")
     return config or {}

@@ -6,7 +6,7 @@
 
 It runs `fencepost serve --brokers N` as a child process (`cluster_process.py`) and commands it over
 its control socket. What Kafka's wire can do (finding and moving leaders) goes over the wire. A
-method returns when its effect is there.
+method returns when it has taken effect.
 
 Any thread may use a cluster. It belongs to the process that started it. A forked child
 (`multiprocessing`) may use it as a client; there, `stop` and `close` do nothing. A cluster that is
@@ -167,7 +167,7 @@ class Cluster:
         try:
             self._address = process.wait_until_ready(START_TIMEOUT_SECONDS)
         except BaseException:
-            # Interrupted, refused or timed out: nothing of it may go on.
+            # Interrupted, refused or timed out: no part of it may keep running.
             process.kill()
             self._process = None
             raise
@@ -245,7 +245,7 @@ class Cluster:
         if self._is_data_temporary:
             self.data = None
 
-    # -- what it is like --------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
@@ -376,7 +376,7 @@ class Cluster:
                         if has_learned(client):
                             break
                 except FencepostError:
-                    break  # It was stopped meanwhile.
+                    break  # It has been stopped.
                 time.sleep(0.01)
 
     def move_coordinator(self, kind: Kind, key: str, to: int) -> None:

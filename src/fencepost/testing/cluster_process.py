@@ -153,7 +153,7 @@ class ClusterProcess:
             return ""
 
     def reason(self) -> str:
-        """Why the cluster has ended by itself: its last words, or its exit code."""
+        """Why the cluster has ended by itself: its last error message, or its exit code."""
         lines = self.log_text().splitlines()
         last = [line for line in lines if " CRITICAL " in line or line.startswith(REASON)]
         code = self._process.returncode

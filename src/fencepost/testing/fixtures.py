@@ -5,7 +5,7 @@
         producer = confluent_kafka.Producer({"bootstrap.servers": servers})
 
 To change the broker settings, override the fixture `fencepost_config`. `fencepost_cluster` has
-several brokers; how many, `fencepost_cluster_size` says. If a test fails, its report has a section
+as many brokers as `fencepost_cluster_size` says. If a test fails, its report has a section
 with the log of the clusters that ran.
 
 Every pytest run in an environment with fencepost imports this module, so it imports the broker only

@@ -222,10 +222,10 @@ OTHER_NAMES: Final[Mapping[int, str]] = MappingProxyType(
         92: "DeleteShareGroupOffsets",
     }
 )
-"""Names of APIs that clients use and that we cannot read."""
+"""APIs that clients use and whose messages we cannot read."""
 
 
 def name_of_api(number: int) -> str:
-    """Kafka's name of an API, or `API 123` for one that we have not heard of."""
+    """Kafka's name of an API, or `API 123` for an unknown one."""
     api = BY_NUMBER.get(number)
     return api.name if api is not None else OTHER_NAMES.get(number, f"API {number}")

@@ -90,7 +90,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
         raise WireError(f"a request of {len(frame)} bytes has no header") from None
     api = BY_NUMBER.get(key)
     if api is None:
-        raise WireError(f"API key {key} is not one that we know")
+        raise WireError(f"API key {key} is unknown")
     position = 10
     client_id = None
     if size >= 0:
@@ -103,7 +103,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
 
 def _client_id(frame: memoryview, end: int) -> str:
     if end > len(frame):
-        raise WireError("the client id is longer than the bytes that came")
+        raise WireError("the client id is longer than the bytes received")
     name = frame[10:end].tobytes()
     return _KNOWN_CLIENT_IDS.get(name) or _decode_client_id(name)
 

@@ -98,8 +98,8 @@ class FrameBuffer:
         self._inbox = bytearray(INBOX_BYTES)
         self._view = memoryview(self._inbox)
         self._filled = 0
-        # A large frame in progress: its buffer, and its final size. Meanwhile `_filled` counts its
-        # bytes and the inbox is empty.
+        # A large frame in progress: its buffer, and its final size. While there is one, `_filled`
+        # counts its bytes and the inbox is empty.
         self._frame: memoryview | None = None
         self._size = 0
         self._usable = 0

@@ -65,7 +65,7 @@ def skip_tags(data: Buffer, position: int, count: int, limit: int) -> int:
         size, position = read_varint(data, position)
         position += size
         if position > limit:
-            raise WireError(f"a tagged field claims {size} bytes, which are not there")
+            raise WireError(f"a tagged field claims {size} bytes, which were not received")
     return position
 
 
@@ -198,7 +198,7 @@ class ReaderSource(Source):
             self._flush()
             self.depth -= 1
         else:
-            self._fail(path, "is null, which it must not be")
+            self._fail(path, "must not be null")
             self.depth -= 1
             self._body(plan, place, target, size, path)
 
@@ -219,7 +219,7 @@ class ReaderSource(Source):
         self._emit(f"{end} = p + {size}" + (" - 1" if place.prefix == "B" else ""))
         self._emit(f"if {end} > limit:")
         self.depth += 1
-        self._fail(path, "is longer than the bytes that came")
+        self._fail(path, "is longer than the bytes received")
         self.depth -= 1
         if place.kind == "string" and place.prefix == "B":
             # A compact length may exceed what the plain one could express; Kafka refuses that too.
@@ -296,7 +296,7 @@ class ReaderSource(Source):
         self._emit(f"{end} = p + {size}")
         self._emit(f"if {end} > limit:")
         self.depth += 1
-        self._fail((*path, "a tagged field"), "is longer than the bytes that came")
+        self._fail((*path, "a tagged field"), "is longer than the bytes received")
         self.depth -= 1
         for branch, place in zip(["if", *["elif"] * 100], plan.tagged, strict=False):
             self._emit(f"{branch} {tag} == {place.tag}:")

@@ -238,7 +238,7 @@ def _lower_delete_topics_request(form: DeleteTopicsRequest, version: int) -> Del
     if version >= 6:
         return form
     names = [topic.name for topic in form.topics if topic.name is not None]
-    assert len(names) == len(form.topics), "a topic id cannot be said before version 6"
+    assert len(names) == len(form.topics), "a topic id cannot be sent before version 6"
     return DeleteTopicsRequest(topic_names=names, timeout_ms=form.timeout_ms)
 
 
@@ -265,7 +265,7 @@ def _lower_add_partitions_request(
     if version >= 4:
         return form
     transaction = _only(form.transactions, "transactions")
-    assert not transaction.verify_only, "verify_only cannot be said before version 4"
+    assert not transaction.verify_only, "verify_only cannot be sent before version 4"
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transaction.transactional_id,
         v3_and_below_producer_id=transaction.producer_id,

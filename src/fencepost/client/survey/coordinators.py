@@ -87,7 +87,7 @@ def _views(
 
 
 def leaderless_coordinators(core: Core) -> Steps[list[int] | Missing]:
-    """Returns the partitions of __transaction_state without a leader: nobody lists their ids.
+    """Returns the partitions of __transaction_state without a leader: no broker lists their ids.
 
     Missing if the topic does not exist (UNKNOWN_TOPIC_OR_PARTITION), or may not be described.
     """

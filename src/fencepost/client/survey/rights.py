@@ -1,4 +1,4 @@
-"""What the caller may see of transactional ids; no request tells that as a whole."""
+"""What the caller may see of transactional ids; there is no single request for that."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Acl(NamedTuple):
 
 
 def may_describe(core: Core, transactional_id: str) -> Steps[bool | None]:
-    """Whether the caller may describe this id, which need not exist; None if nobody answers."""
+    """Whether the caller may describe this id, which need not exist; None without an answer."""
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     try:
         reply = yield from call_one(

@@ -9,7 +9,7 @@ index_files.py    the same on the disk: `.index` and `.timeindex`
 aborted.py        the `.txnindex`: aborted transactions
 survey.py         one pass over the file: checks the batches and builds the index
 damage.py         bytes that fail their check: a torn tail, or damage
-record_check.py   batches that are intact, and whose records cannot be read
+record_check.py   intact batches whose records cannot be read
 wrong_epochs.py   leader epochs that a flipped bit has changed
 open_segments.py  the limit on open files, over all logs
 """

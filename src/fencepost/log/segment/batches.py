@@ -1,7 +1,8 @@
 """Iterates over the batches of a segment.
 
-The iteration may pause between two batches for as long as its caller likes. Meanwhile the segment
-may grow, its file may be closed, and it may be removed. So each read asks the segment for its file.
+The iteration may pause between two batches for as long as its caller likes. During a pause the
+segment may grow or be removed, and its file may be closed. So each read asks the segment for its
+file.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def batches_of(
 
 
 def _pass_over(segment: Segment, position: int) -> None:
-    """Examines the segment where there is no batch; raises if that explains nothing."""
+    """Examines the segment where there is no batch; raises if that finds no damage."""
     if segment.is_gone:
         return
     segment.examine()

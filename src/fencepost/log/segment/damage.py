@@ -5,10 +5,10 @@ were never written and read as zeros. It was not acknowledged, and it is cut off
 *damage*: a flipped bit, an edited file. Acknowledged records may follow it. So damage stays in the
 file: readers of its offsets get an error, and the batches after it are read normally.
 
-Above the recovery point the two are told apart like this (below it everything is damage):
+Above the recovery point these rules distinguish the two (below it everything is damage):
 
-1. A sound batch follows, in this segment or as the next segment: damage. Except after a loss of
-   power, if the bytes are missing or contain zeros up to the end of a page: pages reach the disk in
+1. A sound batch follows, in this segment or as the next segment: damage. Except after a power
+   loss, if the bytes are missing or contain zeros up to the end of a page: pages reach the disk in
    any order.
 2. Nothing follows, and the batch is complete by its header or by its CRC: damage, unless the power
    was lost.

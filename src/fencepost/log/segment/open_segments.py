@@ -7,7 +7,7 @@ demand, and another segment's file may be closed for it:
   dropped, because an index costs memory;
 - growing segments, one per log: only the file is closed, because their index is only in memory.
   Appends are frequent, so an append only sets a mark (`was_used`). The search for a file to close
-  clears the marks and takes the first segment without one (second chance).
+  clears the marks and chooses the first segment without one (second chance).
 """
 
 from __future__ import annotations

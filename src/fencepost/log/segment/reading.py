@@ -4,8 +4,8 @@ The offset index gives a position before the batch; a walk over the headers find
 Where a read ends, a hint is left, so that the next read of the same reader needs no search.
 
 Nothing here checks a CRC: a reader gets the bytes as they are; only leader epochs that are known to
-be wrong are corrected (`wrong_epochs.py`). But a walk that meets bytes that are
-no batch examines the segment. From then on its damage is known: readers of damaged offsets get a
+be wrong are corrected (`wrong_epochs.py`). But a walk that finds no batch where one should begin
+examines the segment. From then on its damage is known: readers of damaged offsets get a
 DamagedError, and other reads end before the damage or begin after it.
 """
 

@@ -1,9 +1,9 @@
-"""Finds batches that are as they were written, and whose records cannot be read.
+"""Finds intact batches whose records cannot be read.
 
 The broker refuses such a batch (`partition/opening.py`); but a log may be older than that check, or
 may have been written without it. Its readers never get past it, and their error does not say where
-it is. It is no damage: its bytes pass their CRC, and a reader that is less strict may read some of
-its records. So it is served as it is, and reported: by the scrub of a running broker, and by
+it is. It is not damage: its bytes pass their CRC, and a less strict reader may read some of its
+records. So it is served as it is, and reported: by the scrub of a running broker, and by
 `fencepost check`. `fencepost repair` replaces it.
 """
 

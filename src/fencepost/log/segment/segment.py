@@ -197,7 +197,7 @@ class Segment:
         self.hints.clear()
 
     def close(self) -> None:
-        """Closes the segment for ever: the log is closed, or the segment deleted or replaced."""
+        """Closes the segment for good: the log is closed, or the segment deleted or replaced."""
         self._open_segments.forget(self)
         self.is_active = False
         self.is_gone = True

@@ -109,7 +109,7 @@ def survey(
     expected: Expected | None = None,
     piece_bytes: int = SCAN_BYTES,
 ) -> Survey:
-    """Reads a segment's file up to `size`, or to the first bytes that are no batch.
+    """Reads a segment's file up to `size`, or to the first position without a batch.
 
     With `expected`, damage is noted and skipped, and only a torn tail ends the pass (`damage.py`).
     """

@@ -1,8 +1,8 @@
 """Steps from batch to batch over a segment's file, and reads only headers.
 
 A step needs three fields of a header: base offset, length, last offset delta. It does not check the
-batch. A walk that meets bytes that are no batch raises NoBatchError, and the caller examines the
-segment (`reading.py`).
+batch. A walk that finds no batch where one should begin raises NoBatchError, and its caller
+examines the segment (`reading.py`).
 """
 
 from __future__ import annotations
