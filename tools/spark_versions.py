@@ -1,4 +1,4 @@
-"""Other versions of Spark, each in a folder of its own under `build/`, for `make compat`.
+"""Other versions of Spark, each in its own folder under `build/`, for `make compat`.
 
 `.venv` has the newest one. `environment_of` puts another one first on the path of a child process:
 its Python, its jars and its workers are then those of that version.

@@ -53,7 +53,7 @@ class _Through:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The broker belongs to somebody else."""
+        """Stops nothing: the caller owns the broker."""
 
 
 @contextmanager

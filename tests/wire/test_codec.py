@@ -96,7 +96,7 @@ def test_header_tags_are_skipped() -> None:
         ("001a 0000 00000001 0005 6162", "longer than the bytes"),
         ("001a 0000 00000001 0001 ff", "not UTF-8"),
         ("001a 0003 00000001 ffff", "cut short"),
-        ("001a 0003 00000001 ffff 01 00 7f", "not there"),
+        ("001a 0003 00000001 ffff 01 00 7f", "not received"),
     ],
 )
 def test_an_invalid_header_is_a_wire_error(data: str, complaint: str) -> None:
