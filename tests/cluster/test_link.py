@@ -96,7 +96,7 @@ def test_posted_messages_of_one_turn_share_a_write_and_keep_their_order_with_oth
         sender, receiver = End(counted), End(there)
         for number in range(100):
             sender.link.post(1, b"%d" % number)
-        assert sender.link.unsent_bytes() > 100
+        assert counted.writes == 0
         assert await receiver.messages(100) == [(1, b"%d" % number) for number in range(100)]
         assert counted.writes == 1
         sender.link.post(1, b"posted")
@@ -193,7 +193,6 @@ def test_both_ends_may_send_more_than_the_kernel_holds_before_either_reads() -> 
             each.send(2, b"after it")
         for each in ends:
             assert await each.messages(2) == [(1, large), (2, b"after it")]
-            assert each.link.unsent_bytes() == 0
             each.link.close()
 
     run(scenario)

@@ -116,10 +116,6 @@ class Link:
         self._posted.append(_head_of(len(body), kind, 0))
         self._posted.append(body)
 
-    def unsent_bytes(self) -> int:
-        """What the other end has not taken yet."""
-        return sum(map(len, self._posted)) + sum(len(data) for data, _ in self._unsent)
-
     def close(self) -> None:
         """Ends the link without calling `on_end`."""
         if not self.is_open:

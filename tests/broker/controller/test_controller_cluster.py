@@ -98,15 +98,6 @@ def test_a_broker_that_is_about_to_stop_hands_its_partitions_over() -> None:
     assert stage.metadata.active_nodes() == {2, 3}
 
 
-def test_brokers_that_are_removed_leave_no_replica_and_the_last_one_stays() -> None:
-    stage = three()
-    stage.assign("orders", [1, 2], [3, 2])
-    stage.done(lambda done: stage.controller.unregister_brokers([2, 3], done))
-    assert stage.leaders("orders") == [1, 1]
-    error = stage.done(lambda done: stage.controller.unregister_brokers([1], done))
-    assert error is ErrorCode.BROKER_NOT_AVAILABLE
-
-
 def test_a_change_of_brokers_is_done_when_all_brokers_have_carried_it_out() -> None:
     stage = three()
     stage.assign("orders", [1, 2])

@@ -60,7 +60,6 @@ from fencepost.coordinator.metadata.registry import (
     decide_reserve_ids,
     decide_suspend_broker,
     decide_unfence_brokers,
-    decide_unregister_brokers,
 )
 from fencepost.coordinator.metadata.resizing import decide_resize
 from fencepost.coordinator.metadata.state import Endpoint
@@ -637,12 +636,6 @@ class Controller:
     def controlled_shutdown(self, node_id: int, done: Callable[[ErrorCode], None]) -> None:
         """Gives the partitions of a broker that is about to stop to others."""
         self._commit(decide_controlled_shutdown(self._state, node_id), done)
-
-    def unregister_brokers(
-        self, node_ids: Iterable[int], done: Callable[[ErrorCode], None]
-    ) -> None:
-        """Removes brokers for good; refused if no other broker is active."""
-        self._commit(decide_unregister_brokers(self._state, frozenset(node_ids)), done)
 
     # -- producer ids -----------------------------------------------------------------------------
 
