@@ -16,6 +16,7 @@ from fencepost.wire.forms.delete_records import (
     DeleteRecordsTopic,
 )
 from fencepost.wire.forms.fetch import FetchRequest
+from tests.broker.controller.topics_stage import bump_leader_epochs
 from tests.broker.network.test_connection import A_MINUTE_MS
 from tests.broker.node_stage import Line, Stage
 from tests.broker.requests import (
@@ -259,7 +260,7 @@ def test_a_new_leader_epoch_wakes_polls() -> None:
         create_topic(stage, TOPIC)
         waiting = ParkedFetch(stage, fetch_request(TOPIC, max_wait_ms=A_MINUTE_MS, leader_epoch=0))
         assert not waiting.is_answered()
-        stage.node.controller.bump_leader_epochs([TopicPartition(TOPIC, 0)], lambda _: None)
+        bump_leader_epochs(stage.node.controller, [TopicPartition(TOPIC, 0)])
         assert waiting.error() == ErrorCode.FENCED_LEADER_EPOCH
 
 

@@ -11,7 +11,7 @@ from fencepost.broker.controller.controller import Outcome
 from fencepost.broker.controller.new_topics import NewTopic
 from fencepost.coordinator.metadata.events import AlterSettings, CreatePartitions
 from fencepost.records.metadata_log import TOPIC_RESOURCE
-from tests.broker.controller.topics_stage import StubNode
+from tests.broker.controller.topics_stage import StubNode, bump_leader_epochs
 
 pytestmark = pytest.mark.usefixtures("one_step_per_turn")
 
@@ -561,7 +561,7 @@ def test_raised_leader_epochs_apply_to_open_partitions() -> None:
     node = StubNode().start()
     node.made("orders", 2)
     heard: list[ErrorCode] = []
-    node.controller.bump_leader_epochs([TopicPartition("orders", 1)], heard.append)
+    bump_leader_epochs(node.controller, [TopicPartition("orders", 1)], heard.append)
     assert heard == [ErrorCode.NONE]
     untouched, raised = node.partition("orders", 0), node.partition("orders", 1)
     assert untouched is not None

@@ -26,6 +26,7 @@ from fencepost.broker.storage.layout import Layout
 from fencepost.broker.storage.partition_store import PartitionStore
 from fencepost.broker.transactions.producer_ids import ProducerIds
 from fencepost.broker.waiting import Parked
+from fencepost.coordinator.metadata.registry import decide_bump_leader_epochs
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.simulation.disk import UnsyncedDisk
 from fencepost.wire.apis import API
@@ -405,3 +406,13 @@ class Deny:
         self, principal: str, operation: str, resource_type: str, resource_name: str
     ) -> bool:
         return (operation, resource_type, resource_name) not in self._denied
+
+
+def bump_leader_epochs(
+    controller: Controller,
+    partitions: Iterable[TopicPartition],
+    done: Callable[[ErrorCode], None] = lambda _: None,
+) -> None:
+    """Raises leader epochs without a change of leader, as no broker does while it runs."""
+    decision, effects = controller._take(decide_bump_leader_epochs(controller._state, partitions))
+    controller._log.finish(effects, lambda: done(decision.error))

@@ -41,7 +41,7 @@ from fencepost.wire.forms.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tests.broker.controller.topics_stage import CountingRandomness
+from tests.broker.controller.topics_stage import CountingRandomness, bump_leader_epochs
 from tests.broker.node_stage import Stage
 from tests.broker.requests import (
     PRODUCE_VERSION,
@@ -374,7 +374,7 @@ def test_a_leader_epoch_known_only_from_batches_is_never_reused() -> None:
     partition = stage.node.partitions.get("t", 0)
     assert partition is not None
     for _ in range(3):
-        stage.node.controller.bump_leader_epochs([partition.name], lambda _: None)
+        bump_leader_epochs(stage.node.controller, [partition.name])
     produce(stage, "t", batch_of(b"new"))
     seen = partition.leader_epoch
     partition.log.sync()

@@ -24,7 +24,7 @@ from fencepost.records.metadata_log import (
 )
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.metadata import MetadataRequest
-from tests.broker.controller.topics_stage import StubFlusher, StubNode
+from tests.broker.controller.topics_stage import StubFlusher, StubNode, bump_leader_epochs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -112,7 +112,7 @@ def test_a_broker_that_only_reads_the_log_deletes_reconfigures_and_takes_epochs(
     brokers.far.fill("doomed", 1)
     change = AlterSettings(TOPIC_RESOURCE, "kept", {"retention.ms": "99"})
     brokers.controller.alter_settings([change], lambda _: None)
-    brokers.controller.bump_leader_epochs([TopicPartition("kept", 0)], lambda _: None)
+    bump_leader_epochs(brokers.controller, [TopicPartition("kept", 0)])
     brokers.controller.delete(["doomed"], lambda _: None)
     kept = brokers.far.partition("kept", 0)
     assert kept is not None

@@ -503,18 +503,6 @@ class Controller:
             effects += changed
         self._log.finish(effects, lambda: done(errors))
 
-    def bump_leader_epochs(
-        self, partitions: Iterable[TopicPartition], done: Callable[[ErrorCode], None]
-    ) -> None:
-        """Raises leader epochs without a change of leader; open partitions have them before `done`.
-
-        In `os` mode a power loss may remove the record. A start raises epochs above those of all
-        batches, but an epoch under which nothing was written is forgotten. A single broker does not
-        call this while it runs.
-        """
-        decision, effects = self._take(decide_bump_leader_epochs(self._state, partitions))
-        self._log.finish(effects, lambda: done(decision.error))
-
     def elect_leaders(
         self,
         election: Election,
