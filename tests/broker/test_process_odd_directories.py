@@ -173,7 +173,7 @@ def in_namespace(mounts: str, *arguments: str) -> subprocess.CompletedProcess[st
     command = [sys.executable, "-m", "fencepost", *arguments]
     ended = run([unshare, *options, "sh", "-c", script, "sh", *command])
     if ended.returncode == 99 or "unshare" in ended.stderr:
-        pytest.skip(f"this machine lets nobody mount anything: {ended.stderr.strip()}")
+        pytest.skip(f"mounts are not allowed on this machine: {ended.stderr.strip()}")
     return ended
 
 

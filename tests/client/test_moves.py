@@ -144,7 +144,7 @@ def test_a_broker_without_a_replica_replaces_the_last_one() -> None:
     kafka = Kafka(leader=1, replicas=[1])
     kafka.move(2)
     assert kafka.replicas == [2]
-    # The old leader is no replica any more, so there is nothing to elect.
+    # The old leader is no longer a replica, so there is nothing to elect.
     assert ApiKey.ELECT_LEADERS not in kafka.steps
 
 

@@ -12,7 +12,7 @@ from fencepost.records.opened import Record
 
 
 class Sink:
-    """Takes batches, and acknowledges them when it is told to."""
+    """Takes batches, and acknowledges them on request."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, list[Record]]] = []

@@ -1,4 +1,4 @@
-"""Kills and losses of power at any moment: replies stay true, and no transaction ends twice.
+"""Kills and power loss at any moment: replies stay true, and no transaction ends twice.
 
 Method: hypothesis drives a node with explicit syncs, through real logs on a disk that loses
 unsynced bytes. In TV2 every transaction has a different epoch, which identifies its markers. The

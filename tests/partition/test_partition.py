@@ -283,7 +283,7 @@ def test_case_58_a_batch_outside_the_transaction_does_not_overtake_either(
 
 
 def test_a_duplicate_after_the_end_is_verified_like_a_first_write(new_world: NewWorld) -> None:
-    """Otherwise a producer that has been fenced meanwhile would get a success."""
+    """Otherwise a producer that was fenced in between would get a success."""
     partition = new_world().partition
     write(partition, txn_batch(0, b"a"))
     again = txn_batch(0, b"a")

@@ -75,7 +75,7 @@ def many_pieces(codec: Codec, count: int) -> bytes:
         return gzip.compress(b"") * count
     if codec is Codec.SNAPPY:
         return compress(Codec.SNAPPY, b"") + b"\0\0\0\1\0" * count
-    # Without the right checksums: nobody gets as far as to check them.
+    # With wrong checksums: no reader gets as far as checking them.
     empty = compress(Codec.LZ4, b"")
     assert empty[-4:] == bytes(4), "the end mark"
     assert empty[4] & 0x10, "a checksum follows each block"

@@ -375,7 +375,7 @@ def test_the_end_of_a_listed_transaction_ends_what_the_list_hides() -> None:
 
 
 def test_an_abort_by_an_administrator_splits_a_transaction_in_two() -> None:
-    """WriteTxnMarkers on a live transaction: what follows is a transaction of its own here."""
+    """WriteTxnMarkers on a live transaction: what follows is a separate transaction here."""
     batches = [
         data_batch(0, sequence=0),
         marker_batch(1, commit=False),

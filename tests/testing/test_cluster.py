@@ -116,7 +116,7 @@ def test_a_paused_broker_stands_still_until_it_is_resumed(cluster: fencepost.Clu
         pid = cluster.brokers[0].pid
         assert states(cluster) == ["paused", "serving", "serving"]
         assert Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "T"
-        # The other brokers answer meanwhile.
+        # The other brokers still answer.
         assert cluster.leader_of("orders", 2) in (1, 2, 3)
     finally:
         cluster.resume(1)

@@ -353,7 +353,7 @@ class Forgetful(Transactions):
 
 
 def test_the_state_machine_detects_a_planted_fault() -> None:
-    # Found is enough: the shortest steps to it interest nobody, and take long to find.
+    # Found is enough: the shortest steps to it take long to find.
     only_found = settings(EXAMPLES, database=None, phases=[Phase.generate])
     with pytest.raises(AssertionError):
         run_state_machine_as_test(Forgetful, settings=only_found)

@@ -167,7 +167,7 @@ class StageRuntime:
             callback()
 
     def sync(self) -> None:
-        """The disk has everything; whoever waited goes on."""
+        """The disk has everything; what waited for it continues."""
         waiting, self._waiting = self._waiting, []
         for partition, end_offset, _ in waiting:
             durable = partition.log.sync()
@@ -341,7 +341,7 @@ class StubNode:
         return bool(self.runtime.turn())
 
     def sync(self) -> None:
-        """The disk has everything; whoever waited goes on."""
+        """The disk has everything; what waited for it continues."""
         self.runtime.sync()
 
     # -- for tests

@@ -64,7 +64,7 @@ def test_every_checkpoint_with_the_log_after_it_gives_the_state(history: list[St
     stage = player.stage
     checkpoints: list[tuple[int, list[SavedRecord]]] = []
     for step in history:
-        # Taken before the step, and encoded after it: what happens meanwhile must not show.
+        # Taken before the step, and encoded after it: what happens in between must not show.
         offset, view = len(stage.log), saved_records(stage.state)
         player.take(step)
         checkpoints.append((offset, list(view)))

@@ -2,7 +2,7 @@
 
 join_other(stage)                   broker 2 is registered and alive, but does not exist
 move(stage, "orders", 0, to=2)      its records go through the metadata log, as the controller's
-move(stage, "orders", 0, to=1)      the partition comes back; nobody has written to it meanwhile
+move(stage, "orders", 0, to=1)      the partition comes back, with nothing written in between
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Partitions that move to another broker and come back: every reply before, during and after.
 
 Method: a whole broker on a virtual loop and disk. The other broker is a name in the metadata, so
-nobody writes to a partition while it is away, and nothing that was acknowledged may be missing when
-it comes back.
+no broker writes to a partition while it is away, and nothing that was acknowledged may be missing
+when it comes back.
 """
 
 from __future__ import annotations

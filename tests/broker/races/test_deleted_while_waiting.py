@@ -341,7 +341,7 @@ def test_offsets_of_a_topic_deleted_during_a_load_do_not_pass_to_a_recreated_top
 def test_a_topic_recreated_before_its_logs_were_opened_is_the_new_one(
     durability: str, is_grown: bool, turns: int
 ) -> None:
-    """Opening many partitions takes many turns; the topic of the last ones changes meanwhile."""
+    """Opening many partitions takes many turns; the topic of the last ones changes in between."""
     wanted = {"many": 400, "doomed": 10}
     with Stage(durability=durability) as stage:
         line = stage.connect()

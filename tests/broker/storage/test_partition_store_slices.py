@@ -1,4 +1,4 @@
-"""A partition is opened over several turns of the loop, and may be deleted meanwhile."""
+"""A partition is opened over several turns of the loop, and may be deleted in between."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ WEIGHTS: Final = {
 }
 
 OVERLAPPING: Final = (Kind.KILL, Kind.CRASH, Kind.PAUSE, Kind.FREEZE, Kind.DOWN)
-"""Faults that last: another one may begin meanwhile."""
+"""Faults that last: another one may begin before they end."""
 
 SECOND: Final = (
     Kind.KILL,

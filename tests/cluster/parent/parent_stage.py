@@ -6,8 +6,8 @@
     stage.die(); stage = stage.again()          the parent and all brokers end; the next start
 
 `Parent`, its `ControllerNode` and its layout are real. A broker follows the metadata log
-(`Following`), and opens, writes and closes real logs in the same directory, but it serves nobody,
-and its disk calls neither fail nor count: only the parent's do.
+(`Following`), and opens, writes and closes real logs in the same directory, but it serves no
+clients, and its disk calls neither fail nor count: only the parent's do.
 """
 
 from __future__ import annotations

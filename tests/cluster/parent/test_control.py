@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -192,7 +193,7 @@ def test_a_restart_ends_when_the_broker_is_killed_meanwhile(cluster: fencepost.C
     with ThreadPoolExecutor(1) as pool:
         restart = pool.submit(cluster.restart, 1)
         while states(cluster)[0] == "dead":
-            pass
+            time.sleep(0.01)
         cluster.kill(1)
         with pytest.raises(FencepostError, match="Broker 1 was killed by another command"):
             restart.result(60)
@@ -240,7 +241,7 @@ def test_a_command_to_a_cluster_that_stops_gets_a_sentence() -> None:
             waiting = pool.submit(cluster.kill, 1)
             unsent = pool.submit(cluster.roll, 2)
             while states(cluster)[0] != "dead":
-                pass
+                time.sleep(0.01)
             process._process.send_signal(signal.SIGTERM)
             with pytest.raises(FencepostError, match=r"cluster is stopping: kill may not be"):
                 waiting.result(60)

@@ -1,7 +1,7 @@
 """Every disk call of a running parent fails once, or is its last.
 
 Method: clients create, delete and create again topics, change settings and move leaders; brokers
-reserve producer ids, die and return; the metadata log is replaced by a checkpoint meanwhile. The
+reserve producer ids, die and return; in between, a checkpoint replaces the metadata log. The
 parent dies at its n-th disk call, or the power is lost in fsync mode, or the n-th call fails once:
 
 - what was answered is there, what was refused is not;

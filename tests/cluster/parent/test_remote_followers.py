@@ -64,7 +64,7 @@ class OwnEffects:
             if isinstance(effect, TopicRemoved):
                 for index in range(effect.partition_count):
                     name = TopicPartition(effect.topic, index)
-                    # A killed process may have the folder open: it runs no code any more.
+                    # A killed process may have the folder open: it no longer runs code.
                     holders = self._cluster.holders(name) & self._cluster.live.keys()
                     assert not holders, f"{name} is removed while {holders} have it open"
                     self._cluster.removed.add(effect.topic)

@@ -1,7 +1,7 @@
 """kill -9 of real brokers at every point of a commit and an abort that crosses brokers.
 
 Method: broker 1 coordinates the transaction; the brokers 1, 2 and 3 lead one of its partitions
-each, and broker 2 coordinates the group whose offsets are in it. A broker is told to kill itself
+each, and broker 2 coordinates the group whose offsets are in it. A broker is made to kill itself
 at a crash point, and then the producer ends the transaction. It retries until a coordinator
 answers. The outcome must be the one that it asked for, on every partition and in the offsets, once.
 
@@ -179,7 +179,7 @@ def test_after_kills_at_any_point_of_an_end_the_outcome_is_the_decided_one_every
     for broker_id, point in case.deaths:
         assert stage.cluster.data is not None
         send_command(stage.cluster.data, {"do": "die", "broker": broker_id, "at": point})
-    # With two of three brokers dead nobody can answer, so who died is restarted meanwhile.
+    # With two of three brokers dead no one can answer, so the dead ones are restarted first.
     with ThreadPoolExecutor(1) as pool:
         ending = pool.submit(stage.client.end_txn, identity, commit=case.commit)
         stage.recover(before, [broker_id for broker_id, _ in case.deaths])

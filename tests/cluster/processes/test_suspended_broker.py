@@ -1,4 +1,4 @@
-"""A broker that was killed and cannot be reaped: nobody leads its partitions until it is.
+"""A broker that was killed and cannot be reaped: no broker leads its partitions until it is.
 
 A process that is traced stays in the kernel after SIGKILL until its tracer has let it go. So a
 tracer makes a broker that the parent cannot reap, as one that sleeps in the kernel.
@@ -72,7 +72,7 @@ def test_nobody_leads_or_coordinates_in_place_of_a_broker_that_cannot_be_reaped(
                 cluster.restart(2)
             with connect(cluster.bootstrap_servers, {"default.api.timeout.ms": "2000"}) as client:
                 assert sorted(client.metadata().brokers) == [1, 3]
-                # Changes of everything else go on meanwhile.
+                # Everything else can still be changed.
                 client.create_topics([NewTopic("refunds", partitions=2)])
                 with pytest.raises(RetriesExhausted, match="COORDINATOR_NOT_AVAILABLE"):
                     client.init_producer_id("refunds")

@@ -9,7 +9,7 @@ Each broker has the real services and handlers, and the real `cluster.peers`. Th
 by hand: `change` appends a batch of records, and every broker that does not lag applies it, closes
 what it has lost, and then opens what it leads. A link delivers its messages in their order, after a
 delay; it can be held, and then keeps them as the socket of a process that does not read. A broker
-that is killed does nothing any more, but what it has sent may still be delivered.
+that is killed does nothing more, but what it has sent may still be delivered.
 """
 
 from __future__ import annotations

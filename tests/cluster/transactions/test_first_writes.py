@@ -190,7 +190,7 @@ def test_a_coordinator_that_never_answers_costs_the_producer_a_retry(protocol: P
         assert error_of(cluster.wait_for(call)) is ErrorCode.NOT_ENOUGH_REPLICAS
         waited_ms = cluster.clock.now_ms() - began_ms
         assert FIRST_WRITE_WAIT_MS <= waited_ms <= FIRST_WRITE_WAIT_MS + 100
-        # The late reply changes nothing, and the retry of the client is asked anew.
+        # The late reply changes nothing, and the client's retry is verified again.
         link.release()
         cluster.advance(10)
         assert values(cluster, "t", committed=False) == []
