@@ -46,9 +46,11 @@ class Case:
         """The session has the settings of this case; a query that is started keeps them."""
         for name, value in self.settings.items():
             spark.conf.set(name, value)
-        yield
-        for name in self.settings:
-            spark.conf.unset(name)
+        try:
+            yield
+        finally:
+            for name in self.settings:
+                spark.conf.unset(name)
 
 
 def _events(lines: DataFrame) -> DataFrame:
@@ -116,9 +118,7 @@ def _names(lines: DataFrame, *rows: tuple[str, str]) -> DataFrame:
 
 
 def static_join(lines: DataFrame) -> DataFrame:
-    names = lines.sparkSession.createDataFrame(
-        [("a", "Ann"), ("b", "Bob")], "key string, name string"
-    )
+    names = _names(lines, ("a", "Ann"), ("b", "Bob"))
     return _shown(lines.withColumnRenamed("value", "key").join(names, "key"), "key", "name")
 
 
