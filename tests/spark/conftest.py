@@ -148,7 +148,7 @@ def quick_settings() -> dict[str, str]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     }
-    if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1):
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 3):
         package = "org.apache.spark.sql.execution.streaming.checkpointing"
         manager = f"{package}.FileSystemBasedCheckpointFileManager"
         found["spark.sql.streaming.checkpointFileManagerClass"] = manager
