@@ -8,25 +8,25 @@
         cluster.txn_offset_commit(identity, "group", {TopicPartition("in", 0): CommittedOffset(42)})
         identity = cluster.end_txn(identity, commit=True)
 
-This is a thin shell: every method runs one procedure on a `Network`. A lock lets one thread in at a
-time.
+This is a thin shell: every method runs one procedure on a `Network`, and `cluster.run` runs any
+other one. A lock lets one thread in at a time.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from fencepost.base.ids import TopicPartition
 from fencepost.base.system import SystemRandomness
-from fencepost.client import admin, configs, groups, moves, reading, transactions
+from fencepost.client import admin, configs, groups, moves, reaching, reading, transactions
 from fencepost.client.calls import AnyBroker, BrokerById, Core, call_one
 from fencepost.client.failures import RetriesExhausted
-from fencepost.client.options import ClientOptions, Endpoint, read_options
+from fencepost.client.options import ClientOptions, read_options
 from fencepost.client.pump import new_writer, pump
-from fencepost.client.reaching import reach
-from fencepost.client.reading import EARLIEST, LATEST, ListedOffset
+from fencepost.client.reading import EARLIEST, LATEST
 from fencepost.client.sockets import MonotonicClock, Network
 from fencepost.client.steps import Steps, run
 from fencepost.client.writer import ALL_REPLICAS
@@ -34,28 +34,17 @@ from fencepost.records.builder import build_batch
 from fencepost.records.compression import Codec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from fencepost.base.seams import Buffer
-    from fencepost.client.admin import (
-        ActiveProducer,
-        ClusterView,
-        ListedTransaction,
-        NewTopic,
-        ResourceType,
-        TopicView,
-        TransactionView,
-    )
-    from fencepost.client.configs import Setting
     from fencepost.client.fetched import FetchedPartition
-    from fencepost.client.groups import CommittedOffset
-    from fencepost.client.routes import CoordinatorKey
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.client.writer import Writer, Written
     from fencepost.records.opened import Record
     from fencepost.wire.apis import ApiKey
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def connect(bootstrap_servers: str, options: Mapping[str, Any] | None = None) -> Cluster:
@@ -66,8 +55,20 @@ def connect(bootstrap_servers: str, options: Mapping[str, Any] | None = None) ->
     return Cluster(read_options(bootstrap_servers, options))
 
 
+def _blocking(
+    procedure: Callable[Concatenate[Core, P], Steps[T]],
+) -> Callable[Concatenate[Cluster, P], T]:
+    """Makes a procedure a method of `Cluster`, with the same arguments."""
+
+    @wraps(procedure)
+    def call(cluster: Cluster, /, *given: P.args, **named: P.kwargs) -> T:
+        return cluster.run(procedure(cluster.core, *given, **named))
+
+    return call
+
+
 class Cluster:
-    """A cluster as one client sees it."""
+    """A cluster as one client sees it. Most methods are the procedures of the same name."""
 
     def __init__(self, options: ClientOptions) -> None:
         clock = MonotonicClock()
@@ -107,40 +108,16 @@ class Cluster:
         place = AnyBroker() if node_id is None else BrokerById(node_id)
         return self.run(call_one(self._core, place, api, request, lambda _: (0, None))).form
 
-    def reach(self) -> Endpoint:
-        """Returns a bootstrap server that has answered; NoBrokerAnswers says why none did.
-
-        Optional: every call looks for a broker by itself, until its deadline. This one fails at
-        once if no server accepts a connection.
-        """
-        return self.run(reach(self._core))
+    reach = _blocking(reaching.reach)
+    """Optional: every call looks for a broker by itself, until its deadline. This one fails at once
+    if no server accepts a connection."""
 
     # Producers and transactions.
 
-    def transaction_version(self) -> int:
-        """Returns the cluster's finalised level of transaction.version."""
-        return self.run(transactions.learn_transaction_version(self._core))
-
-    def init_producer_id(
-        self,
-        transactional_id: str | None,
-        timeout_ms: int = 60_000,
-        producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-    ) -> ProducerIdentity:
-        """Gets a new epoch for this id.
-
-        This ends its open transaction and fences earlier producers.
-        """
-        return self.run(
-            transactions.init_producer_id(
-                self._core,
-                transactional_id,
-                timeout_ms,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-            )
-        )
+    transaction_version = _blocking(transactions.learn_transaction_version)
+    init_producer_id = _blocking(transactions.init_producer_id)
+    txn_offset_commit = _blocking(transactions.txn_offset_commit)
+    end_txn = _blocking(transactions.end_txn)
 
     def writer(
         self, identity: ProducerIdentity, *, acks: int = ALL_REPLICAS
@@ -152,54 +129,10 @@ class Cluster:
         """
         return TransactionalWriter(self, self._core, self._network, identity, acks)
 
-    def txn_offset_commit(
-        self,
-        identity: ProducerIdentity,
-        group: str,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-    ) -> None:
-        """Commits offsets of a group as part of the transaction."""
-        self.run(transactions.txn_offset_commit(self._core, identity, group, offsets))
-
-    def end_txn(self, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
-        """Commits or aborts, and returns the identity for the next transaction.
-
-        Raises UnknownOutcome if it may have taken effect or not.
-        """
-        return self.run(transactions.end_txn(self._core, identity, commit=commit))
-
     # Reading.
 
-    def list_offsets(
-        self, times: Mapping[TopicPartition, int], *, isolation: str | None = None
-    ) -> dict[TopicPartition, ListedOffset]:
-        """Looks up offsets by timestamp, or by EARLIEST and LATEST."""
-        return self.run(reading.list_offsets(self._core, times, isolation=isolation))
-
-    def fetch(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        isolation: str | None = None,
-        max_wait_ms: int | None = None,
-        min_bytes: int | None = None,
-        max_bytes: int | None = None,
-        partition_max_bytes: int | None = None,
-        topic_ids: Mapping[str, bytes] | None = None,
-    ) -> dict[TopicPartition, FetchedPartition]:
-        """Fetches once: sealed batches, and the aborted transactions that hide some of them."""
-        return self.run(
-            reading.fetch(
-                self._core,
-                offsets,
-                isolation=isolation,
-                max_wait_ms=max_wait_ms,
-                min_bytes=min_bytes,
-                max_bytes=max_bytes,
-                partition_max_bytes=partition_max_bytes,
-                topic_ids=topic_ids,
-            )
-        )
+    list_offsets = _blocking(reading.list_offsets)
+    fetch = _blocking(reading.fetch)
 
     def records(
         self,
@@ -243,113 +176,27 @@ class Cluster:
 
     # Groups.
 
-    def offset_fetch(
-        self,
-        group: str,
-        partitions: Collection[TopicPartition] | None = None,
-        *,
-        require_stable: bool = True,
-    ) -> dict[TopicPartition, CommittedOffset]:
-        """Returns a group's committed offsets.
-
-        With `require_stable`, waits for open transactions.
-        """
-        return self.run(
-            groups.offset_fetch(self._core, group, partitions, require_stable=require_stable)
-        )
-
-    def offset_commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commits offsets for a group without members, outside any transaction."""
-        self.run(groups.offset_commit(self._core, group, offsets))
+    offset_fetch = _blocking(groups.offset_fetch)
+    offset_commit = _blocking(groups.offset_commit)
 
     # Administration.
 
-    def metadata(
-        self,
-        topics: Collection[str] | None = None,
-        *,
-        missing_ok: bool = False,
-        known_missing: Collection[str] = (),
-    ) -> ClusterView:
-        """Returns the brokers and these topics, or all. `missing_ok` leaves out missing topics."""
-        return self.run(
-            admin.metadata(self._core, topics, missing_ok=missing_ok, known_missing=known_missing)
-        )
-
-    def find_topic(self, name: str) -> TopicView | None:
-        """Returns a topic, or None at once if the answering broker does not know it (yet)."""
-        return self.run(admin.find_topic(self._core, name))
-
-    def describe_cluster(self) -> ClusterView:
-        """Returns the brokers of the cluster."""
-        return self.run(admin.describe_cluster(self._core))
-
-    def create_topics(self, topics: Collection[NewTopic], *, exist_ok: bool = False) -> None:
-        """Creates topics and waits for their leaders."""
-        self.run(admin.create_topics(self._core, topics, exist_ok=exist_ok))
-
-    def delete_topics(self, names: Collection[str]) -> None:
-        """Deletes topics."""
-        self.run(admin.delete_topics(self._core, names))
-
-    def describe_configs(
-        self, resource: ResourceType, name: str, keys: Collection[str] | None = None
-    ) -> dict[str, Setting]:
-        """Returns the settings of a topic or broker."""
-        return self.run(configs.describe_settings(self._core, resource, name, keys))
-
-    def describe_producers(
-        self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """Returns the active producers of these partitions, with their open transactions."""
-        return self.run(admin.describe_producers(self._core, partitions))
-
-    def list_transactions(
-        self,
-        *,
-        states: Collection[str] = (),
-        producer_ids: Collection[int] = (),
-        longer_than_ms: int = -1,
-        pattern: str | None = None,
-    ) -> list[ListedTransaction]:
-        """Lists the transactional ids of all coordinators."""
-        return self.run(
-            admin.list_transactions(
-                self._core,
-                states=states,
-                producer_ids=producer_ids,
-                longer_than_ms=longer_than_ms,
-                pattern=pattern,
-            )
-        )
-
-    def describe_transactions(
-        self, transactional_ids: Collection[str]
-    ) -> dict[str, TransactionView | None]:
-        """Describes these transactional ids; None for an id that is unknown."""
-        return self.run(admin.describe_transactions(self._core, transactional_ids))
-
-    def log_dirs(self, node_id: int | None = None) -> list[str]:
-        """Returns the data directories of a broker, by default of any that answers."""
-        return self.run(admin.log_dirs(self._core, node_id))
+    metadata = _blocking(admin.metadata)
+    find_topic = _blocking(admin.find_topic)
+    describe_cluster = _blocking(admin.describe_cluster)
+    create_topics = _blocking(admin.create_topics)
+    delete_topics = _blocking(admin.delete_topics)
+    describe_configs = _blocking(configs.describe_settings)
+    describe_producers = _blocking(admin.describe_producers)
+    list_transactions = _blocking(admin.list_transactions)
+    describe_transactions = _blocking(admin.describe_transactions)
+    log_dirs = _blocking(admin.log_dirs)
 
     # Leaders.
 
-    def find_coordinator(self, key: CoordinatorKey) -> int:
-        """Returns the id of the broker that coordinates a transactional id or a group."""
-        return self.run(moves.find_coordinator(self._core, key))
-
-    def move_leader(
-        self, partition: TopicPartition, to: int, *, timeout_ms: int | None = None
-    ) -> None:
-        """Makes a broker the leader of a partition; returns when it answers."""
-        self.run(moves.move_leader(self._core, partition, to, timeout_ms=timeout_ms))
-
-    def move_coordinator(
-        self, key: CoordinatorKey, to: int, *, timeout_ms: int | None = None
-    ) -> None:
-        """Makes a broker the coordinator of an id; returns when it answers."""
-        self.run(moves.move_coordinator(self._core, key, to, timeout_ms=timeout_ms))
+    find_coordinator = _blocking(moves.find_coordinator)
+    move_leader = _blocking(moves.move_leader)
+    move_coordinator = _blocking(moves.move_coordinator)
 
 
 def _standstill(fetched: FetchedPartition) -> str:

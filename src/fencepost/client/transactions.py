@@ -104,7 +104,6 @@ def init_producer_id(
     core: Core,
     transactional_id: str | None,
     timeout_ms: int = 60_000,
-    *,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
 ) -> Steps[ProducerIdentity]:
@@ -199,7 +198,7 @@ def _add_offsets(core: Core, identity: ProducerIdentity, group: str) -> Steps[No
 def end_txn(core: Core, identity: ProducerIdentity, *, commit: bool) -> Steps[ProducerIdentity]:
     """Commits or aborts. Returns the identity for the next transaction.
 
-    The module docstring says when it raises `UnknownOutcome`.
+    Raises `UnknownOutcome` if it may have taken effect or not; the module docstring says when.
     """
     assert identity.transactional_id is not None
     attempt = Attempt(core, ApiKey.END_TXN, str(identity))
