@@ -384,13 +384,7 @@ def find_leaders(
 
     Leaves out partitions without a leader, and at first also unknown ones.
     """
-    max_age_ms = core.options.metadata_max_age_ms
-    now_ms = core.clock.now_ms()
-    stale = sorted(
-        {p.topic for p in partitions if not core.routes.fresh(p.topic, now_ms, max_age_ms)}
-    )
-    if stale:
-        yield from refresh_metadata(core, stale, attempt)
+    yield from refresh_stale(core, partitions, attempt)
     found: dict[Endpoint, list[TopicPartition]] = {}
     for partition in partitions:
         endpoint = core.routes.leader(partition)
@@ -401,14 +395,32 @@ def find_leaders(
     return found
 
 
+def refresh_stale(
+    core: Core, partitions: Iterable[TopicPartition], attempt: Attempt
+) -> Steps[None]:
+    """Sends Metadata for the topics of these partitions whose metadata is too old."""
+    max_age_ms = core.options.metadata_max_age_ms
+    now_ms = core.clock.now_ms()
+    stale = sorted(
+        {p.topic for p in partitions if not core.routes.fresh(p.topic, now_ms, max_age_ms)}
+    )
+    if stale:
+        yield from refresh_metadata(core, stale, attempt)
+
+
+def leaderless_code(core: Core, partition: TopicPartition) -> int:
+    """Returns why the cached metadata has no leader for a partition."""
+    route = core.routes.topics.get(partition.topic)
+    if route is not None and route.error_code:
+        return route.error_code
+    if route is not None and partition.partition not in route.leaders:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.LEADER_NOT_AVAILABLE
+
+
 def _judge_leaderless(core: Core, partition: TopicPartition, attempt: Attempt) -> None:
     """Fails the call for an unknown or unauthorised topic, but not for a missing leader."""
-    route = core.routes.topics.get(partition.topic)
-    code: int = ErrorCode.LEADER_NOT_AVAILABLE
-    if route is not None and route.error_code:
-        code = route.error_code
-    elif route is not None and partition.partition not in route.leaders:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    code = leaderless_code(core, partition)
     core.routes.forget_topics([partition.topic])
     attempt.judge(ApiKey.METADATA, code, about=str(partition), partition=partition)
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import WireError
 from fencepost.base.ids import TopicPartition
-from fencepost.client.calls import Core, call_all_brokers, call_one, error_code
+from fencepost.client.calls import Core, call_all_brokers, error_code
 from fencepost.client.failures import UnsupportedByBroker
-from fencepost.client.routes import CoordinatorKey, CoordinatorKind
+from fencepost.client.groups import call_coordinator
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.compile import reader
 from fencepost.wire.forms.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -96,28 +96,18 @@ def list_groups(core: Core) -> Steps[list[ListedGroup]]:
 
 def describe_group(core: Core, group: str) -> Steps[GroupView | None]:
     """Describes a group of either kind; None if there is none of this name."""
-    place = CoordinatorKey(CoordinatorKind.GROUP, group)
-    about = f"group {group!r}"
-    reply = yield from call_one(
-        core,
-        place,
-        ApiKey.DESCRIBE_GROUPS,
-        DescribeGroupsRequest(groups=[group]),
-        _code_of_group,
-        about=about,
+    classic = DescribeGroupsRequest(groups=[group])
+    reply = yield from call_coordinator(
+        core, group, ApiKey.DESCRIBE_GROUPS, classic, _code_of_group
     )
     found = reply.form.groups[0]
     # Before version 6 a group that does not exist has the state Dead.
     if not found.error_code and found.group_state != "Dead":
         return _classic(found)
     try:
-        reply = yield from call_one(
-            core,
-            place,
-            ApiKey.CONSUMER_GROUP_DESCRIBE,
-            ConsumerGroupDescribeRequest(group_ids=[group]),
-            _code_of_group,
-            about=about,
+        newer = ConsumerGroupDescribeRequest(group_ids=[group])
+        reply = yield from call_coordinator(
+            core, group, ApiKey.CONSUMER_GROUP_DESCRIBE, newer, _code_of_group
         )
     except UnsupportedByBroker:
         return None
@@ -127,14 +117,8 @@ def describe_group(core: Core, group: str) -> Steps[GroupView | None]:
 
 def delete_group(core: Core, group: str) -> Steps[None]:
     """Deletes a group and its committed offsets; it must have no members."""
-    yield from call_one(
-        core,
-        CoordinatorKey(CoordinatorKind.GROUP, group),
-        ApiKey.DELETE_GROUPS,
-        DeleteGroupsRequest(groups_names=[group]),
-        _code_of_deletion,
-        about=f"group {group!r}",
-    )
+    request = DeleteGroupsRequest(groups_names=[group])
+    yield from call_coordinator(core, group, ApiKey.DELETE_GROUPS, request, _code_of_deletion)
 
 
 def _code_of_group(form: Any) -> tuple[int, str | None]:

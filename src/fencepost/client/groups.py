@@ -28,9 +28,9 @@ from fencepost.wire.forms.offset_fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from fencepost.client.steps import Steps
+    from fencepost.client.steps import Reply, Steps
 
 
 class CommittedOffset(NamedTuple):
@@ -39,6 +39,19 @@ class CommittedOffset(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+
+
+def call_coordinator(
+    core: Core,
+    group: str,
+    api: ApiKey,
+    request: Any,
+    code_of: Callable[[Any], tuple[int, str | None]],
+    at_most: int | None = None,
+) -> Steps[Reply]:
+    """Sends a request to the coordinator of a group; see `call_one`."""
+    place = CoordinatorKey(CoordinatorKind.GROUP, group)
+    return call_one(core, place, api, request, code_of, about=str(place), at_most=at_most)
 
 
 def offset_fetch(
@@ -60,14 +73,7 @@ def offset_fetch(
             for topic, indexes in group_by_topic(partitions).items()
         ]
     request = OffsetFetchRequest(groups=[group_request], require_stable=require_stable)
-    reply = yield from call_one(
-        core,
-        CoordinatorKey(CoordinatorKind.GROUP, group),
-        ApiKey.OFFSET_FETCH,
-        request,
-        _code_of_fetch,
-        about=f"group {group!r}",
-    )
+    reply = yield from call_coordinator(core, group, ApiKey.OFFSET_FETCH, request, _code_of_fetch)
     return dict(_committed(reply.form))
 
 
@@ -87,9 +93,7 @@ def offset_commit(
             for topic, indexes in group_by_topic(offsets).items()
         ],
     )
-    place = CoordinatorKey(CoordinatorKind.GROUP, group)
-    about = f"group {group!r}"
-    yield from call_one(core, place, ApiKey.OFFSET_COMMIT, request, partition_codes, about=about)
+    yield from call_coordinator(core, group, ApiKey.OFFSET_COMMIT, request, partition_codes)
 
 
 def partition_codes(form: Any) -> tuple[int, str | None]:

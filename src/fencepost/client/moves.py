@@ -21,7 +21,7 @@ from fencepost.base.ids import (
     coordinator_partition,
 )
 from fencepost.client import admin, groups
-from fencepost.client.calls import Attempt, Controller, Core, call_one, locate
+from fencepost.client.calls import Attempt, Controller, Core, call_one, error_code, locate
 from fencepost.client.failures import ClientError, refusal
 from fencepost.client.reading import LATEST, list_offsets
 from fencepost.client.routes import CoordinatorKey, CoordinatorKind
@@ -146,14 +146,7 @@ def _await_reassignment(core: Core, partition: TopicPartition, attempt: Attempt)
     )
     api = ApiKey.LIST_PARTITION_REASSIGNMENTS
     while True:
-        reply = yield from call_one(
-            core,
-            Controller(),
-            api,
-            request,
-            lambda form: (form.error_code, form.error_message),
-            attempt=attempt,
-        )
+        reply = yield from call_one(core, Controller(), api, request, error_code, attempt=attempt)
         adding = [each.adding_replicas for topic in reply.form.topics for each in topic.partitions]
         if not adding:
             return

@@ -37,7 +37,7 @@ from fencepost.client.calls import (
 )
 from fencepost.client.conversation import versions_request
 from fencepost.client.failures import ClientError, UnknownOutcome
-from fencepost.client.groups import CommittedOffset, partition_codes
+from fencepost.client.groups import CommittedOffset, call_coordinator, partition_codes
 from fencepost.client.reactions import Reaction
 from fencepost.client.routes import CoordinatorKey, CoordinatorKind
 from fencepost.client.steps import Lost, Send, Steps, exchange
@@ -171,15 +171,9 @@ def txn_offset_commit(
         producer_epoch=identity.producer_epoch,
         topics=_offset_topics(offsets),
     )
-    yield from call_one(
-        core,
-        CoordinatorKey(CoordinatorKind.GROUP, group),
-        ApiKey.TXN_OFFSET_COMMIT,
-        request,
-        partition_codes,
-        about=f"group {group!r}",
-        at_most=identity.at_most(ApiKey.TXN_OFFSET_COMMIT),
-    )
+    api = ApiKey.TXN_OFFSET_COMMIT
+    most = identity.at_most(api)
+    yield from call_coordinator(core, group, api, request, partition_codes, most)
 
 
 def _add_offsets(core: Core, identity: ProducerIdentity, group: str) -> Steps[None]:

@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -258,17 +258,9 @@ class Cluster:
     @property
     def brokers(self) -> list[BrokerView]:
         """The brokers as they are now, by id."""
+        shown = [each.name for each in fields(BrokerView)]
         return [
-            BrokerView(
-                id=each["id"],
-                pid=each["pid"],
-                address=each["address"],
-                state=each["state"],
-                leads=each["leads"],
-                coordinates=each["coordinates"],
-                restarts=each["restarts"],
-            )
-            for each in self.status()["brokers"]
+            BrokerView(**{name: each[name] for name in shown}) for each in self.status()["brokers"]
         ]
 
     def status(self) -> dict[str, Any]:

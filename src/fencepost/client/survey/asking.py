@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.ids import NO_NODE, TopicPartition
-from fencepost.client.calls import UNKNOWN, Attempt, Core, Outcome, refresh_metadata
+from fencepost.client.calls import (
+    UNKNOWN,
+    Attempt,
+    Core,
+    Outcome,
+    leaderless_code,
+    refresh_metadata,
+    refresh_stale,
+)
 from fencepost.client.reactions import Reaction, reaction
 from fencepost.client.steps import Lost, Pause, Reply, Send, Steps, exchange_all
 
@@ -143,31 +151,25 @@ def _by_leader(
     core: Core, api: ApiKey, state: _Round
 ) -> Steps[list[tuple[int, Endpoint, list[TopicPartition]]]]:
     """Returns the open partitions by leader, in groups of at most MAX_ITEMS."""
-    now_ms = core.clock.now_ms()
-    topics = {p.topic for p in state.open}
-    stale = sorted(
-        t for t in topics if not core.routes.fresh(t, now_ms, core.options.metadata_max_age_ms)
-    )
-    if stale:
-        yield from refresh_metadata(core, stale, Attempt(core, api, ""))
+    yield from refresh_stale(core, state.open, Attempt(core, api, ""))
     groups: dict[tuple[int, Endpoint], list[TopicPartition]] = {}
     for partition in list(state.open):
-        route = core.routes.topics.get(partition.topic)
         endpoint = core.routes.leader(partition)
-        if endpoint is not None and route is not None:
-            broker = route.leaders[partition.partition].node_id
+        if endpoint is not None:
+            leaders = core.routes.topics[partition.topic].leaders
+            broker = leaders[partition.partition].node_id
             groups.setdefault((broker, endpoint), []).append(partition)
-        elif route is not None and route.error_code:
-            state.refuse(api, partition, route.error_code, None)
-        elif route is not None and partition.partition not in route.leaders:
-            state.refuse(api, partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
-        else:
-            state.refuse(api, partition, ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader")
+            continue
+        code = leaderless_code(core, partition)
+        if code == ErrorCode.LEADER_NOT_AVAILABLE:
+            state.refuse(api, partition, code, "it has no leader")
             core.routes.forget_topics([partition.topic])
+        else:
+            state.refuse(api, partition, code, None)
     return [
-        (broker, endpoint, group[start : start + MAX_ITEMS])
+        (broker, endpoint, some)
         for (broker, endpoint), group in groups.items()
-        for start in range(0, len(group), MAX_ITEMS)
+        for some in chunks(group)
     ]
 
 
