@@ -27,6 +27,7 @@ from typing import Final
 
 from fencepost.base.failures import WireError
 from fencepost.wire.compile import reader, writer
+from fencepost.wire.reading import read_varint
 from fencepost.wire.schema import field, message, struct, versions_of
 
 FRAME_VERSION: Final = 1
@@ -251,11 +252,14 @@ def decode_record(data: bytes) -> MetadataRecord:
     read = _readers.get(data[:3])
     if read is not None:
         return read(data, 3)[0]
-    frame_version, position = _read_unsigned_varint(data, 0)
-    if frame_version != FRAME_VERSION:
-        raise WireError(f"a metadata record has frame version {frame_version}")
-    record_type, position = _read_unsigned_varint(data, position)
-    version, position = _read_unsigned_varint(data, position)
+    try:
+        frame_version, position = read_varint(data, 0)
+        if frame_version != FRAME_VERSION:
+            raise WireError(f"a metadata record has frame version {frame_version}")
+        record_type, position = read_varint(data, position)
+        version, position = read_varint(data, position)
+    except IndexError:
+        raise WireError("a metadata record ends within its frame") from None
     form = _BY_TYPE.get(record_type)
     if form is None or version not in versions_of(form):
         raise WireError(f"a metadata record of type {record_type} and version {version} is unknown")
@@ -263,14 +267,3 @@ def decode_record(data: bytes) -> MetadataRecord:
     if position == 3:
         _readers[data[:3]] = read
     return read(data, position)[0]
-
-
-def _read_unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    for index in range(position, min(len(data), position + 5)):
-        byte = data[index]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, index + 1
-        shift += 7
-    raise WireError("a metadata record ends within its frame")

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
+from fencepost.client.admin import describe_transactions
 from fencepost.client.calls import AnyBroker, Core, call_one
-from fencepost.client.failures import ClientError
+from fencepost.client.failures import ClientError, Refused
 from fencepost.client.survey.asking import Missing
-from fencepost.client.transactions import coordinator_of
-from fencepost.wire.apis import ApiKey
+from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.describe_acls import DescribeAclsRequest
-from fencepost.wire.forms.describe_transactions import DescribeTransactionsRequest
 
 if TYPE_CHECKING:
     from fencepost.client.steps import Steps
-    from fencepost.wire.forms.describe_transactions import DescribeTransactionsResponse
 
 _ANY: Final = 1
 """The value of a filter of DescribeAcls that matches everything, and the pattern type `any`."""
@@ -34,28 +32,17 @@ class Acl(NamedTuple):
 
 def may_describe(core: Core, transactional_id: str) -> Steps[bool | None]:
     """Whether the caller may describe this id, which need not exist; None without an answer."""
-    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     try:
-        reply = yield from call_one(
-            core,
-            coordinator_of(transactional_id),
-            ApiKey.DESCRIBE_TRANSACTIONS,
-            request,
-            _code_of_probe,
+        yield from describe_transactions(core, [transactional_id])
+    except Refused as problem:
+        is_denied = (
+            problem.api == API[ApiKey.DESCRIBE_TRANSACTIONS].name
+            and problem.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         )
+        return False if is_denied else None
     except ClientError:
         return None
-    code = reply.form.transaction_states[0].error_code
-    return bool(code != ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-
-
-def _code_of_probe(form: DescribeTransactionsResponse) -> tuple[int, str | None]:
-    code = form.transaction_states[0].error_code
-    answers = (
-        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    )
-    return (0 if code in answers else code), None
+    return True
 
 
 def transactional_id_acls(core: Core) -> Steps[list[Acl] | Missing]:
