@@ -87,7 +87,13 @@ if PYTHON_SET_HERE:
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        try:
+            return getattr(importlib.import_module(_HOMES[name]), name)
+        except ModuleNotFoundError:
+            from fencepost.spark.installation import require_spark
+
+            require_spark()
+            raise
     raise AttributeError(f"module 'fencepost.spark' has no attribute {name!r}")
 
 

@@ -20,7 +20,6 @@ from py4j.protocol import Py4JJavaError
 from fencepost.base.failures import FencepostError
 from fencepost.client.blocking import Cluster
 from fencepost.spark import TransactionalSink, route
-from fencepost.spark.doors.stored_batch import read_checkpoint
 from fencepost.spark.engine import hosts, private_names, session, workers_python
 from fencepost.spark.engine.frames import QuickCollect, know_columns
 from fencepost.spark.engine.micro_batch import find_run
@@ -46,6 +45,7 @@ from fencepost.spark.engine.private_names import (
     Private,
 )
 from fencepost.spark.engine.read_topics import frame_options
+from fencepost.spark.engine.stored_batch import read_checkpoint
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.settings import read_settings
 from tests.spark.conftest import Sessions, on_spark, read_values

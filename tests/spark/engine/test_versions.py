@@ -14,9 +14,9 @@ pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
 from fencepost.spark.doors.route import route
 from fencepost.spark.engine import versions
-from fencepost.spark.engine.connect_batch import read_connect_batch
 from fencepost.spark.engine.micro_batch import MicroBatch, read_micro_batch
 from fencepost.spark.engine.session import is_connect
+from fencepost.spark.engine.stored_batch import read_connect_batch
 from fencepost.spark.failures import SinkRefused
 from tests.spark.conftest import on_spark
 
@@ -36,7 +36,7 @@ class Session35:
 
 @pytest.fixture
 def on_35(monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("engine.versions", "engine.connect_batch", "doors.route"):
+    for place in ("engine.versions", "engine.stored_batch", "doors.route"):
         monkeypatch.setattr(f"fencepost.spark.{place}.is_before_4", lambda: True)
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from fencepost.spark.engine.connect_batch import check_connect
 from fencepost.spark.engine.hosts import check_secrets
 from fencepost.spark.engine.session import allows_barrier, await_slots, is_on
+from fencepost.spark.engine.stored_batch import check_connect
 from fencepost.spark.engine.versions import LEAST_SPARK, numbers_of
 from fencepost.spark.failures import SinkRefused
 

@@ -35,9 +35,9 @@ from fencepost.spark.doors.parts import (
     session_of,
 )
 from fencepost.spark.doors.run import RunState, record_damage, start_run, starting
-from fencepost.spark.engine.checkpoint import checked_path
 from fencepost.spark.engine.session import is_connect_process
 from fencepost.spark.engine.slots import announce_if_active
+from fencepost.spark.engine.stored_batch import checked_path
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.installation import require_spark
 from fencepost.spark.ledger.rule import Batch, Decision, Overrides, Verdict

@@ -11,9 +11,9 @@ own epoch, so what an earlier batch or an earlier driver left running cannot wri
     commit   commit          check the reports, enter, EndTxn          a process of the driver
     abort    abort           end the transaction of the reports        a process of the driver
 
-If the checkpoint can be read (`stored_batch.py`), everything is decided in the plan: an id that
-belongs to another query is refused before its owner is fenced, as in the sink. Otherwise the query
-id and the batch id are known only in the tasks. They decide, each by itself, from the same entry.
+If the checkpoint can be read (`engine/stored_batch.py`), everything is decided in the plan: an id
+that belongs to another query is refused before its owner is fenced, as in the sink. Otherwise only
+the tasks know the query id and the batch id. Each of them decides, from the same entry.
 
 A batch that turns out to be aborted is not tried again here: the query fails, and Spark repeats the
 batch at the next start.
@@ -44,11 +44,12 @@ from fencepost.spark.doors.commit import (
 )
 from fencepost.spark.doors.loops import PERMISSION, check_loops
 from fencepost.spark.doors.routed_task import Target, TaskPlace, TaskReport, find_place, write_task
-from fencepost.spark.doors.stored_batch import find_sources, read_checkpoint
-from fencepost.spark.engine.read_topics import refuse_loop, refuse_own_ledger
+from fencepost.spark.engine.read_topics import refuse_loop, refuse_own_ledger, topics_by_id
+from fencepost.spark.engine.stored_batch import StoredBatch, read_checkpoint
 from fencepost.spark.failures import CountsDisagree, SinkRefused
 from fencepost.spark.ledger.rule import Batch, Decision
 from fencepost.spark.ledger.sources import NO_SOURCES, SourceUse
+from fencepost.spark.offsets import parse_all
 from fencepost.spark.sentences import plain_errors
 from fencepost.spark.transaction.identity import DriverProducer
 from fencepost.spark.transaction.states import State
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fencepost.spark.doors.options import WriteOptions
+    from fencepost.spark.ledger.store import LedgerStore
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +150,7 @@ def plan_batch(options: WriteOptions) -> Transaction:
     ledger.prepare()
     sources = NO_SOURCES
     if stored is not None:
-        sources = find_sources(stored, ledger, options.commit_source_offsets)
+        sources = _find_sources(stored, ledger, options.commit_source_offsets)
     _check_sources(options, sources)
     transaction = Transaction(
         DriverProducer(options.transactional_id, options.settings),
@@ -159,6 +161,18 @@ def plan_batch(options: WriteOptions) -> Transaction:
     )
     transaction.fence()
     return transaction
+
+
+def _find_sources(batch: StoredBatch, ledger: LedgerStore, commit: bool | None) -> SourceUse:
+    """What is known of the sources: whether the transaction can commit their offsets.
+
+    The options of the sources are not known here. Our own source stores topic ids with its offsets,
+    and a topic with the same id is in the same cluster.
+    """
+    read = topics_by_id(batch.end_offsets, ledger)
+    ended = parse_all(batch.end_offsets)
+    are_ours = ended is not None and {place.topic for place in ended.offsets} <= read.names
+    return SourceUse(are_ours, are_ours and commit is not False, read)
 
 
 def _check_sources(options: WriteOptions, sources: SourceUse) -> None:

@@ -7,7 +7,7 @@ offsets are only in the engine's own object, which is not a public interface. If
 Spark version) the offsets are unknown, and the ledger decides without a fingerprint.
 
 All of this needs the driver. On Spark Connect the sink runs outside of it, and reads what it can
-from the checkpoint (`connect_batch.py`).
+from the checkpoint (`stored_batch.py`).
 
 Every call into the JVM costs a fraction of a millisecond per batch, so each is made only when
 needed, and what stays the same during a run is read once.
@@ -322,7 +322,7 @@ def read_micro_batch(
     """
     is_known = before is not None and before.has_engine
     if not is_known and is_connect(session):
-        from fencepost.spark.engine.connect_batch import read_connect_batch
+        from fencepost.spark.engine.stored_batch import read_connect_batch
 
         return read_connect_batch(session, batch_id, checkpoint)
     context = session.sparkContext

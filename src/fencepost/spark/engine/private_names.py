@@ -187,8 +187,8 @@ CHECKPOINT: Final = Private(
     root="resolvedCheckpointRoot",
 )
 
-# Files and processes: the version of the offsets in a checkpoint (`checkpoint.py`); how the module
-# begins that Spark's own Python processes run, and the variable that makes them hide tracebacks.
+# Files and processes: the version of the offsets in a checkpoint (`stored_batch.py`), how the
+# module name of Spark's own Python processes begins, and the variable that hides tracebacks.
 
 FILES: Final = Private("the offsets in a file", "the ledger decides without them", version="v1")
 PROCESSES: Final = Private(

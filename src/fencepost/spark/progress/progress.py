@@ -5,6 +5,9 @@
 
 It may be started before or after the queries, and more than once. Spark delivers its last events
 after a query has ended, so `stop` waits a moment for them.
+
+Spark calls its listeners on one thread, so ours do little; and an exception would end up in the log
+of the JVM for every event, so none leaves them.
 """
 
 from __future__ import annotations
@@ -12,7 +15,10 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Self, TextIO
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from fencepost.spark.engine.session import await_events
 from fencepost.spark.engine.versions import progress_of
@@ -20,11 +26,16 @@ from fencepost.spark.installation import require_spark
 from fencepost.spark.progress.board import Board, QueryStatus
 from fencepost.spark.progress.screens import LINE_SECONDS, Screen, choose_screen
 from fencepost.spark.progress.words import html_of, line_of
+from fencepost.spark.sentences import reason_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from fencepost.spark.progress.listener import BoardListener
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +89,6 @@ class Progress:
 
     def start(self) -> Self:
         """Begins to listen and to show; does nothing if it has begun already."""
-        from fencepost.spark.progress.listener import BoardListener
-
         with self._lock:
             if self._listener is not None:
                 return self
@@ -122,3 +131,35 @@ class Progress:
 
     def _await_events(self) -> None:
         await_events(self._spark, LAST_EVENTS_SECONDS)
+
+
+class BoardListener(StreamingQueryListener):
+    """Changes the board, and tells `changed` which query it was."""
+
+    def __init__(self, board: Board, changed: Callable[[QueryStatus], None]) -> None:
+        self._board = board
+        self._changed = changed
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        self._apply(lambda: self._board.start(str(event.id), str(event.runId), event.name))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        self._apply(lambda: self._board.progress(progress_of(event.progress)))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        self._apply(lambda: self._board.idle(str(event.id), str(event.runId)))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        self._apply(lambda: self._end(event))
+
+    def _end(self, event: QueryTerminatedEvent) -> QueryStatus | None:
+        error = None if event.exception is None else reason_in(event.exception)
+        return self._board.end(str(event.id), str(event.runId), error)
+
+    def _apply(self, change: Callable[[], QueryStatus | None]) -> None:
+        try:
+            status = change()
+            if status is not None:
+                self._changed(status)
+        except Exception:
+            log.debug("an event of Spark could not be shown", exc_info=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.failures import ConfigError
-from fencepost.spark.engine.checkpoint import CheckpointFiles, checked_path, read_offsets
+from fencepost.spark.engine.stored_batch import StoredBatch, checked_path, read_offsets
 from fencepost.spark.failures import SinkRefused
 
 HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n'
@@ -16,19 +16,19 @@ METADATA = '{"id":"8e6c7e3f-7f0f-4f5b-9e0a-0f6c5a1d2b3c"}'
 
 def test_a_batch_has_the_querys_id_its_end_and_the_end_of_the_batch_before_as_its_start() -> None:
     texts = {"metadata": METADATA, "offsets/6": HEAD + "60", "offsets/7": HEAD + "70"}
-    found = CheckpointFiles(texts, 7)
+    found = StoredBatch(7, texts)
     assert found.query_id == "8e6c7e3f-7f0f-4f5b-9e0a-0f6c5a1d2b3c"
     assert (found.start_offsets, found.end_offsets) == (("60",), ("70",))
 
 
 @pytest.mark.parametrize("name", ["_metadata/metadata", "v2/0"])
 def test_a_query_with_files_of_its_state_keeps_state(name: str) -> None:
-    assert CheckpointFiles({"metadata": METADATA, name: "v1"}, 0).is_stateful
-    assert not CheckpointFiles({"metadata": METADATA}, 0).is_stateful
+    assert StoredBatch(0, {"metadata": METADATA, name: "v1"}).is_stateful
+    assert not StoredBatch(0, {"metadata": METADATA}).is_stateful
 
 
 def test_a_first_batch_has_no_start() -> None:
-    assert CheckpointFiles({"metadata": METADATA, "offsets/0": HEAD + "5"}, 0).start_offsets == ()
+    assert StoredBatch(0, {"metadata": METADATA, "offsets/0": HEAD + "5"}).start_offsets == ()
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_offsets_are_read_or_unknown(text: str, offsets: tuple[str, ...]) -> Non
 @pytest.mark.parametrize("text", ["", "{}", "[]", "not json"])
 def test_a_checkpoint_without_a_query_id_is_refused(text: str) -> None:
     with pytest.raises(SinkRefused, match="does not have the query's id"):
-        CheckpointFiles({"metadata": text}, 0)
+        StoredBatch(0, {"metadata": text})
 
 
 @pytest.mark.parametrize("path", ["", 7, "/data/[1]", "/data/*"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.base.ids import TopicPartition
-from fencepost.spark.doors.stored_batch import local_folder, read_checkpoint
+from fencepost.spark.engine.stored_batch import local_folder, read_checkpoint
 
 QUERY = "4c703f83-be57-4f25-8a4a-d922249dbf9e"
 

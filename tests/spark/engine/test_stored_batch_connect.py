@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fencepost.spark.engine.connect_batch import check_connect, read_connect_batch
 from fencepost.spark.engine.hosts import check_secrets
+from fencepost.spark.engine.stored_batch import check_connect, read_connect_batch
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.settings import read_settings
 

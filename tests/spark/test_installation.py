@@ -1,4 +1,4 @@
-"""Without a Java, Spark uses the one of the `java` extra, through a wrapper program."""
+"""Missing packages and a missing Java are one sentence; the `java` extra has a Java for Spark."""
 
 from __future__ import annotations
 
@@ -103,3 +103,21 @@ def test_an_installed_java_is_left_alone(
     monkeypatch.setenv("PATH", str(echoing_java.parent))
     provide_java()
     assert "JAVA_HOME" not in os.environ
+
+
+@pytest.mark.parametrize("name", ["Progress", "TransactionalSink", "audit", "prepare", "route"])
+def test_without_the_extra_every_name_says_what_to_install(name: str) -> None:
+    missing = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")
+    program = (
+        "import importlib.util, sys\n"
+        f"sys.modules.update(dict.fromkeys({missing}))\n"
+        "real = importlib.util.find_spec\n"
+        f"importlib.util.find_spec = lambda n: None if n in {missing} else real(n)\n"
+        "import fencepost.spark\n"
+        f"found = fencepost.spark.{name}\n"
+        f"found() if {name!r} == 'prepare' else None\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith(
+        "fencepost.spark.installation.ExtraMissing: fencepost.spark needs pyspark and pyarrow"
+    )
