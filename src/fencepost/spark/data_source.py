@@ -19,7 +19,7 @@ from fencepost.spark.views.schemas import COLUMNS as VIEW_COLUMNS
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from fencepost.spark.doors.batch_write import BatchWriter
+    from fencepost.spark.doors.batch_write import TableWriter
     from fencepost.spark.doors.options import WriteOptions
     from fencepost.spark.doors.stream_format import StreamWriter
     from fencepost.spark.source.batch_reader import BatchReader
@@ -89,13 +89,13 @@ class FencepostSource(DataSource):
         _require_own_schema(options, schema)
         return StreamReader(options)
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        from fencepost.spark.doors.batch_write import BatchWriter
+    def writer(self, schema: StructType, overwrite: bool) -> TableWriter:
+        from fencepost.spark.doors.batch_write import TableWriter
         from fencepost.spark.doors.options import check_mode
 
         with plain_errors():
             check_mode(overwrite=overwrite)
-            return BatchWriter(self._write_options(schema, streaming=False))
+            return TableWriter(self._write_options(schema, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         with plain_errors():

@@ -83,11 +83,6 @@ Failure = TypeVar("Failure", RowRefused, DataLost)
 # Sentences in the text of an exception.
 
 
-def sentence_of(problem: BaseException) -> str:
-    """The message of a task's error, from Spark's exception: see `sentence_in`."""
-    return sentence_in(str(problem))
-
-
 def sentence_in(text: str) -> str:
     """Our own message in this text, or else its start.
 

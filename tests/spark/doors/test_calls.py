@@ -136,25 +136,25 @@ def test_a_call_refused_while_another_commits_leaves_the_batch_incomplete() -> N
     with pytest.raises(SinkRefused):
         calls.begin(Call(4, OTHERS))
     calls.finish(first)
-    assert calls.take_damage() == Damage(short=4)
-    assert calls.take_damage() is None
+    assert calls.pop_damage() == Damage(short=4)
+    assert calls.pop_damage() is None
 
 
 def test_damage_that_a_restart_must_know_about_is_kept_for_the_ledger() -> None:
     calls = finished(3)
     with pytest.raises(SinkRefused):
         calls.begin(Call(3, ROWS))
-    assert calls.take_damage() == Damage(short=3)
+    assert calls.pop_damage() == Damage(short=3)
     calls = failed(4, 3)
     with pytest.raises(SinkRefused):
         calls.begin(Call(5, ROWS))
-    assert calls.take_damage() == Damage(lost=4)
+    assert calls.pop_damage() == Damage(lost=4)
     calls = RunCalls()
     calls.begin(Call(4, ROWS))
     calls.fail(Call(4, ROWS), SinkFenced("another query has it"))
     with pytest.raises(SinkRefused):
         calls.begin(Call(5, ROWS))
-    assert calls.take_damage() is None
+    assert calls.pop_damage() is None
 
 
 def test_a_second_sink_in_one_query_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -33,7 +33,7 @@ from fencepost.spark.ledger.rule import Batch, Verdict  # noqa: E402
 from fencepost.spark.settings import read_settings  # noqa: E402
 from fencepost.spark.transaction.identity import DriverProducer  # noqa: E402
 from fencepost.spark.transaction.transaction import Transaction  # noqa: E402
-from fencepost.spark.ways.accounts import settle_accounts  # noqa: E402
+from fencepost.spark.ways.accounts import reconcile_reports  # noqa: E402
 from fencepost.spark.ways.delivery import Attempt  # noqa: E402
 from fencepost.spark.ways.shuffled import PACKED_COLUMNS  # noqa: E402
 from tests.spark import chaos  # noqa: E402
@@ -204,7 +204,7 @@ def empty() -> Iterator[Any]:
 def test_a_task_without_rows_reports_where_it_ran(task: Task) -> None:
     report = task.run(empty())
     assert (report.task, report.tasks, report.is_drained) == (1, 2, False)
-    assert settle_accounts(report.rows).rows == 0
+    assert reconcile_reports(report.rows).rows == 0
     assert (report.query_id, report.batch_id) == ("query", 5)
 
 

@@ -15,7 +15,7 @@ from fencepost.records.opened import Record
 from fencepost.spark import Progress
 from fencepost.spark.doors.foreach_batch import TransactionalSink
 from fencepost.spark.progress.board import QueryState, QueryStatus
-from fencepost.spark.progress.listener import BoardListener
+from fencepost.spark.progress.progress import BoardListener
 from tests.spark.conftest import on_spark
 from tests.spark.pipeline import Pipeline, numbered
 

@@ -9,7 +9,7 @@ pytest.importorskip("pyarrow", reason="the spark extra is not installed")
 from fencepost.base.ids import TopicPartition
 from fencepost.client.writer import Written
 from fencepost.spark.failures import CountsDisagree
-from fencepost.spark.ways.accounts import Report, manifest_of, report_of, settle_accounts
+from fencepost.spark.ways.accounts import Report, manifest_of, reconcile_reports, report_of
 
 
 def packed(number: int, rows: int = 0, *counts: int) -> Report:
@@ -25,17 +25,17 @@ def wrote(partition: int, records: int, last_sequence: int | None = None) -> Rep
 
 
 def test_packing_tasks_may_report_in_any_order() -> None:
-    assert settle_accounts([packed(1), packed(0)]).rows == 0
+    assert reconcile_reports([packed(1), packed(0)]).rows == 0
 
 
 def test_a_missing_packing_task_is_noticed() -> None:
     """A lost shuffle block loses the manifest, and all rows of its task if they were in it."""
     with pytest.raises(CountsDisagree, match=r"only \[0, 2\] reported"):
-        settle_accounts([packed(0), packed(2)])
+        reconcile_reports([packed(0), packed(2)])
 
 
 def test_packed_and_acknowledged_records_add_up() -> None:
-    account = settle_accounts([packed(0, 3, 2, 1), packed(1, 1, 1), wrote(0, 3), wrote(1, 1)])
+    account = reconcile_reports([packed(0, 3, 2, 1), packed(1, 1, 1), wrote(0, 3), wrote(1, 1)])
     assert (account.rows, account.records) == (4, 4)
 
 
@@ -53,7 +53,7 @@ def test_packed_and_acknowledged_records_add_up() -> None:
 )
 def test_reports_that_do_not_add_up_are_refused(reports: list[Any], reason: str) -> None:
     with pytest.raises(CountsDisagree, match=reason):
-        settle_accounts(reports)
+        reconcile_reports(reports)
 
 
 def read(*runs: tuple[int, int]) -> Report:
@@ -63,7 +63,7 @@ def read(*runs: tuple[int, int]) -> Report:
 
 def test_writers_that_have_read_the_same_runs_agree() -> None:
     reports = [packed(0, 1, 1), packed(1, 1, 1), wrote(0, 2), read((0, 5), (1, 6)), read((1, 6))]
-    assert settle_accounts([*reports, read()]).rows == 2
+    assert reconcile_reports([*reports, read()]).rows == 2
 
 
 @pytest.mark.parametrize("later", [((0, 5), (1, 9)), ((1, 9),)])
@@ -71,4 +71,4 @@ def test_writers_that_have_read_different_runs_of_a_packing_task_disagree(later:
     """Rows that changed places between the runs: one is there twice, one is lost, counts match."""
     reports = [packed(0, 1, 1), packed(1, 1, 1), wrote(0, 2), read((0, 5), (1, 6))]
     with pytest.raises(CountsDisagree, match="task 1 of the packing stage ran as Spark's tasks 6"):
-        settle_accounts([*reports, read(*later)])
+        reconcile_reports([*reports, read(*later)])

@@ -26,7 +26,7 @@ from fencepost.spark.failures import (  # noqa: E402
     RowRefused,
 )
 from fencepost.spark.ledger.writer import sealed_record  # noqa: E402
-from fencepost.spark.ways.accounts import Report, settle_accounts  # noqa: E402
+from fencepost.spark.ways.accounts import Report, reconcile_reports  # noqa: E402
 from fencepost.spark.ways.collected import CollectedRows, RowCollector  # noqa: E402
 from fencepost.spark.ways.delivery import Attempt, first_length  # noqa: E402
 from fencepost.spark.ways.direct import DirectPlan, write_directly  # noqa: E402
@@ -114,7 +114,7 @@ def test_every_row_reaches_the_writer_of_its_partition_once_and_in_order(
     stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous)
     inputs = [iter([rows_of(task, 300), rows_of(task + 10, 200)]) for task in range(tasks)]
     reports = [task.result(SECONDS) for task in stage.run(inputs)]
-    account = settle_accounts(reports)
+    account = reconcile_reports(reports)
     assert account.records == tasks * 500
     assert {report["task_attempt_id"] for report in reports if report["written"]} <= {100, 101}
     stage.cluster.end_txn(stage.identity, commit=True)
@@ -131,7 +131,7 @@ def test_a_task_without_rows_still_writes_what_others_send(
 ) -> None:
     stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous)
     results = stage.run([iter([]), iter([rows_of(1, 40)])])
-    account = settle_accounts(task.result(SECONDS) for task in results)
+    account = reconcile_reports(task.result(SECONDS) for task in results)
     assert (account.rows, account.records) == (40, 40)
     cluster.end_txn(stage.identity, commit=False)
 
@@ -206,7 +206,7 @@ def test_between_hosts_a_task_listens_at_its_own_host_and_not_where_it_calls_fro
     """The driver sees the tasks at 127.0.0.1; only the second of these hosts is this machine."""
     stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous, "192.0.2.77", "127.0.0.9")
     results = stage.run([iter([rows_of(0, 40)]), iter([rows_of(1, 40)])])
-    account = settle_accounts(task.result(SECONDS) for task in results)
+    account = reconcile_reports(task.result(SECONDS) for task in results)
     assert account.records == 80
     assert {peer.host for peer in rendezvous.callers.values()} == {"127.0.0.9"}
     cluster.end_txn(stage.identity, commit=False)

@@ -39,7 +39,7 @@ from fencepost.spark.auditing.reading import (
     packed_rows,
 )
 from fencepost.spark.failures import AuditFailed
-from fencepost.spark.sentences import sentence_of
+from fencepost.spark.sentences import sentence_in
 from fencepost.spark.ways.stage import bring_to_slots
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Job:
             rows = self.rows(spark, kept).collect()
         except (PySparkException, Py4JJavaError) as problem:
             raise AuditFailed(
-                f"the audit did not finish, and nothing was changed: {sentence_of(problem)}"
+                f"the audit did not finish, and nothing was changed: {sentence_in(str(problem))}"
             ) from problem
         return summarize(
             (row.kind, row.slot, row.place, row.first, bytes(row.data)) for row in rows

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fencepost.spark.doors.options import WriteOptions
 
 
-class BatchWriter(DataSourceArrowWriter):
+class TableWriter(DataSourceArrowWriter):
     """One transaction."""
 
     def __init__(self, options: WriteOptions) -> None:

@@ -103,7 +103,7 @@ class RunCalls:
             self._under_way, self.failure = call, None
         return True
 
-    def take_damage(self) -> Damage | None:
+    def pop_damage(self) -> Damage | None:
         """Returns what the ledger must record, once."""
         with self._lock:
             damage, self.damage = self.damage, None

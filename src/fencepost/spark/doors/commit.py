@@ -5,7 +5,7 @@ reports. Before EndTxn the following must hold, or the batch is aborted:
 
 - every task of the barrier stage has reported, once, with the same identity and the same batch: a
   report that is absent is a failure, never a zero;
-- every row that was packed was acknowledged, in one partition, by one task (`settle_accounts`);
+- every row that was packed was acknowledged, in one partition, by one task (`reconcile_reports`);
 - the transaction has exactly the partitions that the reports name (DescribeTransactions), and none
   if they name none: no task has written and then reported nothing;
 - the last sequence of this producer in every partition is that of the last acknowledged record
@@ -31,7 +31,7 @@ from fencepost.spark.doors.routed_task import explained_counts
 from fencepost.spark.failures import CountsDisagree, RowRefused, SinkFailed, SinkRefused
 from fencepost.spark.sentences import plain_errors
 from fencepost.spark.transaction.states import OPEN
-from fencepost.spark.ways.accounts import Account, settle_accounts
+from fencepost.spark.ways.accounts import Account, reconcile_reports
 from fencepost.spark.ways.row_writer import BY_COLUMN, Written
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def complete_reports(messages: Sequence[TaskReport | None]) -> list[TaskReport]:
 def check_account(options: WriteOptions, reports: Sequence[TaskReport]) -> Account:
     """Adds up the reports, and compares them with what the brokers have of this producer."""
     with explained_counts():
-        account = settle_accounts(row for report in reports for row in report.rows)
+        account = reconcile_reports(row for report in reports for row in report.rows)
     _check_topics(options, account)
     producer = reports[0].transaction.producer
     check_partitions(options, producer, account)

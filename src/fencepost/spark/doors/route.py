@@ -43,12 +43,11 @@ from fencepost.spark.engine.workers_python import workers_python
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.sentences import plain_errors
 from fencepost.spark.settings import SinkSettings, read_settings
-from fencepost.spark.ways.delivery import Attempt
 from fencepost.spark.ways.limits import TopicLimits
 from fencepost.spark.ways.packing.by_record import PackingPlan
 from fencepost.spark.ways.packing.rows import select_columns, select_rows
 from fencepost.spark.ways.shuffled import PACKED_COLUMNS, pack
-from fencepost.spark.ways.stage import bring_to_slots, choose_slots
+from fencepost.spark.ways.stage import bring_to_slots, choose_slots, this_attempt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -270,7 +269,7 @@ def _hop_task(plan: RoutePlan) -> Any:
         from pyspark import BarrierTaskContext
 
         context = BarrierTaskContext.get()
-        attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+        attempt = this_attempt()
         with plain_errors():
             attempt.refuse_second()
             # Not from memory: in a worker of an earlier batch it may be outdated.

@@ -37,6 +37,7 @@ from fencepost.spark.transaction.identity import DriverProducer
 from fencepost.spark.ways.delivery import Attempt
 from fencepost.spark.ways.limits import TopicLimits
 from fencepost.spark.ways.shuffled import DeliveryPlan, deliver
+from fencepost.spark.ways.stage import this_attempt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +93,7 @@ def find_place() -> TaskPlace:
     context = TaskContext.get()
     assert context is not None
     return TaskPlace(
-        Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId()),
+        this_attempt(),
         len(context.getTaskInfos()) if isinstance(context, BarrierTaskContext) else 0,
         context.getLocalProperty(THREAD.query) or "",
         int(context.getLocalProperty(THREAD.batch) or -1),

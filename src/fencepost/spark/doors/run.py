@@ -94,7 +94,7 @@ def record_damage(
     ledger: LedgerStore,
 ) -> None:
     """Records in the ledger what a restart must know. The caller gets its refusal anyway."""
-    damage = calls.take_damage()
+    damage = calls.pop_damage()
     if damage is None:
         return
     try:

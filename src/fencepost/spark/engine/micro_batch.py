@@ -334,7 +334,7 @@ def read_micro_batch(
         # Spark allows one active run of a query at a time.
         if before is not None and before.query_id == query_id and before.is_running():
             return before.next(batch_id)
-        return _find_run(session, query_id, batch_id)
+        return find_run(session, query_id, batch_id)
     if not has_rows:
         raise SinkRefused(
             "sink.skip was called outside of a streaming query, or in a thread of your own, where "
@@ -352,12 +352,8 @@ def read_micro_batch(
     return found
 
 
-def find_run(session: SparkSession, query_id: str) -> MicroBatch:
-    """The active run of a query, before its first batch."""
-    return _find_run(session, query_id, -1)
-
-
-def _find_run(session: SparkSession, query_id: str, batch_id: int) -> MicroBatch:
+def find_run(session: SparkSession, query_id: str, batch_id: int = -1) -> MicroBatch:
+    """The active run of a query; without a batch id, before its first batch."""
     try:
         jvm = getattr(session.sparkContext, JVM.gateway)
         queries = _active_queries(getattr(session, JVM.session))

@@ -52,8 +52,6 @@ class LedgerStore:
         self._options = options
         self.transactional_id = transactional_id
         self.partition_count = 0
-        """Whether a source topic was deleted or replaced during this run. Topic ids are then
-        compared before the offsets are committed."""
 
     @property
     def cluster(self) -> Cluster:

@@ -2,9 +2,12 @@
 
 Theory of operation. The transaction is atomic, so the order of its requests only affects speed. The
 offsets go before the record, never in parallel: two concurrent requests that add to one transaction
-collide at the coordinator, and one of them must be retried. Both follow the rows, which may take an
-hour to compute: offsets that went first would keep the transaction open for so long. Where the
-driver writes the rows itself, it sends the record in the same request (`seal`).
+collide at the coordinator, and one of them must be retried. Neither is sent before the rows are
+computed, which may take an hour: the transaction would stay open for so long.
+
+    tasks write the rows    rows, then source offsets, then the record
+    the driver does         source offsets, then rows and record in one request (`seal`), if one
+                            broker can take both; else the record follows
 
 Offsets mean nothing on another topic of the same name. A group's commits carry no topic ids, so
 this module compares them first: with those that the batch was planned with, or else with those of

@@ -36,7 +36,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         with plain_errors(self._options.client):
             positions = Positions(self._options)
-            found, (start, end) = positions.settle(
+            found, (start, end) = positions.ask_existing(
                 lambda found: (positions.starting(found), positions.ending(found))
             )
             ranges = [found.range_of(tp, start[tp], end[tp]) for tp in found.partitions]

@@ -132,7 +132,7 @@ class Positions:
             )
         return self.cluster.metadata(sorted(topics)).topics
 
-    def settle(
+    def ask_existing(
         self,
         ask: Callable[[Subscribed], T],
         known: Collection[str] = (),

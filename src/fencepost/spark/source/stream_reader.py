@@ -88,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             positions = Positions(self._options)
             with plain_errors(self._options.client):
-                found, offsets = positions.settle(positions.starting)
+                found, offsets = positions.ask_existing(positions.starting)
             self._missing = found.missing
             self._initial = SourceOffsets(offsets, found.topic_ids).layout() | {INITIAL: True}
         return self._initial
@@ -164,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def latest(found: Subscribed) -> PartitionOffsets:
             return positions.latest(found.partitions)
 
-        found, offsets = positions.settle(latest, topics, self._missing)
+        found, offsets = positions.ask_existing(latest, topics, self._missing)
         self._missing = found.missing
         recreated = known.recreated(found.topic_ids)
         gone = {

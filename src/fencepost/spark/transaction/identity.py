@@ -25,6 +25,7 @@ from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import SinkFailed, SinkFenced, SinkRefused
 
 if TYPE_CHECKING:
+    from fencepost.client.admin import TransactionView
     from fencepost.client.blocking import Cluster
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.spark.settings import SinkSettings
@@ -138,10 +139,14 @@ class DriverProducer:
         self.is_fresh = True
         return True
 
+    def _described(self) -> TransactionView | None:
+        """The coordinator's view of the id."""
+        name = self._transactional_id
+        return self._cluster.describe_transactions([name])[name]
+
     def is_owner(self) -> bool:
         """Whether no other producer has fenced this one. Only valid before it has written."""
-        mine = self.identity
-        view = self._cluster.describe_transactions([self._transactional_id])[self._transactional_id]
+        mine, view = self.identity, self._described()
         return view is not None and (view.producer_id, view.producer_epoch) == (
             mine.producer_id,
             mine.producer_epoch,
@@ -149,9 +154,7 @@ class DriverProducer:
 
     def is_taken(self) -> bool:
         """Whether another producer has the id. The end of our transaction adds one to the epoch."""
-        mine = self.identity
-        views = self._cluster.describe_transactions([self._transactional_id])
-        view = views[self._transactional_id]
+        mine, view = self.identity, self._described()
         return view is not None and (
             view.producer_id != mine.producer_id or view.producer_epoch > mine.producer_epoch + 1
         )
@@ -160,11 +163,10 @@ class DriverProducer:
         """Whether the brokers aborted the transaction by timeout, which adds one to the epoch."""
         mine = self.identity
         try:
-            views = self._cluster.describe_transactions([self._transactional_id])
+            view = self._described()
         except FencepostError as problem:
             log.info("%r: the state of its transaction is not known: %s", self, problem)
             return False
-        view = views[self._transactional_id]
         return (
             view is not None
             and view.state in _ABORTED
@@ -177,10 +179,10 @@ class DriverProducer:
 
         For a write that no ledger records: this is its only witness.
         """
-        mine, name = self.identity, self._transactional_id
+        mine = self.identity
         deadline = time.monotonic() + self._settings.client.default_api_timeout_ms / 1_000
         while True:
-            view = self._cluster.describe_transactions([name])[name]
+            view = self._described()
             # The end of our own transaction adds one to the epoch.
             is_ours = (
                 view is not None

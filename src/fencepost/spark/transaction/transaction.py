@@ -11,16 +11,18 @@ and each step here is one move in it:
     enter    what was acknowledged is counted; source offsets and the ledger's record join the
              transaction (`ledger/writer.py`)
     end      EndTxn makes all of it visible at once
-    settle   an answer was lost: a fresh epoch ends the transaction either way, and then the ledger
-             says which. A write that no ledger records is settled by the coordinator's state
     abort    nothing becomes visible, and the executors are fenced
+
+If an answer is lost, `find_outcome` fences: a fresh epoch ends the transaction either way, and then
+the ledger says which. Of a write that no ledger records, the coordinator's state is the only
+witness.
 
 `run` takes all steps, and repeats a failed attempt; TransactionalSink does that. The doors of
 format("fencepost") take them one by one, because Spark plans, writes and commits in processes of
 their own: a transaction can be pickled.
 
 A fenced producer stops with an error. It does not fence its successor, and looks for one before it
-settles.
+asks for the outcome.
 
 The ledger need not be a record about a batch. In Spark's Real-Time Mode a batch has no offsets
 before its end, so a sink for it, which does not exist yet, would have many short transactions, one
@@ -195,7 +197,7 @@ class Transaction:
         except UnknownOutcome as problem:
             log.warning("batch %d: %s", self.batch.batch_id, problem)
             self._move(State.IN_DOUBT)
-            is_committed = self.settle()
+            is_committed = self.find_outcome()
         finally:
             self.commit_ms = round(1_000 * (time.monotonic() - began))
         self._move(State.COMMITTED if is_committed else State.ABORTED)
@@ -205,7 +207,7 @@ class Transaction:
         """Ends an attempt that failed; it stays in doubt if the coordinator does not answer."""
         self._move(State.ABORTED if self.producer.abandon() else State.IN_DOUBT)
 
-    def settle(self) -> bool:
+    def find_outcome(self) -> bool:
         """Whether the transaction in doubt was committed: the one place that finds out."""
         self.step("settling", self.batch.batch_id)
         if self.ledger is None:
@@ -233,7 +235,7 @@ class Transaction:
             if failures == max_attempts or (problem is not None and is_final(problem)):
                 raise problem or self._answers_lost(failures)
             log.warning("batch %d, attempt %d: %s", self.batch.batch_id, attempts, problem)
-            if self.state is State.IN_DOUBT and self.settle():
+            if self.state is State.IN_DOUBT and self.find_outcome():
                 # Its plan may not have run to the end.
                 decision = Decision(Verdict.DRAIN, "the batch turned out to be committed")
                 self._move(State.DECIDED)

@@ -147,7 +147,7 @@ def _broker_spans(options: ViewOptions) -> list[Span]:
     assert options.source is not None
     source = options.source
     positions = Positions(source)
-    found, (start, end, earliest) = positions.settle(
+    found, (start, end, earliest) = positions.ask_existing(
         lambda found: (
             positions.starting(found),
             positions.ending(found),

@@ -67,7 +67,7 @@ def report_of(
     }
 
 
-def settle_accounts(reports: Iterable[Report]) -> Account:
+def reconcile_reports(reports: Iterable[Report]) -> Account:
     """Adds up all reports; CountsDisagree unless rows, batches and acknowledgements match.
 
     A partition that two tasks wrote to is an error.
@@ -91,7 +91,7 @@ def settle_accounts(reports: Iterable[Report]) -> Account:
             size_bytes += written.size_bytes
             opened.append(report["opened_ms"])
         for manifest in report["packed"]:
-            rows += _take_manifest(manifest, maps, packed)
+            rows += _count_manifest(manifest, maps, packed)
         for map_id, run in report["runs"]:
             if runs.setdefault(map_id, run) != run:
                 raise CountsDisagree(
@@ -107,7 +107,7 @@ def settle_accounts(reports: Iterable[Report]) -> Account:
     return Account(rows, partitions, min(opened, default=0), size_bytes)
 
 
-def _take_manifest(manifest: Manifest, maps: set[int], packed: dict[TopicPartition, int]) -> int:
+def _count_manifest(manifest: Manifest, maps: set[int], packed: dict[TopicPartition, int]) -> int:
     if manifest["map"] in maps:
         raise CountsDisagree(f"task {manifest['map']} of the packing stage counts twice")
     maps.add(manifest["map"])

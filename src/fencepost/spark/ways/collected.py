@@ -19,7 +19,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.engine.frames import QuickCollect
 from fencepost.spark.sentences import failure_of_job
-from fencepost.spark.ways.accounts import Account, manifest_of, report_of, settle_accounts
+from fencepost.spark.ways.accounts import Account, manifest_of, reconcile_reports, report_of
 from fencepost.spark.ways.delivery import Delivery, explained_refusals
 from fencepost.spark.ways.packing.by_record import Placement, pack_plain
 from fencepost.spark.ways.packing.rows import are_ready, cast_expressions
@@ -117,6 +117,6 @@ class CollectedRows:
         if sealed is not None and is_sent:
             del written[sealed[0]]
         report = report_of(0, delivery.opened_ms, written, [self._manifest])
-        account = settle_accounts([report])
+        account = reconcile_reports([report])
         self._collector.remember(account)
         return account, is_sent

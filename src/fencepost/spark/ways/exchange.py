@@ -144,7 +144,7 @@ class Incoming(Listener):
         self._spare: list[bytearray] = []
         """Buffers of acknowledged batches, for reuse by several threads."""
 
-    def serve(self, caller: socket.socket) -> None:
+    def handle(self, caller: socket.socket) -> None:
         """Receives all batches of one task."""
         try:
             caller.settimeout(None)

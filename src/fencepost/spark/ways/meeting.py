@@ -163,7 +163,7 @@ class Listener(ABC):
         self._thread.join()
 
     @abstractmethod
-    def serve(self, caller: socket.socket) -> None:
+    def handle(self, caller: socket.socket) -> None:
         """Called for each caller in a thread; the connection ends when it returns."""
 
     def _accept(self) -> None:
@@ -188,7 +188,7 @@ class Listener(ABC):
                 # A caller that is not a process of this attempt, or is gone already.
                 with suppress(OSError, ValueError, PeerLost):
                     if admit(caller, self._secret):
-                        self.serve(caller)
+                        self.handle(caller)
             finally:
                 with self._lock:
                     self._callers.discard(caller)
@@ -220,7 +220,7 @@ class Rendezvous(Listener):
         with self._changed:
             self._changed.notify_all()
 
-    def serve(self, caller: socket.socket) -> None:
+    def handle(self, caller: socket.socket) -> None:
         """Answers one task when all have connected."""
         task, tasks, *peer = read_line(caller)
         with self._changed:

@@ -196,7 +196,7 @@ class PermitServer(Listener):
         self.book.end()
         super().close()
 
-    def serve(self, caller: socket.socket) -> None:
+    def handle(self, caller: socket.socket) -> None:
         """Answers one task."""
         *asker, failure = read_line(caller)
         who = Asker(*asker)

@@ -22,7 +22,7 @@ from fencepost.base.failures import FencepostError
 from fencepost.spark.connection import partition_count
 from fencepost.spark.failures import CountsDisagree
 from fencepost.spark.sentences import failure_of_job
-from fencepost.spark.ways.accounts import Account, Report, settle_accounts
+from fencepost.spark.ways.accounts import Account, Report, reconcile_reports
 from fencepost.spark.ways.collected import MAX_COLLECTED_ROWS, CollectedRows, RowCollector
 from fencepost.spark.ways.limits import TopicLimits
 from fencepost.spark.ways.packing.by_record import PackingPlan
@@ -115,7 +115,7 @@ class RowWriter:
             collector.limit = 0
         if collector.limit and (collected := collector.collect(job)) is not None:
             return collected
-        account = settle_accounts(self._run(job, is_quick=is_quick))
+        account = reconcile_reports(self._run(job, is_quick=is_quick))
         collector.remember(account)
         return account
 

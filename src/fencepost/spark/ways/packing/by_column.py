@@ -2,10 +2,10 @@
 
 A task builds its batches in one array, cut into regions that are reused:
 
-    take -> a batch grows, is sealed, travels, is acknowledged -> give back
+    acquire -> a batch grows, is sealed, travels, is acknowledged -> release
 
-`take` waits while all regions are in flight. So a task that packs faster than brokers write needs
-no more memory. Another thread gives regions back; if it fails, `take` raises its failure.
+`acquire` waits while all regions are in flight. So a task that packs faster than brokers write
+needs no more memory. Another thread releases regions; if it fails, `acquire` raises its failure.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Regions:
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
 
-    def take(self) -> int:
+    def acquire(self) -> int:
         """A free region, the one with the warmest memory first; waits for one."""
         with self._changed:
             self._changed.wait_for(lambda: self._free or self._failure)
@@ -75,14 +75,14 @@ class Regions:
                 raise self._failure
             return self._free.pop()
 
-    def give_back(self, region: int) -> None:
+    def release(self, region: int) -> None:
         """Frees a region."""
         with self._changed:
             self._free.append(region)
             self._changed.notify()
 
     def fail(self, problem: BaseException) -> None:
-        """Makes `take` raise: no more regions will be given back."""
+        """Makes `acquire` raise: no more regions will be released."""
         with self._changed:
             self._failure = problem
             self._changed.notify_all()
@@ -108,8 +108,8 @@ class ColumnPacker:
         self._open = OpenBatches(
             self.regions.memory,
             self.regions.region_bytes,
-            self.regions.take,
-            self.regions.give_back,
+            self.regions.acquire,
+            self.regions.release,
             codec=plan.codec,
             clock=lambda: time.time_ns() // 1_000_000,
         )
@@ -145,7 +145,7 @@ class ColumnPacker:
         place = self._places[batch.lane]
         if batch.region is None:
             return PackedBatch(place, batch.record_count, batch.data)
-        done = partial(self.regions.give_back, batch.region)
+        done = partial(self.regions.release, batch.region)
         return PackedBatch(place, batch.record_count, batch.data, done)
 
     def _check_sizes(self, keys: Column, values: Column) -> None:
