@@ -6,8 +6,8 @@ Kafka. A micro-batch, or a batch write, is one Kafka transaction over all execut
     door          foreachBatch (`TransactionalSink`), or `format("fencepost")` for streams and
                   batches; translates what Spark calls into steps of the transaction
       |
-    transaction   fence -> decide -> lend -> write -> enter -> end; settle what is in doubt, abort
-      |           what failed. One table of states, one file that runs it
+    transaction   fence -> decide -> lend -> write -> enter -> end; find out what is in doubt,
+      |           abort what failed. One table of states, one file that runs it
       |
       +- ledger   which batch is committed, recorded in a compacted topic by the transaction that
       |           committed it; a table says: write, drain, take over or refuse
@@ -19,12 +19,12 @@ Read in this order:
 
 - `transaction/states.py`, `transaction/transaction.py`: the life of a batch.
 - `ledger/rule.py`: what a repeated, lost or strange batch means. `ledger/writer.py`: its record.
-- `ways/row_writer.py`: the choice of a way; then `collected.py`, `direct.py`, `shuffled.py`, and
+- `ways/row_writer.py`: the choice of a route; then `collected.py`, `direct.py`, `shuffled.py`, and
   `delivery.py`, which all of them end in. `accounts.py` counts.
 - `doors/foreach_batch.py`, `doors/stream_format.py`, `doors/batch_write.py`; `doors/route.py`.
-- `engine/`: what is known of Spark itself: settings, hosts, the running batch, its checkpoint. What
-  is private of Spark stands in `private_names.py` only, with what happens without it.
-- `sentences.py`: what goes wrong, in one sentence. `failures.py`: the exceptions.
+- `engine/`: what is known of Spark itself: settings, hosts, the running batch, its checkpoint.
+  Spark's private names stand in `private_names.py` only, with what happens without them.
+- `sentences.py`: what went wrong, in one sentence. `failures.py`: the exceptions.
 
 Beside them: `source/`, topics as streams and tables; `views/`, logs with the fate of each record;
 `progress/`, what running queries do; `auditing/`, whether the outputs of any pipeline agree with

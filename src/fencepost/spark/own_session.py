@@ -1,4 +1,4 @@
-"""A Spark session for one command, which leaves nothing behind.
+"""A Spark session for one command that leaves nothing behind.
 
 Spark writes warnings to standard error before any setting of ours is read, and its Python workers
 write theirs there too. The JVM inherits the descriptor when it is started, so for that moment it
@@ -54,7 +54,7 @@ def _start(master: str, name: str, folder: Path) -> SparkSession:
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
     )
     if master.startswith(_LOCAL):
-        # Nobody else needs to reach the driver, and without a network there is no other address.
+        # Only this machine must reach the driver, and without a network it has no other address.
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1")
     log = folder / "spark.log"
@@ -71,7 +71,7 @@ def _start(master: str, name: str, folder: Path) -> SparkSession:
 
 @contextmanager
 def _stderr_in(file: Path) -> Iterator[None]:
-    """Standard error goes to a file; processes that are started meanwhile keep it."""
+    """Sends standard error to a file; processes started in the block inherit that."""
     sys.stderr.flush()
     kept = os.dup(2)
     with file.open("wb") as log:

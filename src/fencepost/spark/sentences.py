@@ -1,4 +1,4 @@
-"""What goes wrong, in one sentence: for every door of the room.
+"""What went wrong, in one sentence: for every door of the room.
 
 Spark wraps an error in its own words. What a job raises has two tracebacks and a plan around the
 error of a task; what leaves the function of foreachBatch comes back as 250 lines of py4j and Java;
@@ -59,7 +59,7 @@ _TRACEBACK: Final = "Traceback (most recent call last):"
 _ERROR_LINE: Final = re.compile(r"(?!org\.|java\.|scala\.|py4j\.|Caused by)[A-Za-z_][\w.]*: \S")
 """The last line of a Python traceback: a class and its message."""
 _OURS: Final = re.compile(r"\bfencepost(?:\.\w+)*\.[A-Z]\w*: (.+)")
-"""One of our classes and its message: on a line of its own in a traceback, or behind the words that
+"""One of our classes and its message: on a separate line of a traceback, or behind the words that
 Spark puts before an error of a data source."""
 _MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _TOO_LARGE: Final = re.compile(

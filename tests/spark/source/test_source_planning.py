@@ -54,7 +54,7 @@ class PlanningCluster:
 
     # The part of Positions that a stream uses.
 
-    def settle(
+    def ask_existing(
         self, ask: Callable[[Subscribed], PartitionOffsets], *known: object
     ) -> tuple[Subscribed, PartitionOffsets]:
         found = Subscribed(sorted(self.ends), self.topic_ids)
@@ -245,7 +245,7 @@ def test_missing_partitions_are_data_loss(
         source = reader(failOnDataLoss=fails)
         if is_available_now:
             source.prepareForTriggerAvailableNow()
-        lost = r"a-2 cannot be found any more.*failOnDataLoss"
+        lost = r"a-2 no longer exists.*failOnDataLoss"
         if fails == "true":
             with pytest.raises(DataLost, match=lost):
                 source.latestOffset(known, EVERYTHING)

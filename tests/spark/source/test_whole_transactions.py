@@ -148,7 +148,7 @@ class PartitionLog:
     def cluster(self) -> PartitionLog:
         return self
 
-    def settle(self, ask: Any, *known: object) -> Any:
+    def ask_existing(self, ask: Any, *known: object) -> Any:
         found = Subscribed([A0], {})
         return found, ask(found)
 

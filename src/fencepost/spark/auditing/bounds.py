@@ -4,7 +4,7 @@ Theory of operation. Everything grows while the audit looks, so the order of the
 what can be concluded:
 
     1  which inputs must have outputs: those below the offsets that the group has committed; or
-       those older than `until`; or, if nobody says, those in the log now. In the last case the
+       those older than `until`; or, with neither, those in the log now. In the last case the
        audit waits for the grace period, and judges only inputs before the last one of their
        partition that has an output.
     2  the high watermarks of the outputs. Whatever belongs to step 1 has been written below them,
@@ -79,8 +79,8 @@ class Bounds:
     required: tuple[int, ...]
     """For each input place: inputs below this offset must have outputs."""
     is_certain: bool
-    """Whether somebody said that these inputs were processed: the group or the user. If not, only
-    those before the last one with an output are judged."""
+    """Whether the group or the user says that these inputs were processed. If not, only those
+    before the last one with an output are judged."""
     committed: tuple[int, ...] | None
     """For each input place what the group has committed after the outputs were fixed."""
     problems: tuple[OffsetProblem, ...] = ()

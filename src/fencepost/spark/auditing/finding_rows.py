@@ -1,7 +1,7 @@
-"""Findings with the real keys of their records: what the stages before know are hashes.
+"""Findings with the real keys of their records: the stages before know only hashes.
 
 Keys are read again from the topics, at the offsets of the findings. Neighbours come with one fetch.
-A record that retention has deleted meanwhile has no key.
+A record that retention has deleted since has no key.
 """
 
 from __future__ import annotations

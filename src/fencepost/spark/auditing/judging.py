@@ -3,7 +3,7 @@
     proven   nothing else explains it, given the key and what the user said about the pipeline
     likely   something else could, and the sentence of the finding says what
 
-Offsets that somebody vouched for (the group, or `until`) bound what can be missing. Without them
+The offsets of the group, or of `until`, bound what can be missing. Without them
 the last input of each partition that has an output is the bound. Where retention has deleted
 outputs, an input is judged only from the first input on that has an output in each partition that
 lost records: what came before may have had its output in the deleted part.

@@ -124,9 +124,9 @@ def _canonical(found: Any) -> bytes | None:
 def hashes_of(keys: pa.Array, seed: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """128 bits of each key, as a row of two numbers; those of null keys mean nothing.
 
-    Two keys are taken for equal if their hashes are. With 128 bits and a billion records the chance
+    Two keys count as equal if their hashes are. With 128 bits and a billion records the chance
     of one collision is about one in 10^21. The hash is pandas' SipHash of 64 bits, twice. Its seed
-    is drawn once per audit, so nobody can prepare keys that collide.
+    is drawn once per audit, so no one can prepare keys that collide.
     """
     from pandas.util import hash_array
 

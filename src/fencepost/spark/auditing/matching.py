@@ -257,7 +257,7 @@ class _Groups:
         }
 
     def _matches(self) -> Array:
-        """The outputs of inputs that have a key of their own, and not too many outputs."""
+        """The outputs of inputs whose key is unique, and that have not too many outputs."""
         is_single = (self._inputs == 1) & (self._got <= self._rules.per_input).all(axis=0)
         rows = np.flatnonzero(self._is_output & is_single[self._group])
         found = np.zeros(len(rows), MATCH)

@@ -2,8 +2,8 @@
 
 Kafka orders the records of one partition only. So for each pair of an input and an output partition
 the outputs must stand in the order of their inputs. An output is late if it stands behind one of a
-later input. Only inputs with a key of their own are compared, and only if they have not too many
-outputs: a copy stands behind later ones by nature, and is a finding already.
+later input. Only inputs whose key no other input has are compared, and only if they have not too
+many outputs: a copy always stands behind later ones, and is a finding already.
 
 Matches come in portions of an output partition's offsets, so that no task must hold a whole
 partition. A portion reports the least and greatest input of each pair; an input that is less than

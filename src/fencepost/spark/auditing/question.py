@@ -54,7 +54,7 @@ class Question:
         if both := sorted(set(self.inputs) & set(self.outputs)):
             raise ConfigError(
                 f"{both[0]} is an input and an output: its records cannot be told apart. Give the "
-                "pipeline an output topic of its own"
+                "pipeline a separate output topic"
             )
         _require_one_of("expect", self.expect, EXPECTATIONS)
         _require_one_of("order", self.order, ORDERS)

@@ -53,7 +53,7 @@ DEFAULT_GRACE_SECONDS: Final = 10.0
 _EXECUTOR_WAIT_SECONDS: Final = 30.0
 """On a cluster, executors register some seconds after the session has started."""
 _UNKNOWN_SLOTS: Final = 16
-"""How many tasks can run, if nobody knows."""
+"""The assumed number of tasks that can run, if it is not known."""
 
 Report = Callable[[str], None]
 

@@ -119,6 +119,6 @@ def _refuse_recorded_id(options: WriteOptions) -> None:
     if entry is not None:
         raise SinkRefused(
             f"transactional_id {name!r} belongs to {entry.query_id!r}, which the ledger knows: a "
-            "write without txnAppId and txnVersion needs an id of its own, or none. Nothing was "
+            "write without txnAppId and txnVersion needs its own id, or none. Nothing was "
             "written."
         )

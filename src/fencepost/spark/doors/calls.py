@@ -127,7 +127,7 @@ class RunCalls:
                 self.failure = _Failure(call, words, may_repeat=True, problem=problem)
 
     def check(self) -> None:
-        """Raises SinkRefused before a commit if another call came meanwhile."""
+        """Raises SinkRefused before a commit if another call came in between."""
         with self._lock:
             if self.failure is not None:
                 assert self._under_way is not None

@@ -56,7 +56,7 @@ def warn_about_checkpoint(micro_batch: MicroBatch) -> None:
 
 @contextmanager
 def naming_checkpoint(micro_batch: MicroBatch) -> Iterator[None]:
-    """Adds to a refusal by the ledger that the query has no checkpoint of its own."""
+    """Adds to a refusal by the ledger that the query has no checkpointLocation."""
     try:
         yield
     except SinkRefused as problem:

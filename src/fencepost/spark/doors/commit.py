@@ -1,15 +1,15 @@
-"""What both writers of format("fencepost") share: what must hold before EndTxn, and the end.
+"""What both writers of format("fencepost") share: the checks before EndTxn, and the end.
 
 Theory of operation. The commit runs in a process that knows nothing but the options and the tasks'
 reports. Before EndTxn the following must hold, or the batch is aborted:
 
 - every task of the barrier stage has reported, once, with the same identity and the same batch: a
-  report that is absent is a failure, never a zero;
+  missing report is a failure, never a zero;
 - every row that was packed was acknowledged, in one partition, by one task (`reconcile_reports`);
 - the transaction has exactly the partitions that the reports name (DescribeTransactions), and none
   if they name none: no task has written and then reported nothing;
 - the last sequence of this producer in every partition is that of the last acknowledged record
-  (DescribeProducers): nobody else has written with this identity;
+  (DescribeProducers): no one else has written with this identity;
 - no row went to the ledger's topic, to another one than the option `topic` names, or to one that
   the query reads (`loops.py`).
 """
@@ -99,7 +99,7 @@ def check_partitions(options: WriteOptions, producer: DriverProducer, account: A
     """CountsDisagree if the transaction has other partitions than those reported."""
     identity = producer.identity
     name = identity.transactional_id or ""
-    # Whoever may write with the id may describe it.
+    # A user who may write with the id may also describe it.
     view = cluster_of(options.settings.client).describe_transactions([name])[name]
     mine = (identity.producer_id, identity.producer_epoch)
     if view is None or (view.producer_id, view.producer_epoch) != mine:

@@ -8,7 +8,7 @@ This door turns a call of the user's function into one transaction (`transaction
     call    one call per batch: a second one, or one after a caught failure, is refused (`calls.py`)
     run     the first call of a run checks the session, the query and its sources (`run.py`)
     fence, decide, run
-            the steps of the transaction; `run` writes the DataFrames, each in its way
+            the steps of the transaction; `run` writes the DataFrames, each on its route
             (`ways/row_writer.py`), and commits
 
 Several DataFrames (`sink.write`) are written one after the other in the same transaction, each by
@@ -77,7 +77,7 @@ class TransactionalSink:
     """
 
     _stop_watching: Callable[[], None] | None = None
-    """Ends the wait for the start of the query."""
+    """Stops listening for the start of the query."""
 
     def __init__(
         self,

@@ -9,10 +9,10 @@ writer to is a barrier stage: its tasks run once, all at the same time, and if o
 fails. The step passes the batches on, and ends with a trailer by which the writer knows that it got
 all of them, and nothing else (`trailer.py`).
 
-The plan is made once per query and used for every batch. So nothing about the target topic is
-fixed in it but the number of writing tasks: every packing task asks for the partition count and the
-size limit of the topic itself. Partitions that are added later get rows from the next batch on, by
-the same number of tasks.
+The plan is made once per query and used for every batch. So of the target topic it fixes only the
+number of writing tasks: every packing task requests the topic's partition count and size limit
+itself. Partitions that are added later get rows from the next batch on, from the same number of
+tasks.
 
 Order. Rows of one input partition stay in their order. The input partitions of a batch DataFrame
 also follow each other in order; a stream cannot be sorted, so there the order between rows of
@@ -155,7 +155,7 @@ def route(
 def _refuse_removed(arguments: Mapping[str, Any]) -> None:
     if "shuffle" in arguments:
         raise ConfigError(
-            "route() has no argument shuffle any more, since its rows always go through Spark's "
+            "route() no longer has the argument shuffle, since its rows always go through Spark's "
             "shuffle: leave it out, and use fencepost.spark.TransactionalSink in foreachBatch "
             "where speed matters"
         )

@@ -2,9 +2,9 @@
 
 A task works only in a barrier stage, and only at its first attempt: Spark would accept the report
 of a second attempt in place of the first one's, although the first may have written. Whether all
-rows came can be told only at their end (`trailer.py`), when most are in the transaction already. So
-a task that fails aborts the transaction, with its own identity: nothing is visible, and readers
-wait for nobody.
+rows arrived is known only at their end (`trailer.py`), when most are in the transaction already. So
+a task that fails aborts the transaction, with its own identity: nothing is visible, and no reader
+has to wait.
 
 A batch DataFrame that has no rows may have no trailer. Spark replaces the sorted, empty result of
 the shuffle with a plan that has no partitions, without the hop, and runs one task outside of any
@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OTHERS_SECONDS: Final = 3.0
-"""How long a task that another one's abort has fenced lets that one tell Spark the reason."""
+"""How long a task that another one's abort has fenced waits, so that the other one can tell Spark
+the reason."""
 
 
 @dataclass(frozen=True, slots=True)

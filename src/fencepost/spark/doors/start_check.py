@@ -1,13 +1,13 @@
-"""Says at the start of a query what its next batch will be refused for.
+"""Logs at the start of a query why its next batch will be refused.
 
-If the user's function catches a failure of the sink, Spark takes the batch for written. The next
+If the user's function catches a failure of the sink, Spark considers the batch written. The next
 call of the sink is refused, in this run or, by the ledger, in a later one. But a query that is
-started again while there is nothing to read makes no call, and looks as if all were well.
+restarted while there is nothing to read makes no call, and looks healthy.
 
-So a sink listens for the start of queries, until that of its own or until its first call. A query
-whose id the ledger of the sink has is its own: the checkpoint knows which batch comes next, and the
-ledger decides about it as it will when it comes. A refusal is logged. It cannot be raised, because
-no code of the sink runs within `start`; the batch itself is refused when it comes.
+So a sink listens for the start of queries, until its own query starts or until its first call. Its
+own query is the one whose id is in its ledger: the checkpoint knows which batch comes next, and the
+ledger decides about it now as it will then. A refusal is logged. It cannot be raised, because no
+code of the sink runs within `start`; the batch itself is refused when it comes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class StartListener(StreamingQueryListener):
         """The query of the ledger, once that is known."""
 
     def end(self) -> None:
-        """Listens no more."""
+        """Stops listening."""
         try:
             self._session.streams.removeListener(self)
         except Exception:
@@ -89,7 +89,7 @@ class StartListener(StreamingQueryListener):
             self._owner, refusal = sink.find_refusal(query_id, next_id)
             self._is_known = True
         except Exception:
-            log.debug("what comes next is not known", exc_info=True)
+            log.debug("the next batch cannot be checked", exc_info=True)
             self.end()
             return
         if self._owner == query_id:

@@ -1,4 +1,4 @@
-"""Shortcuts through PySpark's DataFrames: their columns without a question, and a quick collect.
+"""Shortcuts through PySpark's DataFrames: columns without asking Spark, and a quick collect.
 
 `DataFrame.collect` finds the call site, makes a DataFrame for every step, and reads the address of
 its socket element by element: a dozen calls into the JVM, in a batch of some milliseconds.
@@ -36,15 +36,15 @@ def spark_columns(columns: pa.Schema) -> StructType:
         found: StructType = getattr(types, ARROW.convert)(columns)
         return found
     raise SinkRefused(
-        "this PySpark does not tell its types for those of Arrow, which route() needs: use a "
+        "this PySpark does not show its types for those of Arrow, which route() needs: use a "
         "version that fencepost was tried with. Nothing was written"
     )
 
 
 def know_columns(df: DataFrame, columns: StructType) -> None:
-    """Spares mapInArrow the request for its columns, of which it needs the names only.
+    """Saves mapInArrow the request for its columns, of which it needs only the names.
 
-    If the attribute is not there, Spark is asked, which the function of a flow may not.
+    If the attribute does not exist, mapInArrow asks Spark, which fails in the function of a flow.
     """
     with suppress(AttributeError):
         setattr(df, COLUMNS.known, columns)

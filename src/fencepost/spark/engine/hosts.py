@@ -1,17 +1,17 @@
 """Which hosts an application runs on, and what may travel between them in the clear.
 
-Tasks exchange batches over sockets that are authenticated but not encrypted
-(`ways/meeting.py`). On one host that is their business. Between hosts rows go
-through Spark's shuffle, which is encrypted if the application's settings say so, unless the user
-passes exchange="plain". If Spark encrypts anything, its shuffle is used on one host too.
+Tasks exchange batches over sockets that are authenticated but not encrypted (`ways/meeting.py`). On
+one host that exposes nothing. Between hosts, rows go through Spark's shuffle, which is encrypted if
+the application's settings say so, unless the user passes exchange="plain". If Spark encrypts
+anything, its shuffle is used on one host too.
 
 Executors also need the passwords of the brokers, which Spark sends them with the plan. If Spark
 does not encrypt its RPC and executors are on other hosts, the sink refuses to start, again unless
 exchange="plain". Keys in files (`ssl.key.location`) are read where they are used and not sent.
 
 Executors come and go, so the hosts are looked up for every job. If all are on one host, tasks use
-its loopback interface only: one that is elsewhere all the same reaches nobody, the attempt fails,
-and the next one uses the shuffle (`ways/exchange.py`).
+its loopback interface only: a task that runs elsewhere after all reaches no other, the attempt
+fails, and the next one uses the shuffle (`ways/exchange.py`).
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ _KEEPING_STATE: Final = frozenset(
 
 _TEMPORARY: Final = "temporary-"
 _RANDOM: Final = re.compile(rf"({_TEMPORARY})?[0-9a-f-]{{36}}")
-"""The folder of a checkpoint for which nobody has chosen a name."""
+"""The folder of a checkpoint that Spark has named at random."""
 _LOCATION: Final = "spark.sql.streaming.checkpointLocation"
 
 _UNKNOWN: Final = (Py4JError, AttributeError, TypeError)

@@ -1,9 +1,9 @@
 """Every name of Spark that is not its public interface: what for, and what happens without it.
 
-Another version of Spark may lack any of them. Then a slower way is taken, or the call is refused in
-one sentence; the result is never wrong. So the code never spells such a name, but looks it up here.
-`tests/spark/engine/test_private_names.py` makes one after the other missing by spelling it
-differently.
+Another version of Spark may lack any of them. Then fencepost does something slower, or refuses the
+call in one sentence; the result is never wrong. So the code never spells such a name, but looks it
+up here. `tests/spark/engine/test_private_names.py` makes each of them missing in turn, by spelling
+it differently.
 
     with SLOTS.optional():                  # warns once and goes on below if a name is missing
         return getattr(context, SLOTS.most)(...)
@@ -37,7 +37,7 @@ class Private(SimpleNamespace):
         self.is_told = False
 
     def optional(self) -> Self:
-        """A block that ends where a name is missing. Whatever else fails in it is raised."""
+        """A block that ends where a name is missing. Any other failure in it is raised."""
         return self
 
     def __enter__(self) -> None:
@@ -46,7 +46,7 @@ class Private(SimpleNamespace):
     def __exit__(self, _: object, problem: BaseException | None, __: object) -> bool:
         from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-        # Where Java has thrown something, or is gone, the name was there.
+        # If Java has thrown something, or is gone, the name existed.
         if isinstance(problem, Py4JJavaError | Py4JNetworkError):
             return False
         if isinstance(problem, Py4JError | ImportError | AttributeError | TypeError):
@@ -66,7 +66,7 @@ class Private(SimpleNamespace):
 
 JVM: Final = Private(
     "the objects of the JVM",
-    "each use of them below does without",
+    "see each use of them below",
     context="_jsc",
     gateway="_jvm",
     session="_jsparkSession",
@@ -183,7 +183,7 @@ PLAN: Final = Private(
 )
 CHECKPOINT: Final = Private(
     "the folder of a checkpoint",
-    "nobody warns of a query without checkpointLocation",
+    "a query without checkpointLocation causes no warning",
     root="resolvedCheckpointRoot",
 )
 

@@ -2,8 +2,8 @@
 
 A query that writes to one of them reads its own output, and never ends. That happens by accident:
 the rows of a source have a column `topic`, which names the topic they were read from, and a sink
-without a topic of its own writes each row to the topic that this column names. So it is refused
-unless the user says that it is meant.
+created without a topic writes each row to the topic that this column names. So it is refused unless
+the user says that it is intended.
 
 What is known of a query's sources depends on where one looks. Spark's plan has their options
 (`read_topics`). Where the plan cannot be seen, the offsets of this package's source still have the
@@ -111,7 +111,7 @@ def _valid(pattern: str) -> list[str]:
     try:
         re.compile(pattern)
     except re.error:
-        return []  # One of Java's, which Spark's own source takes.
+        return []  # A Java pattern, which Spark's own source accepts.
     return [pattern] if pattern else []
 
 

@@ -1,4 +1,4 @@
-"""Settings of a Spark session: read with as few JVM calls as possible, and never left changed.
+"""Settings of a Spark session: read with as few JVM calls as possible, and always restored.
 
 Every JVM call is a round trip, and `SparkContext.getConf` makes one or two for each of a hundred
 settings: 25 ms, where `setting` needs one call.
@@ -42,7 +42,7 @@ def is_connect(session: SparkSession) -> bool:
     try:
         return not hasattr(session, "sparkContext")
     except NotImplementedError:
-        return True  # So says Spark 3.5.
+        return True  # Spark 3.5 raises this.
 
 
 def is_connect_process() -> bool:

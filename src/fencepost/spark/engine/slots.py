@@ -1,14 +1,14 @@
 """How many tasks can run at once: the sink announces it, the source packs its tasks to fit.
 
 A barrier stage needs a free slot for each of its tasks, and its tasks are those of the source. But
-a Python source plans in a process of its own, without a session to ask. Driver and planner share
-one thing: the folder of the application's files (`SparkFiles`), which Spark tells every planner,
-and deletes when the application ends. The sink writes the number of slots to a file in it: when it
-is created, in local mode, and before every batch whose number differs. `route` does so too. On
-Spark Connect they cannot: the sink runs in a worker there, and `route` in a client.
+a Python source plans in a separate process, without a session to ask. Driver and planner share one
+thing: the folder of the application's files (`SparkFiles`), which every planner knows, and which
+Spark deletes when the application ends. The sink writes the number of slots to a file there: when
+it is created, in local mode, and before every batch for which the number has changed. `route` does
+so too. On Spark Connect they cannot: there the sink runs in a worker, and `route` in a client.
 
-Nothing depends on the number but the choice of a route: with one that is missing or outdated, rows
-go through Spark's shuffle.
+The number affects only the choice of a route: if it is missing or outdated, rows go through Spark's
+shuffle.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def announce_slots(session: SparkSession, slots: int) -> None:
     try:
         _write(Path(SparkFiles.getRootDirectory()), slots)
     except OSError as problem:
-        log.debug("the sources cannot be told the number of slots: %s", problem)
+        log.debug("the number of slots cannot be announced to the sources: %s", problem)
         return
     _announced[application] = slots
 
@@ -68,7 +68,7 @@ def announced_slots() -> int | None:
     from pyspark import SparkFiles
 
     folder = Path(SparkFiles.getRootDirectory())
-    # A session with its own artifacts has a folder of its own in it.
+    # A session with its own artifacts has its own folder in it.
     for place in (folder, folder.parent):
         try:
             return max(1, int((place / _FILE).read_text()))

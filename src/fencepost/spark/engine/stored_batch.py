@@ -204,7 +204,7 @@ def _read_texts(session: SparkSession, checkpoint: str, batch_id: int) -> dict[s
 def _texts_through(session: SparkSession, checkpoint: str, batch_id: int) -> dict[str, str]:
     """The files of a batch by their names, through a session."""
     # The pattern finds those that may be missing. A single path that is a pattern would make Spark
-    # log a stack trace; so the file that must be there has a path of its own.
+    # log a stack trace; so the file that must exist has its own path.
     due = f"{checkpoint}/offsets/{batch_id}"
     names = (_METADATA, f"offsets/{batch_id - 1}", f"commits/{batch_id}", *_STATE_FILES)
     rows = (

@@ -1,4 +1,4 @@
-"""What Spark 3.5 does in another way than 4.x, chosen by the version, here and nowhere else.
+"""What Spark 3.5 does differently from 4.x, chosen by the version, here and nowhere else.
 
 In a classic session PySpark and the engine have the same version, so no call into the JVM is needed
 to know it, and none is made that can only fail. Before Spark 4.0:

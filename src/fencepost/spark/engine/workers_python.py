@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def is_started_by_spark() -> bool:
     """Whether this process is a worker or planner: Spark starts those as `python -m pyspark....`.
 
-    With a daemon of the user's (`spark.python.daemon.module`) the answer is no. Then errors keep
-    their traceback, and a source reads each partition in its own task.
+    Not with a daemon of the user's (`spark.python.daemon.module`): then errors keep their
+    traceback, and a source reads each partition in its own task.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name.startswith(PROCESSES.module)

@@ -87,7 +87,7 @@ def _create(cluster: Cluster, topic: str) -> TopicView:
         log.info("created topic %r for the ledger", topic)
         return cluster.metadata([topic]).topics[topic]
     except Refused as problem:
-        # Another client may have created it meanwhile.
+        # Another client may have created it in between.
         view = find_topic(cluster, topic)
         if view is not None:
             return view

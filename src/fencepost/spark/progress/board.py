@@ -4,8 +4,8 @@ A query keeps its id over restarts (it is in the checkpoint), a run is one start
 earlier run that arrive late change nothing. Receipts are in this process only: a query whose sink
 runs elsewhere (Spark Connect) or is not ours shows neither commits nor retries.
 
-Spark delivers its events on a thread of its own while other threads take snapshots, so there is a
-lock. At most `QUERIES_KEPT` queries are kept: those that ended first are dropped first.
+Spark delivers its events on its own thread while other threads take snapshots, so there is a lock.
+At most `QUERIES_KEPT` queries are kept: those that ended first are dropped first.
 """
 
 from __future__ import annotations

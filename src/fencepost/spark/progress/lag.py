@@ -3,7 +3,7 @@
 Spark reports for each source where the batch ended (`endOffset`) and where the source ended
 (`latestOffset`), as JSON. Both Spark's own Kafka source and ours find the latter with the query's
 isolation level: for a reader of committed data it is the last stable offset, so an open transaction
-is not lag; nobody can read behind it yet.
+is not lag: no such reader can pass it yet.
 
 Two numbers follow from it:
 

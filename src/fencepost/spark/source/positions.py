@@ -80,7 +80,7 @@ class Positions:
             if topic not in known:
                 _report_missing(options, topic)
             elif options.fail_on_data_loss:
-                report_loss(options, f"topic {topic!r} cannot be found any more")
+                report_loss(options, f"topic {topic!r} no longer exists")
         if missing and not views and not known:
             raise ConfigError(
                 f"none of the topics exists at {_servers(options)}: {', '.join(sorted(missing))}. "
@@ -138,7 +138,7 @@ class Positions:
         known: Collection[str] = (),
         known_missing: Collection[str] = (),
     ) -> tuple[Subscribed, T]:
-        """What exists, and the result of `ask` for it; retried if a topic was deleted meanwhile."""
+        """What exists, and the result of `ask` for it; retried if a topic is deleted in between."""
         found = self.subscribed(known, known_missing)
         while True:
             try:
@@ -177,7 +177,7 @@ class Positions:
             sentence = self._explain_short(tp, wanted[tp], latest[tp])
             if self._options.fail_on_data_loss:
                 raise ConfigError(
-                    f"{sentence}. Take -1 for the end, or set failOnDataLoss to false to read "
+                    f"{sentence}. Use -1 for the end, or set failOnDataLoss to false to read "
                     "what is there"
                 )
             log.warning("%s; reading what is there, because failOnDataLoss is false", sentence)
@@ -221,7 +221,7 @@ class Positions:
             return found
         if name == "startingOffsets" and not self._options.latest_if_no_time_matches:
             raise ConfigError(
-                f"no record of {missing[0]} is as new as {times[missing[0]]}: take an earlier "
+                f"no record of {missing[0]} is as new as {times[missing[0]]}: use an earlier "
                 "time, or set startingOffsetsByTimestampStrategy to latest"
             )
         return found | self.latest(missing)
@@ -258,7 +258,7 @@ def check_deleted(
 
 
 def report_deleted(options: SourceOptions, tp: TopicPartition, wanted: int, first: int) -> None:
-    """Reports records that are not in the log any more."""
+    """Reports records that are no longer in the log."""
     report_loss(options, f"{tp} is to be read from offset {wanted}, and its log begins at {first}")
 
 

@@ -1,8 +1,8 @@
 """Offset arithmetic: how much to read, and how to divide it into tasks.
 
-The limit and the splits are those of Spark's own source. Packing is ours: a barrier stage, in which
-the sink's tasks exchange rows directly, needs a free slot for every task. So if there are more
-topic-partitions than slots, a task reads several of them, one after the other.
+Limits and splits work as in Spark's own source. Packing is ours: a barrier stage, in which the
+sink's tasks exchange rows directly, needs a free slot for every task. So if there are more
+topic-partitions than slots, a task reads several, one after the other.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 Theory of operation. Spark stores the end offsets of every batch in its checkpoint before it runs
 the batch, and only calls us to plan it. Two things are special:
 
-- For the first batch there is no earlier end, so Spark calls `initialOffset`. After a crash it
-  calls it again, when "latest" may have moved. So the end offsets of the first batch contain their
-  start ("@start"), and a second plan of that batch uses it. A start that comes from `initialOffset`
-  is marked ("@initial").
+- The first batch has no earlier end, so Spark calls `initialOffset`, and after a crash calls it
+  again, when "latest" may have moved. So the end offsets of the first batch contain their start
+  ("@start"), and a second plan of that batch uses it. A start from `initialOffset` is marked
+  ("@initial").
 - Spark compares offsets as text. If nothing has changed, the very same mapping is returned.
 
-From the second batch on, Spark's own source can continue a checkpoint of ours, and ours one of its.
+From the second batch on, each of Spark's own source and ours can continue the other's checkpoint.
 In the first batch that source stores its start in a file that Python sources cannot read.
 
 A topic may be deleted and another created with its name, where the offsets mean nothing. So the
@@ -250,9 +250,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = known.offsets.keys() - until.offsets.keys()
         if left := sorted(tp for tp in gone if tp.topic not in recreated):
             names = ", ".join(map(str, left))
-            report_loss(
-                self._options, f"{names} cannot be found any more (or is not named any more)"
-            )
+            report_loss(self._options, f"{names} no longer exists, or is no longer subscribed")
 
     def _report_short(
         self, begin: PartitionOffsets, until: SourceOffsets, *, is_first: bool

@@ -191,7 +191,7 @@ class DriverProducer:
             )
             if view is None or not is_ours or time.monotonic() >= deadline:
                 raise SinkFailed(
-                    "the answer to EndTxn was lost, and the cluster does not say any more whether "
+                    "the answer to EndTxn was lost, and the cluster no longer says whether "
                     "the rows are visible: look at the end of the topics before you repeat the "
                     "write. With txnAppId and txnVersion the ledger would tell"
                 )

@@ -3,7 +3,7 @@
 A sink adds one receipt per finished batch and keeps the last `RECEIPTS_KEPT`. A batch that failed
 has none: the query's exception says what happened to it.
 
-Whoever shows a query knows its id and not its sinks, so every history is registered here under the
+`Progress` knows the id of a query and not its sinks, so every history is registered here under the
 ids of the queries that wrote with it. The register holds weak references: it keeps no sink alive.
 """
 

@@ -1,9 +1,9 @@
 """Refuses before the fence what the ledger refuses anyway, to spare the owner of the id.
 
-The fence of an id ends the open transaction of whoever has it. A query that is refused afterwards
-would have stopped the owner for nothing. A transaction without markers may still change the ledger.
-So this refuses once the ledger is settled, or if it would refuse whichever way the open transaction
-ends: the owner of the id is in the middle of a batch then, and goes on.
+A fence ends the open transaction of the id's owner. A query that is refused afterwards would have
+stopped the owner for nothing. A transaction without markers may still change the ledger. So this
+refuses once the ledger is settled, or if it would refuse however the open transaction ends: then
+the owner is in the middle of a batch, and goes on.
 
 A driver elsewhere with the same id is invisible from here, but its ledger entry is not. If it has
 no entry yet, the epoch decides.

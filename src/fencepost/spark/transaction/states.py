@@ -1,7 +1,7 @@
 """The life of one transaction: a micro-batch, or a batch write, as one table.
 
-The states from planned to decided, from writing to entered, and from entering to the end may be
-passed in three processes: format("fencepost") plans, writes and commits in processes of their own.
+A transaction may pass through three processes: format("fencepost") plans (up to decided), writes
+(up to entered) and commits (up to the end) in separate ones.
 
 A move that MOVES does not list is a bug of ours. Whatever a user, a task or a broker may cause has
 its own move: a failure aborts, and an abort without an answer leaves the transaction in doubt.
@@ -19,7 +19,7 @@ class State(Enum):
     """Where a transaction stands, and what that means."""
 
     PLANNED = "nothing has happened yet"
-    FENCED = "the transactional id is ours, with an epoch that nobody has written with"
+    FENCED = "the transactional id is ours, with an epoch that no one has written with"
     DECIDED = "the ledger has said what to do with the batch"
     WRITING = "executors, or the driver itself, write rows with the identity that was lent to them"
     ENTERED = (

@@ -1,13 +1,13 @@
 """One Kafka transaction: a micro-batch, or a batch write, from the fence to its end.
 
 Theory of operation. The driver owns the transaction. Every attempt to write has its own identity
-(producer id and epoch); whoever writes rows only borrows it. `states.py` has the table of states,
+(producer id and epoch), which the writers of rows only borrow. `states.py` has the table of states,
 and each step here is one move in it:
 
     fence    a fresh epoch ends what a predecessor left open, and fences its executors; then the
-             ledger is read, which nobody else can change any more
+             ledger is read, which no one else can change from now on
     decide   the ledger's rule: write, drain, take over, complete or refuse (`ledger/rule.py`)
-    lend     rows are written with this identity: by a way of `ways/`, or by the tasks of a format
+    lend     rows are written with this identity: on a route of `ways/`, or by the tasks of a format
     enter    what was acknowledged is counted; source offsets and the ledger's record join the
              transaction (`ledger/writer.py`)
     end      EndTxn makes all of it visible at once
@@ -17,9 +17,9 @@ If an answer is lost, `find_outcome` fences: a fresh epoch ends the transaction 
 the ledger says which. Of a write that no ledger records, the coordinator's state is the only
 witness.
 
-`run` takes all steps, and repeats a failed attempt; TransactionalSink does that. The doors of
-format("fencepost") take them one by one, because Spark plans, writes and commits in processes of
-their own: a transaction can be pickled.
+`run` takes all steps, and repeats a failed attempt; TransactionalSink uses it. The doors of
+format("fencepost") take them one by one, because Spark plans, writes and commits in separate
+processes: a transaction can be pickled.
 
 A fenced producer stops with an error. It does not fence its successor, and looks for one before it
 asks for the outcome.
@@ -72,7 +72,7 @@ def _no_step(step: str, batch_id: int) -> None:
 
 
 class Rows(Protocol):
-    """The DataFrames of a batch, each of which goes to the brokers in some way."""
+    """The DataFrames of a batch."""
 
     def write(self, identity: ProducerIdentity, *, is_first: bool) -> Written:
         """Writes all rows but those that the driver holds; raises FencepostError."""
@@ -121,7 +121,7 @@ class Transaction:
     # Step by step.
 
     def fence(self) -> None:
-        """Gets an epoch that nobody has written with; with the first one, reads the ledger.
+        """Gets an epoch that no one has written with; with the first one, reads the ledger.
 
         SinkRefused if the ledger refuses the batch, before its owner is fenced.
         """
@@ -154,7 +154,7 @@ class Transaction:
         return decision
 
     def lend(self) -> ProducerIdentity:
-        """The identity, for whoever writes rows."""
+        """The identity, for the writers of rows."""
         self.step("writing", self.batch.batch_id)
         self._move(State.WRITING)
         return self.producer.lend()
@@ -267,7 +267,7 @@ class Transaction:
         return None
 
     def _give_up(self, problem: FencepostError | None) -> None:
-        """Aborts after a failure; raises if the transaction was ended by somebody else."""
+        """Aborts after a failure; raises if the brokers or a successor have ended it already."""
         if self.state not in OPEN:
             return
         if self.producer.has_timed_out():

@@ -1,9 +1,9 @@
 """The batches of one partition, from a broker or from a folder.
 
 A log yields complete batches in order of their offsets, from the one that holds an offset to the
-end of the log, and checks their CRCs. The first of two passes has only those of markers checked, so
-that the records of a segment need not be in memory. A batch is a view of memory that stays valid as
-long as it is referenced.
+end of the log, and checks their CRCs. The first of two passes checks those of markers only, so
+that the records of a segment need not be in memory. A batch is a view of memory, valid as long as
+it is referenced.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class BrokerLog:
         )
 
     def open_at(self, start: int) -> Mapping[int, int] | None:
-        # What began before the span is not looked for: the partition would be read twice.
+        # Finding what began before the span would mean reading the partition twice.
         return {} if start == self.log_start else None
 
     def judged(self, start: int, end: int) -> Iterator[JudgedBatch]:
@@ -210,7 +210,7 @@ def _open_in(follower: TransactionFollower) -> dict[int, int]:
 def judge_twice(
     log: PartitionLog, start: int, end: int, open_at_start: Mapping[int, int] | None
 ) -> Iterator[JudgedBatch]:
-    """Reads headers first, behind the end too until all markers are found; then the batches again.
+    """Reads headers until all markers are found, even beyond the end; then the batches again.
 
     `open_at_start` is what `open_at(start)` would say.
     """
@@ -228,7 +228,7 @@ def transactions_from(
     found = {each.key: each for each in follower.open.values()}
     for batch in log.batches(start, checked=False):
         if batch.base_offset >= end:
-            # Nothing begins here any more, so what is open was open at the end of the span.
+            # What begins here does not count: what is open was open at the end of the span.
             if not follower.open:
                 break
             if not batch.is_control:

@@ -1,6 +1,6 @@
 """Moves rows to the only writer of their partition, and from there to the brokers.
 
-row_writer.py  chooses one of three ways for each DataFrame:
+row_writer.py  chooses one of three routes for each DataFrame:
 collected.py   the driver collects a small batch and writes it itself
 direct.py      from task to task over sockets (`exchange.py`), in one barrier stage
 shuffled.py    through Spark's shuffle

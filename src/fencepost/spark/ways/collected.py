@@ -1,8 +1,8 @@
-"""The way of the smallest batches: the driver collects the rows and writes them itself.
+"""The route of the smallest batches: the driver collects the rows and writes them itself.
 
 A job with Python workers costs more than everything else in a batch of ten rows. So after a small
 batch the driver collects the next one, up to a limit. If there are more rows than the limit, it
-drops them and the batch goes another way, which runs its plan a second time.
+drops them and the batch takes another route, which runs its plan a second time.
 
 The driver is then the only writer, and the batches of all partitions travel in one request: brokers
 look up a transaction once per request, not once per partition. The ledger's record travels with
@@ -80,7 +80,7 @@ class CollectedRows:
         self, collector: RowCollector, job: WriteJob, rows: Sequence[dict[str, Any]]
     ) -> None:
         for row in rows:
-            # Spark's byte arrays, as on the other ways.
+            # Spark's byte arrays, as on the other routes.
             for name in ("key", "value"):
                 if row.get(name) is not None:
                     row[name] = bytes(row[name])

@@ -1,4 +1,4 @@
-"""Batches to brokers: what the writer of a partition does, on every way.
+"""Batches to brokers: what the writer of a partition does, on every route.
 
 Theory of operation. The stage that writes is a barrier stage whose result is collected: Spark runs
 every task of it exactly once or fails the job. Where Spark refuses barrier stages, only one try of
@@ -227,7 +227,7 @@ class DeliveryThread:
             self.fail(problem)
 
     def _next(self, writer: TransactionalWriter) -> QueuedBatch | None:
-        """The next batch, or None at the end; polls for answers of the brokers meanwhile."""
+        """The next batch, or None at the end; polls for answers of the brokers while it waits."""
         while True:
             with self._changed:
                 is_ready = self._changed.wait_for(

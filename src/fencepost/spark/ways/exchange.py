@@ -11,7 +11,7 @@ Every task gets the ports and attempts of the others, and connects to every task
 A connection that breaks before its end fails the task, and with it the job.
 
 Addresses. If all executors are on one host, tasks listen and connect on its loopback interface, so
-nothing can reach a network: a task that is elsewhere all the same finds nobody, and the job fails.
+nothing can reach a network: a task that runs elsewhere after all finds no other, and the job fails.
 Between hosts, where the user has allowed it, a task is reached at the host that Spark has for its
 executor's block store, since other executors fetch shuffle blocks there. The driver passes the
 hosts of all executors, and the one to which a task can bind is its own. The address from which it

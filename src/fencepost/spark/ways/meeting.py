@@ -131,7 +131,7 @@ def _proof(secret: bytes, side: bytes, both: bytes | bytearray) -> bytes:
 class Listener(ABC):
     """Accepts processes of one attempt of a job until it is closed.
 
-    Each is served in a thread of its own, so a stranger that says nothing keeps nobody waiting.
+    Each has its own thread, so a stranger that says nothing keeps no one waiting.
     """
 
     def __init__(self, host: str, bind_host: str, secret: bytes) -> None:
@@ -230,9 +230,9 @@ class Rendezvous(Listener):
             self.callers[task] = Peer(*peer)
             self._changed.notify_all()
             self._changed.wait_for(lambda: len(self.callers) == tasks or self._closed.is_set())
-            everybody = [peer for _, peer in sorted(self.callers.items())]
-        if len(everybody) == tasks:
-            send_line(caller, everybody)
+            everyone = [peer for _, peer in sorted(self.callers.items())]
+        if len(everyone) == tasks:
+            send_line(caller, everyone)
 
 
 class RendezvousCall:

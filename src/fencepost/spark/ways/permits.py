@@ -1,6 +1,6 @@
 """Permits: one writer per task of a write stage that Spark may run more than once.
 
-Where Spark refuses barrier stages (dynamic allocation), it runs tasks again as it likes: after a
+Where Spark refuses barrier stages (dynamic allocation), it may run any task again: after a
 failure, after the loss of an executor, and after the loss of shuffle files, where it starts the
 whole stage again while tasks of the first try go on. Python sees all of these tries as attempt 0.
 So the driver grants one permit per task and attempt of the job:
@@ -220,8 +220,8 @@ class PermitServer(Listener):
 def granting_permits(session: SparkSession, host: str, bind_host: str) -> Iterator[PermitServer]:
     """Grants permits to the tasks of the block's job, and cancels it when the attempt has failed.
 
-    The jobs of an attempt have a tag of their own, so that nothing else is cancelled with them. The
-    exception is AttemptFailed then, with the reason, and not Spark's about a cancelled job.
+    The jobs of an attempt have their own tag, so that nothing else is cancelled with them. Then
+    AttemptFailed is raised with the reason, and not Spark's exception about a cancelled job.
     """
     context = session.sparkContext
     tag = f"fencepost-{secrets.token_hex(8)}"

@@ -1,4 +1,4 @@
-"""Brings the rows of a DataFrame to the only writer of their partition, in one of three ways.
+"""Brings the rows of a DataFrame to the only writer of their partition, on one of three routes.
 
     collected  the driver collects a small batch and writes it itself (`collected.py`)
     direct     from task to task over sockets, in one barrier stage (`direct.py`): where all tasks
@@ -6,7 +6,7 @@
     shuffled   through Spark's shuffle (`shuffled.py`): for any plan, after a failed attempt, and
                where Spark refuses barrier stages
 
-All three have the same guarantee. The way is chosen before the first job of a batch: from the
+All three have the same guarantee. The route is chosen before the first job of a batch: from the
 source offsets where they are known, else from the size of the last batch. So a plan runs once, with
 two exceptions: a batch of unknown size that is ten times as large as the last one, and a plan that
 Spark does not accept as a barrier stage (a union, for example), which it says before any task runs.
@@ -66,7 +66,7 @@ class WriteJob:
     part: Part
     micro_batch: MicroBatch
     packing: PackingPlan
-    """For one writing task; a way with more sets their number."""
+    """For one writing task; a route with more sets their number."""
     identity: ProducerIdentity
     settings: SinkSettings
     by_permit: bool = False
@@ -109,7 +109,7 @@ class RowWriter:
         if name not in self._collectors:
             self._collectors[name] = RowCollector(topic, with_times=settings.write_timestamps)
         collector = self._collectors[name]
-        # The quicker ways need the engine, and are not tried again.
+        # The quicker routes need the engine, and are not tried again.
         is_quick = is_first and batch.has_engine
         if not is_quick or (batch.expected_rows or 0) > MAX_COLLECTED_ROWS:
             collector.limit = 0
