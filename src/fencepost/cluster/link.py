@@ -92,7 +92,7 @@ class Link:
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
         self._is_writing = False
         self._is_broken = False
-        """Whether the other end takes nothing any more."""
+        """Whether the other end no longer accepts anything."""
         self.is_open = True
         loop.add_reader(end.fileno(), self._read)
 

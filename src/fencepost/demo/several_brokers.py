@@ -4,7 +4,7 @@ The cluster is one `fencepost serve --brokers N` program. Its brokers are proces
 their own; the demo reaches them through the control socket of the cluster.
 
     kill    kill -9; another broker takes over, and the dead one returns after an outage
-    pause   SIGSTOP for less than the session timeout, then SIGCONT: nobody takes over
+    pause   SIGSTOP for less than the session timeout, then SIGCONT: no broker takes over
     roll    others take over, the broker stops cleanly and returns
 """
 
@@ -70,7 +70,7 @@ class OwnCluster:
         """Stops the process of a broker for a while."""
         self._command("pause", broker_id)
         time.sleep(pause_ms / 1000)
-        # If this machine stood still meanwhile, the cluster may have killed the broker already; it
+        # If this machine was suspended, the cluster may have killed the broker already; it
         # then starts it again by itself.
         with contextlib.suppress(FencepostError):
             self._command("resume", broker_id)

@@ -43,6 +43,6 @@ A crash leaves, if it comes
     before 2       nothing
     from 2 to 4    a change that may be in the log or not; its client got no answer
     after 4        the change. The next start opens what was created, and sets folders aside that
-                   belong to no topic any more. A block of producer ids that was not handed out is
+                   no longer belong to a topic. A block of producer ids that was not handed out is
                    never used.
 """

@@ -98,7 +98,7 @@ class Sorting:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def refuse_deleted(self) -> None:
-        """After a wait, answers the topics that were deleted meanwhile.
+        """After a wait, answers the topics that have been deleted.
 
         A topic of the same name is another topic.
         """

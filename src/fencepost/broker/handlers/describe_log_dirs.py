@@ -51,7 +51,7 @@ def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirs
     def steps() -> Iterator[None]:
         for partition in _wanted(request, services.partitions):
             if partition.closed:
-                continue  # Deleted or moved meanwhile.
+                continue  # Deleted or moved since.
             name = partition.name.topic
             if name not in by_topic:
                 by_topic[name] = DescribeLogDirsTopic(name=name)

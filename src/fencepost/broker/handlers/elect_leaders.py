@@ -115,7 +115,7 @@ def _listing(
     response.replica_election_results.extend(results.values())
     for outcome in outcomes:
         found = results.get(outcome.partition.topic)
-        if found is not None:  # Otherwise the topic was deleted meanwhile.
+        if found is not None:  # Otherwise the topic was deleted.
             found.partition_result.append(_describe(outcome))
         yield
 

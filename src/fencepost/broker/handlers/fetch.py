@@ -209,7 +209,7 @@ def _has_rolled(request: FetchRequest, partitions: list[Partition]) -> bool:
     """Whether a reader's position is in an earlier segment than the last batch that it may read.
 
     A read ends with its segment. The missing bytes are in the next one, which the reader fetches
-    after this reply; its own segment does not grow any more.
+    after this reply; its own segment no longer grows.
     """
     offsets = (asked.fetch_offset for topic in request.topics for asked in topic.partitions)
     read_committed = request.isolation_level == READ_COMMITTED

@@ -94,7 +94,7 @@ def _answer_in_turns(request: MetadataRequest, context: Context) -> MetadataResp
     def turn() -> None:
         left = DESCRIBED_AT_ONCE
         while unseen and left > 0:
-            # A topic may have been deleted, or recreated, meanwhile.
+            # A topic may have been deleted, or recreated, since.
             topic = state.topics.get(unseen.pop())
             if topic is not None:
                 _describe_topic(context.services, topic)

@@ -6,7 +6,7 @@ Each batch is carried out when its records are durable, in two phases:
 
 - `release` closes the partitions of deleted topics, and those that another broker leads from now
   on. Their coordinators are unloaded first, long polls are woken, and whatever waits for durability
-  is answered. When `release` is done, this process touches none of their files any more.
+  is answered. When `release` is done, this process no longer touches their files.
 - `open` does the rest. It opens the partitions that this broker leads now, and passes on leader
   epochs, in-sync replicas and settings.
 
@@ -171,7 +171,7 @@ class MetadataEffects:
     def opening_all(self, *, compares_logs: bool = False) -> Iterator[None]:
         """Opens every partition that this broker leads, under the settings that the log has.
 
-        In slices: nobody is served yet, but the loop tells whoever asks that the start goes on.
+        In slices: no client is served yet, but health checks are answered during a long start.
 
         With `compares_logs` the start compares all logs before it serves any. A partition that
         cannot be opened misses that, and stays offline until the next start.
@@ -208,7 +208,7 @@ class MetadataEffects:
         self._submit(self._all_steps(effects), effects, self._after(effects, done))
 
     def release(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
-        """Closes what this broker no longer leads; `done` when it touches those files no more."""
+        """Closes what this broker no longer leads; `done` when it no longer touches their files."""
         self._submit(self._release_steps(effects), effects, done)
 
     def open(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
@@ -239,7 +239,7 @@ class MetadataEffects:
                 return False
             if earlier.topics & job.topics:
                 return True
-        return True  # It was started and finished meanwhile.
+        return True  # It was started and has finished since.
 
     def _go_on(self, job: _Job, outcome: Exception | None = None) -> None:
         """Runs a job until the end of the turn, or until it has to wait."""
@@ -304,7 +304,7 @@ class MetadataEffects:
                 if first == 0:
                     self._groups.on_topic_created(topic)
                 found = self._state.topics.get(topic)
-                # Otherwise it was deleted meanwhile.
+                # Otherwise it was deleted.
                 if found is not None and found.topic_id == topic_id:
                     for index in range(first, first + count):
                         yield partial(self._open_slices, found, index, FIRST_EPOCH)
@@ -367,9 +367,9 @@ class MetadataEffects:
         self._changed(topic.name)
 
     def _is_wanted(self, topic: Topic, index: int, leader_epoch: int) -> bool:
-        """Whether to open a partition. A change at a later epoch has an effect of its own."""
+        """Whether to open a partition. A change at a later epoch has its own effect."""
         if self._state.topics.get(topic.name) is not topic:
-            return False  # Deleted meanwhile; a new topic of this name has its own effect.
+            return False  # Deleted by now; a new topic of this name has its own effect.
         partition = topic.partitions[index]
         return (
             partition.leader == self._node_id
@@ -408,7 +408,7 @@ class MetadataEffects:
                     pass
 
     def _set_online(self, name: TopicPartition) -> None:
-        """Forgets that a partition could not be opened: it is not this broker's any more."""
+        """Forgets that a partition could not be opened: it is no longer this broker's."""
         self._offline.discard(name)
         self._to_retry.pop(name, None)
 
@@ -513,5 +513,5 @@ def _topics_of(effects: Iterable[Effect]) -> frozenset[str]:
             case SettingsChanged(resource_type, name) if resource_type == TOPIC_RESOURCE:
                 topics.add(name)
             case SettingsChanged():
-                pass  # Of a broker: whoever opens a partition meanwhile reads the new ones.
+                pass  # Of a broker: a partition that is opened later reads the new ones.
     return frozenset(topics)

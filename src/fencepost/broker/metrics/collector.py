@@ -55,7 +55,7 @@ ITEMS_PER_LOOK: Final = 100
 """Partitions or transactional ids that are read between two looks at the time."""
 
 MAX_PINNED_SERIES: Final = 20
-"""Pinned partitions that get series of their own: those that have been pinned the longest."""
+"""Pinned partitions that get their own series: those that have been pinned the longest."""
 
 SHOWN_STATES: Final = tuple(
     state for state in State if state not in (State.DEAD, State.PREPARE_EPOCH_FENCE)

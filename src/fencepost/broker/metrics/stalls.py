@@ -25,11 +25,11 @@ class StallWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begins to look."""
+        """Starts looking."""
         self._schedule()
 
     def stop(self) -> None:
-        """Looks no more."""
+        """Stops looking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -142,7 +142,7 @@ class Server:
         if self._empty is not None:  # Accepted while the server was closing.
             connection.abort()
         elif connection.last_active < self._stale_until:
-            connection.close("it waited while this process stood still")
+            connection.close("the broker was suspended while this connection waited")
         elif len(self._connections) > self._max_connections:
             connection.close(f"there are already {self._max_connections} (max.connections)")
 
@@ -215,7 +215,7 @@ class Server:
         return connection is self._favoured
 
     def is_done(self, connection: Connection) -> None:
-        """The connection holds no memory for requests any more."""
+        """The connection no longer holds memory for requests."""
         if connection is self._favoured:
             self._favoured = None
 

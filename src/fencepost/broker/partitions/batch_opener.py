@@ -6,7 +6,7 @@ other requests are served in between: in a thread this work would hold the inter
 compiled code would hold it until the end. Only one large batch is open at a time, because each may
 decompress to `MAX_DECOMPRESSED_BYTES`.
 
-Meanwhile the request holds back the requests behind it on its connection: the batches of a
+Until then the request holds back the requests behind it on its connection: the batches of a
 producer are appended in its order.
 """
 

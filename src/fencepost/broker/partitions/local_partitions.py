@@ -21,7 +21,7 @@ syncs: it is a bug, and a process that no longer syncs would look alive and answ
 a failure nothing is synced and nothing is called back.
 
 A partition may be removed (its topic is deleted) while requests wait for its durability. They are
-called back all the same, and find the partition `closed`. There may be a topic of the same name by
+called back nevertheless, and find the partition `closed`. There may be a topic of the same name by
 then, so code that continues after a wait checks the `Partition` that it holds, not the name.
 
 A partition that another broker will lead is withdrawn. It is `closed` and `is_moved` at once: no
@@ -108,7 +108,7 @@ class LocalPartitions:
         return partition
 
     def forget(self, partition: Partition) -> None:
-        """Syncs a partition no more, because its log is closed; what waits for it runs now."""
+        """Stops syncing a partition whose log is closed; what waits for it runs now."""
         self._dirty.pop(partition, None)
         for _, callback in self._waiting.pop(partition, ()):
             self._call(callback)
@@ -228,7 +228,7 @@ class LocalPartitions:
 
     def _release(self, partition: Partition, durable: int) -> None:
         if _is_deleted(partition):
-            return  # Meanwhile; `remove` has called back.
+            return  # During the sync; `remove` has called back.
         partition.advance_high_watermark(min(durable, partition.log_end_offset))
         waiting = self._waiting.pop(partition, None)
         if not waiting:

@@ -68,7 +68,7 @@ class PartitionHost(Generic[L]):
         self.partitions.attach(loop)
 
     async def settle(self) -> None:
-        """Waits until nothing touches the disk any more, so that the logs can be closed."""
+        """Waits until nothing touches the disk, so that the logs can be closed."""
         await self.partitions.settle()
         await self.removal.stop()
         await self.background.settle()

@@ -299,7 +299,7 @@ _DEFAULT_TEXTS: Final[Mapping[str, str]] = {
 
 
 MAX_DEFAULT_REPLICAS: Final = 3
-"""Replicas of a partition if nobody says how many, and if there are that many brokers."""
+"""Replicas of a partition if no request says how many, and if there are that many brokers."""
 
 
 def _defaults_of(broker_count: int) -> dict[str, int]:

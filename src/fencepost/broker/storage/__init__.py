@@ -7,7 +7,7 @@ recovery-point-, log-start- and cleaner-offset-checkpoint                the par
 cluster.checkpoint, the metadata log, names of folders                   the parent
 broker-<id>.checkpoint                                                   broker <id>
 <topic>-<partition>/                                                     its leader
-owners                                                                   nobody: it has only locks
+owners                                                                   none: it has only locks
 
 directory_lock.py   one process per directory
 identity.py         the owner of a directory: Kafka's meta.properties

@@ -217,7 +217,7 @@ class Flusher:
                 if self._layout.complete_save(save):
                     self._background.run(self._layout.sync_names, partial(self._named, then))
                     return
-                # A partition was deleted meanwhile, so what was written is outdated.
+                # A partition was deleted, so what was written is outdated.
                 self._closed.update(closed)
                 self._when_saved += then
                 then = []

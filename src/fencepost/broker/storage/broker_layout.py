@@ -5,8 +5,8 @@ reads the files of the parent and of the other brokers, and never renames a fold
 
 When a partition is opened in leader epoch E, the entry with the highest leader epoch counts, of all
 files. The file of the last leader is final by then: that broker has released the partition, or is
-dead. Its mark of a clean close counts only if its epoch is E - 1, so that nobody can have led the
-partition in between, and only if no power was lost since the logs were recovered: a power loss
+dead. Its mark of a clean close counts only if its epoch is E - 1, so that no broker can have led
+the partition in between, and only if no power was lost since the logs were recovered: a power loss
 may take back leader epochs. Otherwise the log is read from the recovery point, which costs only
 time. The log start offset is the highest of all entries.
 

@@ -9,7 +9,7 @@ that has stopped, and do not count. So creating and removing that one file switc
 one broker to several and back, and a crash at any point leaves one of the two.
 
 Entries have the id of their topic. A file therefore need not be changed when a topic is deleted,
-even if its broker is dead at that moment: nobody asks for that id again.
+even if its broker is dead at that moment: that id is never asked for again.
 """
 
 from __future__ import annotations

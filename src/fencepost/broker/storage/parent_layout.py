@@ -115,7 +115,7 @@ class ParentLayout(Layout):
     def delete(self, name: TopicPartition, topic_id: bytes) -> list[str]:
         """Renames the folder of a deleted partition; returns what to remove in the background.
 
-        No broker has the log open any more. A folder of another topic stays, and one without a
+        No broker has the log open now. A folder of another topic stays, and one without a
         readable topic id is kept as a stray, so that no new topic of this name adopts it. If the
         disk fails, `delete_again` does it later: until then no broker opens a new partition of
         this name.

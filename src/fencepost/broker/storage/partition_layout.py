@@ -20,7 +20,7 @@ class SavedOffsets(NamedTuple):
     log_start_offset: int
     first_dirty_offset: int
     is_clean: bool
-    """Whether its last leader closed it cleanly, and nobody has led it since."""
+    """Whether its last leader closed it cleanly, and no broker has led it since."""
 
 
 class Save(Protocol):

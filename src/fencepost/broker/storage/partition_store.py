@@ -19,7 +19,7 @@ synced in a thread, the log is closed, and the offsets are saved. The next leade
 that, and need not scan the log. If a step fails, the log is closed as it is, and the next leader
 scans it from the recovery point. A sync that fails ends the process, as everywhere.
 
-A broker that serves clients meanwhile opens a partition over several turns of the loop (`opening`).
+A broker that already serves clients opens a partition over several turns of the loop (`opening`).
 Nothing is registered before the last one. To give up in between, close the generator: that closes
 all files, and the next open begins again.
 

@@ -2,7 +2,7 @@
 
 They are written in their order, over several turns of the loop if they are many. Their sender is
 told when all of them are durable, with one error per marker and partition. Markers that are stopped
-are not written any more: the next coordinator writes them.
+are left to the next coordinator.
 """
 
 from __future__ import annotations

@@ -361,7 +361,7 @@ class TransactionCoordinator:
         done: Done,
         origin: Origin,
     ) -> None:
-        """Allocates a producer id, and decides again: the state may have changed meanwhile."""
+        """Allocates a producer id, and decides again: the state may have changed since."""
         assert event.new_producer_id < 0, "one fresh producer id is enough for any decision"
 
         def allocated(producer_id: int | None) -> None:

@@ -1,16 +1,16 @@
 """Asks the coordinator of a transaction, wherever it is, whether a first write may go ahead.
 
 A leader that receives the first write of a transaction has to ask the coordinator before it appends
-(`partition/verification.py`). If another node is the coordinator, the question is an
-request over the link to it: whether the partition was added in TV1, and an addition in TV2.
+(`partition/verification.py`). If another node is the coordinator, the question is a request over
+the link to it: whether the partition was added in TV1, and an addition in TV2.
 
-If that node is dead, or does not coordinate the id yet or any more, the leader asks again after a
-pause, and the metadata says whom. So a producer rarely notices that its coordinator has moved. The
-limit is `FIRST_WRITE_WAIT_MS`; then the producer gets an error that it retries. Asking twice is
-harmless: a question changes nothing, and an addition only its own transaction, because in TV2 the
-next one has another epoch.
+If that node is dead, or does not coordinate the id yet, or no longer does, the leader asks again
+after a pause, and the metadata says whom. So a producer rarely notices that its coordinator has
+moved. The limit is `FIRST_WRITE_WAIT_MS`; then the producer gets an error that it retries. Asking
+twice is harmless: a question changes nothing, and an addition only its own transaction, because in
+TV2 the next one has another epoch.
 
-Each question is a request of its own: a node answers some of them late (the previous transaction is
+Each question is a separate request: a node answers some of them late (the previous transaction is
 still ending), and the others must not wait for that. Those of one turn of the loop share a write on
 the link.
 """

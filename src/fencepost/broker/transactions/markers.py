@@ -7,7 +7,7 @@ here (`ending.py`) and that of another node (`arriving_markers.py`) use it. A ma
 
 `MarkerWriter.send` sends a marker to another node, for the partitions that it leads. A marker is
 sent once. Its sender hears of it when the node has answered, or when the node's process is dead and
-can serve nothing any more; only then may it send the marker again. In TV1 a late second copy would
+can no longer serve it; only then may it send the marker again. In TV1 a late second copy would
 end part of the producer's next transaction. The markers of one turn of the loop are requests of
 their own that share a write on the link.
 """

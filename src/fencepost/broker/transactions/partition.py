@@ -108,7 +108,7 @@ class CoordinatorPartition:
         """Who initialised each id here last, for the log and DescribeTransactions. Not in the log
         of the partition, so empty after a load; only the last `REMEMBERED_CLIENTS`."""
         self.fenced: set[str] = set()
-        """Ids whose producer was fenced with its open transaction, and nobody has them yet."""
+        """Ids whose producer was fenced with its open transaction, and which have no owner yet."""
         self.closed = False
 
     @property

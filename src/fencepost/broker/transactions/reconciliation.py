@@ -7,7 +7,7 @@ At the end of a start two things are settled:
 - Producer ids. An id that a partition or a coordinator has seen was handed out, whether or not the
   metadata log still says so. A second producer with the same id would have its batches treated as
   duplicates: acknowledged and dropped. So the next id is above all of them. If power may have been
-  lost, a producer may also hold an id that is in no log any more: `SKIPPED_IDS` more are skipped.
+  lost, a producer may also hold an id that is no longer in any log: `SKIPPED_IDS` more are skipped.
 - Transactions, if power may have been lost (`Layout.lost_power`) and the data was written in `os`
   mode (not `Layout.is_synced`). Then each log may have lost a different tail;
   `coordinator/txn/reconcile.py` says what follows from that. After the death of the process alone,

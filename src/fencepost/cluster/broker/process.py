@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ORPHANED: Final = 71
-"""The exit code of a broker whose parent is gone. Nobody waits for it."""
+"""The exit code of a broker whose parent is gone, so no process waits for it."""
 
 TRACE_BUFFER_BYTES: Final = 1024 * 1024
 """More than any line of a trace, which leaves out most of long arrays."""

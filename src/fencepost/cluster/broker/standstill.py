@@ -38,12 +38,12 @@ class Standstill:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begins to look."""
+        """Starts looking."""
         self._looked = self._loop.time()
         self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
 
     def stop(self) -> None:
-        """Looks no more."""
+        """Stops looking."""
         if self._timer is not None:
             self._timer.cancel()
 

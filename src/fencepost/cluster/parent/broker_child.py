@@ -1,6 +1,6 @@
 """Broker processes: how the parent starts, signals and reaps them.
 
-A broker is a fresh Python process (exec, never a fork of this one) in a session of its own, so that
+A broker is a fresh Python process (exec, never a fork of this one) in its own session, so that
 Ctrl-C at the terminal reaches only the parent. It inherits two files: its end of the link to the
 parent, and the lock of the data directory, which is held until the last process is gone.
 
@@ -45,7 +45,7 @@ class BrokerChild:
         return self._process.pid
 
     def reap(self) -> int | None:
-        """The exit code if the process has ended, which it is then known to the kernel no more."""
+        """The exit code if the process has ended; the kernel then forgets the process."""
         return self._process.poll()
 
     def wait(self, seconds: float) -> int | None:

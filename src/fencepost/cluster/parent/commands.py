@@ -1,7 +1,7 @@
 """Commands to the brokers of a cluster that take effect after a while: each returns when it has.
 
-Commands of several clients run beside each other, and the brokers fail meanwhile. So a command that
-waits also ends when its effect cannot come any more: the broker was killed by another command, or
+Commands of several clients run side by side, and brokers may fail in between. So a command that
+waits also ends when its effect can no longer come: the broker was killed by another command, or
 was killed and cannot die. Rolls wait for each other: two brokers are never stopped for a roll at
 the same time.
 """

@@ -87,7 +87,7 @@ class ControlServer:
         )
 
     async def stop(self, folder: str) -> None:
-        """Listens no more, and removes the socket."""
+        """Stops listening, and removes the socket."""
         if self._server is not None:
             self._server.close()
             with contextlib.suppress(OSError), socket_path(folder) as path:

@@ -19,7 +19,7 @@ controller:
                                the one before it
     the parent gets SIGTERM    every broker closes its partitions and ends; then the parent does
 
-Every pair of brokers that are registered shares a link of its own, which is made when the second of
+Every pair of brokers that are registered shares a link, which is made when the second of
 them says HELLO.
 
 An operator or a test gives commands over the control socket (`control.py`, `commands.py`).
@@ -146,7 +146,7 @@ class Parent:
         self._is_stopping = False
         self._failure: str | None = None
         self.stopping: Final = asyncio.Event()
-        """Set from the moment on at which the cluster is told to stop."""
+        """Set once the cluster has been told to stop."""
         self._ended: Final = asyncio.Event()
         self._joined: set[frozenset[int]] = set()
         """The pairs of processes that have a link."""
@@ -199,7 +199,7 @@ class Parent:
                 broker.child.wait(1.0)
 
     def _look(self) -> None:
-        """Looks at every deadline, and goes on looking."""
+        """Checks every deadline, again and again."""
         self._reap()
         self._act(self.supervision.on_time(self._now_ms()))
         if not self._ended.is_set():
@@ -347,7 +347,7 @@ class Parent:
             case Kind.RELEASED:
                 self._node.brokers.released(broker_id, messages.decode_offset(body))
             case Kind.DONE:
-                broker.has_all_open = False  # Its next heartbeat tells.
+                broker.has_all_open = False  # Its next heartbeat will tell.
                 self._node.brokers.done(broker_id, messages.decode_offset(body))
             case Kind.REQUEST:
                 self._serve(broker, messages.decode_request(body))

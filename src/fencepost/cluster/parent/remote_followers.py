@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-The controller's process has a follower of its own: it owns the state that is decided on, and
+The controller's process has its own follower: it owns the state that is decided on, and
 carries out what the controller does itself, which is to remove the folders of deleted topics and to
 take new settings of the cluster. Every batch of the log is applied there at once, and queued. When
 the controller says that its records are durable (`carry_out`), it is sent to every connected
@@ -182,7 +182,7 @@ class RemoteFollowers:
     def done(self, broker_id: int, end_offset: int) -> None:
         """A broker has carried out the batches below this offset."""
         progress = self._brokers.get(broker_id)
-        if progress is not None:  # Otherwise its process has ended meanwhile.
+        if progress is not None:  # Otherwise its process has ended.
             progress.done_below = end_offset
             self._go_on()
 

@@ -1,7 +1,7 @@
 """`fencepost serve --brokers N`: the parent process, from its arguments to its exit code.
 
-The brokers are started first. They need a third of a second to import what they are made of, and
-the parent imports its own parts and loads the directory meanwhile. So this module imports only what
+The brokers are started first. They need a third of a second to import what they are made of; the
+parent uses it to import its own parts and to load the directory. So this module imports only what
 reads the settings; everything else is imported after the brokers have been started.
 """
 

@@ -177,6 +177,6 @@ def _created(records: Iterable[PartitionRecord], names: _Names) -> Iterator[Part
 
 def _altered(records: Iterable[ConfigRecord], names: _Names) -> Iterator[SettingsChanged]:
     for kind, name in dict.fromkeys((each.resource_type, each.resource_name) for each in records):
-        # Nobody has read the settings of a topic that is created with them.
+        # No broker has read the settings of a topic that is created with them.
         if kind != TOPIC_RESOURCE or not names.is_new(name):
             yield SettingsChanged(kind, name)

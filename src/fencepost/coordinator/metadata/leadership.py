@@ -6,7 +6,7 @@ every active replica may lead and is in sync:
     in-sync replicas   the active replicas, in their order; without one, the last that was active
     leader             an active replica; -1 without one
 
-A broker is suspended if it was killed and its process has not ended: a call that it is in may still
+A broker is suspended if it was killed and its process has not ended: a system call may still
 write. What it led has no leader, and it is the one in-sync replica, until the process is reaped and
 the broker fenced. No event gives such a partition to another broker before.
 
@@ -193,7 +193,7 @@ def decide_elect_leaders(
 
 
 _NOT_LISTED: Final = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""Errors of partitions that an election of all leaves out; one may have been deleted meanwhile."""
+"""Errors of partitions that an election of all leaves out; one may have been deleted since."""
 
 
 def all_partitions(state: MetadataState) -> Iterator[TopicPartition]:

@@ -153,7 +153,7 @@ def _registration_change(
 
 
 def decide_unregister_brokers(state: MetadataState, node_ids: frozenset[int]) -> Decision:
-    """Remove brokers for good: others become the replicas of partitions that had no more.
+    """Remove brokers permanently; partitions without another replica get one.
 
     This is for a directory that is served by fewer brokers than before.
     """

@@ -2,7 +2,7 @@
 
 A transaction is ended by its producer (EndTxn, in decide.py), by another producer that takes over
 the id, or by the timeout. The last two are fences: the coordinator aborts at the next epoch, so
-that the old producer cannot write any more. TV1 forgets the epoch before the fence; TV2 keeps it,
+that the old producer can no longer write. TV1 forgets the epoch before the fence; TV2 keeps it,
 and the fenced producer may recover by aborting at its epoch.
 """
 
@@ -100,7 +100,7 @@ def fence(
     now_ms: int,
     answer: ErrorCode,
 ) -> Decision:
-    """Abort an open transaction at the next epoch, so that its producer cannot write any more."""
+    """Abort an open transaction at the next epoch, so that its producer can no longer write."""
     assert legal(txn.state, State.PREPARE_EPOCH_FENCE)
     if event.transaction_version >= 2:
         decision = prepare_tv2(event, txn, PREPARE_ABORT, now_ms, begun=True)

@@ -196,7 +196,7 @@ RULES: Final[Sequence[Rule]] = (
         "much later, the producer aborted by itself.",
         "READ on __transaction_state shows when InitProducerId was called.",
     ),
-    # Nobody did, or long after.
+    # No client did, or only much later.
     Rule(
         ABORT,
         lambda s: s.is_late is True and s.protocol == 1,
