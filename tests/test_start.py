@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fencepost
-from fencepost.examples.refunds.spark.settlements import Topics
+from fencepost_examples.refunds.spark.settlements import Topics
 
 pytest.importorskip("confluent_kafka", reason="the programs use it")
 

@@ -29,7 +29,7 @@ from tools.compile_hot_path import HOT_PATH, compile_hot_path, why_not
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "src"
 TARGET: Final = ROOT / "build" / "release"
-PACKAGES: Final = ("fencepost", "pyspark_fencepost")
+PACKAGES: Final = ("fencepost", "fencepost_examples", "pyspark_fencepost")
 EXTRAS: Final = {"connect", "java", "re2", "spark"}
 IN_SDIST: Final = (
     "LICENSE",

@@ -32,7 +32,7 @@ JVM_SECONDS: Final = 300
 
 def make_archive(path: Path) -> None:
     """Runs the pipeline; its JVM writes the archive when it ends."""
-    from fencepost.examples.refunds.spark.session import make_session
+    from fencepost_examples.refunds.spark.session import make_session
 
     # Only for the driver: spark-submit starts another JVM before it.
     os.environ["SPARK_SUBMIT_OPTS"] = f"-Xlog:disable -XX:ArchiveClassesAtExit={path}"

@@ -21,7 +21,7 @@ from fencepost.cli.app import app
 from fencepost.client import calls, reaching
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import connect
-from fencepost.demo.cluster import SHORT_TIMEOUTS, require_brokers
+from fencepost_examples.demo.cluster import SHORT_TIMEOUTS, require_brokers
 from tests.client.silent_servers import SILENT, closed, mute
 from tests.forensics.tap.traces import a_timeout
 
@@ -145,7 +145,7 @@ def test_the_markers_of_a_trace_are_read_from_the_second_server(
 def test_the_demo_finds_the_second_server(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with mute() as silent:
         require_brokers(f"{silent},{servers}")
-        monkeypatch.setattr("fencepost.demo.cluster.CONNECT_TIMEOUTS", SHORT_TIMEOUTS)
+        monkeypatch.setattr("fencepost_examples.demo.cluster.CONNECT_TIMEOUTS", SHORT_TIMEOUTS)
         with pytest.raises(FencepostError, match=f"no broker answers at {silent}"), closed() as too:
             require_brokers(f"{silent},{too}")
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fencepost.client.blocking import connect
-from fencepost.examples.refunds.pipeline.__main__ import create_project
-from fencepost.examples.refunds.spark.settlements import Topics
+from fencepost_examples.refunds.pipeline.__main__ import create_project
+from fencepost_examples.refunds.spark.settlements import Topics
 from tests.spark.conftest import read_values
 from tests.spark.doors.test_pipelines import SETTLEMENTS, fill_topics, run_pipeline
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fencepost.demo.plan import (
+from fencepost_examples.demo.plan import (
     Victim,
     sides_of,
 )
-from fencepost.demo.run import DemoOptions, History
-from fencepost.examples.refunds.spark.audit import QUESTIONS, Findings
-from fencepost.examples.refunds.spark.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
+from fencepost_examples.demo.run import DemoOptions, History
+from fencepost_examples.refunds.spark.audit import QUESTIONS, Findings
+from fencepost_examples.refunds.spark.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
 
 SIDES = sides_of(compare=True)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import connect
-from fencepost.demo.cluster import OwnBroker
-from fencepost.demo.interrupt import Interruption
-from fencepost.demo.processes import Supervisor
+from fencepost_examples.demo.cluster import OwnBroker
+from fencepost_examples.demo.interrupt import Interruption
+from fencepost_examples.demo.processes import Supervisor
 from tests.spark.conftest import environment
 
 

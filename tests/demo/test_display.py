@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from fencepost.demo.display import Clock, Lines
-from fencepost.examples.refunds.spark.settlements import EXACTLY_ONCE
+from fencepost_examples.demo.display import Clock, Lines
+from fencepost_examples.refunds.spark.settlements import EXACTLY_ONCE
 
 
 def test_progress_lines_are_rate_limited(capsys: pytest.CaptureFixture[str]) -> None:

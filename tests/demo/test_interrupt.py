@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from fencepost.demo.interrupt import Interrupted, Interruption
+from fencepost_examples.demo.interrupt import Interrupted, Interruption
 
 
 def test_a_shielded_block_finishes_before_the_interrupt_is_raised() -> None:

@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from fencepost.base.svg import FONT_SIZE, text_width
-from fencepost.demo.picture import LEFT, RIGHT, WIDTH, draw
-from fencepost.demo.plan import (
+from fencepost_examples.demo.picture import LEFT, RIGHT, WIDTH, draw
+from fencepost_examples.demo.plan import (
     Victim,
 )
 from tests.demo.histories import a_history

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.broker.settings.config import BrokerConfig
-from fencepost.demo.plan import (
+from fencepost_examples.demo.plan import (
     IN_TURN,
     IN_TURN_OF_SEVERAL,
     LAST_KILL,

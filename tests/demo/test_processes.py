@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from fencepost.base.failures import FencepostError
-from fencepost.demo.interrupt import Interruption
-from fencepost.demo.processes import START_ON_LINE, Supervisor, await_line, last_error_line
-from fencepost.demo.sessions import list_processes
+from fencepost_examples.demo.interrupt import Interruption
+from fencepost_examples.demo.processes import START_ON_LINE, Supervisor, await_line, last_error_line
+from fencepost_examples.demo.sessions import list_processes
 from tests.demo.waiting import wait_until
 from tests.spark.conftest import environment
 
@@ -68,9 +68,9 @@ SUPERVISOR = """
 import os, pathlib, sys, time
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import connect
-from fencepost.demo.cluster import OwnBroker
-from fencepost.demo.interrupt import Interruption
-from fencepost.demo.processes import Supervisor
+from fencepost_examples.demo.cluster import OwnBroker
+from fencepost_examples.demo.interrupt import Interruption
+from fencepost_examples.demo.processes import Supervisor
 
 folder = pathlib.Path(sys.argv[1])
 with Interruption() as interruption, Supervisor(

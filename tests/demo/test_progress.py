@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fencepost.demo.progress import count_decided
+from fencepost_examples.demo.progress import count_decided
 
 
 def test_progress_counts_batches_that_the_checkpoint_logged_as_done(tmp_path: Path) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fencepost.demo.picture import draw
-from fencepost.demo.plan import (
+from fencepost_examples.demo.picture import draw
+from fencepost_examples.demo.plan import (
     Victim,
 )
-from fencepost.demo.report import WIDTHS, has_passed, write_report
-from fencepost.examples.refunds.spark import audit
-from fencepost.examples.refunds.spark.audit import QUESTIONS
-from fencepost.examples.refunds.spark.settlements import EXACTLY_ONCE
+from fencepost_examples.demo.report import WIDTHS, has_passed, write_report
+from fencepost_examples.refunds.spark import audit
+from fencepost_examples.refunds.spark.audit import QUESTIONS
+from fencepost_examples.refunds.spark.settlements import EXACTLY_ONCE
 from tests.demo.histories import a_history
 
 

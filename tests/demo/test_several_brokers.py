@@ -9,10 +9,10 @@ import pytest
 import fencepost
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import connect
-from fencepost.demo.plan import (
+from fencepost_examples.demo.plan import (
     Aim,
 )
-from fencepost.demo.several_brokers import Target, choose
+from fencepost_examples.demo.several_brokers import Target, choose
 
 
 @pytest.mark.parametrize(

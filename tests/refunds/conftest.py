@@ -14,11 +14,11 @@ import pytest
 
 import fencepost
 from fencepost.client.blocking import Cluster, connect
-from fencepost.examples.refunds.spark.fill import create_topics
-from fencepost.examples.refunds.spark.pipeline import parser
-from fencepost.examples.refunds.spark.session import make_session
-from fencepost.examples.refunds.spark.settlements import EXACTLY_ONCE, Topics
 from fencepost.spark.installation import JavaMissing, provide_java
+from fencepost_examples.refunds.spark.fill import create_topics
+from fencepost_examples.refunds.spark.pipeline import parser
+from fencepost_examples.refunds.spark.session import make_session
+from fencepost_examples.refunds.spark.settlements import EXACTLY_ONCE, Topics
 from tests.spark.conftest import environment
 
 if TYPE_CHECKING:

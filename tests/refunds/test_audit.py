@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fencepost.base.ids import TopicPartition
-from fencepost.examples.refunds.spark import audit
-from fencepost.examples.refunds.spark.audit import QUESTIONS, Findings, compare_offsets, examine
-from fencepost.examples.refunds.spark.settlements import (
+from fencepost.spark.ledger.entry import LedgerEntry, LedgerView
+from fencepost_examples.refunds.spark import audit
+from fencepost_examples.refunds.spark.audit import QUESTIONS, Findings, compare_offsets, examine
+from fencepost_examples.refunds.spark.settlements import (
     ABOVE_DAILY_LIMIT,
     APPROVED,
     AUDIT_SCHEMA,
@@ -23,7 +24,6 @@ from fencepost.examples.refunds.spark.settlements import (
     Settlement,
     merchant_rules,
 )
-from fencepost.spark.ledger.entry import LedgerEntry, LedgerView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

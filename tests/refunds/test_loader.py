@@ -11,11 +11,11 @@ import pytest
 from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
-from fencepost.examples.refunds.spark import loader
-from fencepost.examples.refunds.spark.fill import write_settlements
-from fencepost.examples.refunds.spark.loader import load_topic
-from fencepost.examples.refunds.spark.settlements import SETTLEMENT_SCHEMA
 from fencepost.records.opened import Record
+from fencepost_examples.refunds.spark import loader
+from fencepost_examples.refunds.spark.fill import write_settlements
+from fencepost_examples.refunds.spark.loader import load_topic
+from fencepost_examples.refunds.spark.settlements import SETTLEMENT_SCHEMA
 from tests.refunds.conftest import Place
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fencepost.client.blocking import Cluster
-from fencepost.examples import refunds
-from fencepost.examples.refunds.spark import audit, pipeline
-from fencepost.examples.refunds.spark.audit import Findings
-from fencepost.examples.refunds.spark.fill import write_settlements
-from fencepost.examples.refunds.spark.pipeline import start_query
-from fencepost.examples.refunds.spark.settlements import (
+from fencepost_examples import refunds
+from fencepost_examples.refunds.spark import audit, pipeline
+from fencepost_examples.refunds.spark.audit import Findings
+from fencepost_examples.refunds.spark.fill import write_settlements
+from fencepost_examples.refunds.spark.pipeline import start_query
+from fencepost_examples.refunds.spark.settlements import (
     ABOVE_DAILY_LIMIT,
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
@@ -99,7 +99,7 @@ def test_at_least_once_output_goes_to_separate_topics() -> None:
 def test_every_command_on_the_examples_page_is_valid() -> None:
     page = (Path(refunds.__file__).parent / "README.md").read_text()
     commands = re.findall(
-        r"^python -m fencepost\.examples\.refunds\.(\S+) +(.*)$", page, re.MULTILINE
+        r"^python -m fencepost_examples\.refunds\.(\S+) +(.*)$", page, re.MULTILINE
     )
     assert [name for name, _ in commands] == [
         "spark.fill",
@@ -111,5 +111,5 @@ def test_every_command_on_the_examples_page_is_valid() -> None:
     ]
     for name, options in commands:
         module = f"{name}.__main__" if name in ("pipeline", "processor") else name
-        program = importlib.import_module(f"fencepost.examples.refunds.{module}")
+        program = importlib.import_module(f"fencepost_examples.refunds.{module}")
         program.parser().parse_args(shlex.split(options))

@@ -25,7 +25,7 @@ import pytest
 from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
-from fencepost.demo.folder import spark_home_in
+from fencepost_examples.demo.folder import spark_home_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import fencepost
 from fencepost.base.seams import Clock
-from fencepost.examples.refunds.processor.__main__ import connect
-from fencepost.examples.refunds.processor.ports import Kafka
-from fencepost.examples.refunds.processor.processor import RefundsProcessor
-from fencepost.examples.refunds.processor.rows import REFUND_AUDIT, REFUNDS_EMITTED, SETTLEMENTS
+from fencepost_examples.refunds.processor.__main__ import connect
+from fencepost_examples.refunds.processor.ports import Kafka
+from fencepost_examples.refunds.processor.processor import RefundsProcessor
+from fencepost_examples.refunds.processor.rows import REFUND_AUDIT, REFUNDS_EMITTED, SETTLEMENTS
 from tests.broker.raw import RawClient
 from tests.broker.requests import batch_of, create_topic, produce
 from tests.transactions.wire import (

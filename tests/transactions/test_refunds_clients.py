@@ -10,17 +10,17 @@ import pytest
 
 import fencepost
 from fencepost.broker.node import Node
-from fencepost.examples.refunds.processor.__main__ import CLIENTS
-from fencepost.examples.refunds.processor.ports import (
+from fencepost.wire.apis import ApiKey
+from fencepost_examples.refunds.processor.__main__ import CLIENTS
+from fencepost_examples.refunds.processor.ports import (
     AbortableError,
     FatalError,
     FencedError,
     KafkaFailure,
     Message,
 )
-from fencepost.examples.refunds.processor.processor import RefundsProcessor, next_offsets
-from fencepost.examples.refunds.processor.rows import REFUND_AUDIT, REFUNDS_EMITTED, SETTLEMENTS
-from fencepost.wire.apis import ApiKey
+from fencepost_examples.refunds.processor.processor import RefundsProcessor, next_offsets
+from fencepost_examples.refunds.processor.rows import REFUND_AUDIT, REFUNDS_EMITTED, SETTLEMENTS
 from tests.broker.raw import RawClient
 from tests.halves import half_of
 from tests.transactions.refunds_stage import (

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from fencepost.examples.refunds.processor.ports import (
+from fencepost_examples.refunds.processor.ports import (
     AbortableError,
     FatalError,
     FencedError,
@@ -18,12 +18,12 @@ from fencepost.examples.refunds.processor.ports import (
     Place,
     RetriableError,
 )
-from fencepost.examples.refunds.processor.processor import (
+from fencepost_examples.refunds.processor.processor import (
     MAX_ATTEMPTS,
     RefundsProcessor,
     next_offsets,
 )
-from fencepost.examples.refunds.processor.rows import (
+from fencepost_examples.refunds.processor.rows import (
     SETTLEMENTS,
     Audit,
     Refund,

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from fencepost.base.failures import FencepostError
 from fencepost.cli.app import app
 from fencepost.cli.commands import demo as demo_command
-from fencepost.demo import run as demo_run
-from fencepost.demo.cluster import CONNECT_TIMEOUTS
+from fencepost_examples.demo import run as demo_run
+from fencepost_examples.demo.cluster import CONNECT_TIMEOUTS
 from tests.demo.histories import a_history
 from tests.demo.waiting import wait_until
 from tests.refunds.conftest import require_spark

@@ -8,8 +8,8 @@ every group has committed offsets from the start, so "nothing" is always this er
 
 from __future__ import annotations
 
-from fencepost.examples.refunds.processor.ports import FatalError
-from fencepost.examples.refunds.processor.with_aiokafka import AioKafka
+from fencepost_examples.refunds.processor.ports import FatalError
+from fencepost_examples.refunds.processor.with_aiokafka import AioKafka
 
 
 class CheckedAioKafka(AioKafka):

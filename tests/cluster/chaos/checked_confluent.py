@@ -18,8 +18,8 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
-from fencepost.examples.refunds.processor.ports import Place
-from fencepost.examples.refunds.processor.with_confluent import ConfluentKafka
+from fencepost_examples.refunds.processor.ports import Place
+from fencepost_examples.refunds.processor.with_confluent import ConfluentKafka
 
 log = logging.getLogger(__name__)
 

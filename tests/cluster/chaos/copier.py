@@ -19,14 +19,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from fencepost.examples.refunds.processor.ports import (
+from fencepost_examples.refunds.processor.ports import (
     AbortableError,
     Kafka,
     KafkaFailure,
     Message,
     RetriableError,
 )
-from fencepost.examples.refunds.processor.processor import next_offsets
+from fencepost_examples.refunds.processor.processor import next_offsets
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ def adapter(client: str, servers: str, name: str, partitions: Sequence[int]) -> 
             settings["reconnect_backoff_max_ms"] = 1_000
             return CheckedConfluent(servers, **settings)
         case "kafka-python":
-            from fencepost.examples.refunds.processor.with_kafka_python import KafkaPython
+            from fencepost_examples.refunds.processor.with_kafka_python import KafkaPython
 
             return KafkaPython(servers, **settings)
         case "aiokafka":

@@ -14,7 +14,8 @@ from fencepost.client.blocking import TransactionalWriter, connect
 from fencepost.client.failures import ProducerFenced, RetriesExhausted
 from fencepost.client.groups import CommittedOffset
 from fencepost.client.transactions import ProducerIdentity
-from fencepost.examples.refunds.processor.ports import (
+from fencepost.records.opened import Record
+from fencepost_examples.refunds.processor.ports import (
     AbortableError,
     FatalError,
     FencedError,
@@ -23,7 +24,6 @@ from fencepost.examples.refunds.processor.ports import (
     Place,
     RetriableError,
 )
-from fencepost.records.opened import Record
 
 MAX_MESSAGES: Final = 100
 

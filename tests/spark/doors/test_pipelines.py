@@ -14,12 +14,12 @@ from typing import NamedTuple
 import pytest
 
 from fencepost.client.blocking import Cluster
-from fencepost.examples.refunds.pipeline.__main__ import create_project
-from fencepost.examples.refunds.spark.fill import create_topics, write_settlements
-from fencepost.examples.refunds.spark.pipeline import transactional_id
-from fencepost.examples.refunds.spark.settlements import APPROVED, Topics
 from fencepost.spark.installation import provide_java
 from fencepost.spark.ledger.reader import read_ledger_view
+from fencepost_examples.refunds.pipeline.__main__ import create_project
+from fencepost_examples.refunds.spark.fill import create_topics, write_settlements
+from fencepost_examples.refunds.spark.pipeline import transactional_id
+from fencepost_examples.refunds.spark.settlements import APPROVED, Topics
 from tests.spark.conftest import environment, on_spark, read_values, require_spark
 
 pytestmark = on_spark(600)

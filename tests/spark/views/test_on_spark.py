@@ -157,7 +157,7 @@ def incident(tmp_path: Path) -> str:
 def test_the_example_finds_the_hanging_transaction_the_slow_commit_and_the_fencing_storm(
     spark: SparkSession, incident: str
 ) -> None:
-    from fencepost.examples.forensics.questions import (
+    from fencepost_examples.forensics.questions import (
         fencing_storms,
         hanging_transactions,
         slowest_commits,

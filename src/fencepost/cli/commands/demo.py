@@ -13,7 +13,7 @@ from fencepost.cli.connection import SERVERS_NAMES
 from fencepost.cli.main import INTERRUPTED
 
 if TYPE_CHECKING:
-    from fencepost.demo.run import DemoOptions, History
+    from fencepost_examples.demo.run import DemoOptions, History
 
 KILLS: Final = 6
 KILLS_OF_SEVERAL: Final = 10
@@ -97,7 +97,7 @@ def demo(
 
         demo_broker()
         return
-    from fencepost.demo.run import DemoOptions
+    from fencepost_examples.demo.run import DemoOptions
 
     # Before the run: a failure afterwards would lose the picture.
     picture.parent.mkdir(parents=True, exist_ok=True)
@@ -126,9 +126,9 @@ def _refuse_brokers_of_others(
 
 
 def _run(options: DemoOptions) -> History:
-    from fencepost.demo.display import Clock, display
-    from fencepost.demo.interrupt import Interrupted
-    from fencepost.demo.run import require_spark, run_demo
+    from fencepost_examples.demo.display import Clock, display
+    from fencepost_examples.demo.interrupt import Interrupted
+    from fencepost_examples.demo.run import require_spark, run_demo
 
     require_spark()
     clock = Clock()
@@ -146,8 +146,8 @@ def _run(options: DemoOptions) -> History:
 
 
 def _conclude(history: History, options: DemoOptions, picture: Path) -> None:
-    from fencepost.demo.picture import draw
-    from fencepost.demo.report import has_passed, write_report
+    from fencepost_examples.demo.picture import draw
+    from fencepost_examples.demo.report import has_passed, write_report
 
     typer.echo("")
     for line in write_report(history, options):
