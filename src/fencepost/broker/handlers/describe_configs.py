@@ -25,6 +25,7 @@ from fencepost.broker.settings.changes import (
     refuse_logger_owner,
 )
 from fencepost.broker.settings.views import (
+    Row,
     describe_broker,
     describe_cluster_default,
     describe_loggers,
@@ -41,6 +42,7 @@ from fencepost.records.metadata_log import (
 )
 from fencepost.wire.forms.describe_configs import (
     DescribeConfigsRequest,
+    DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
@@ -51,9 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fencepost.broker.context import Context
-    from fencepost.broker.settings.views import Row
     from fencepost.broker.waiting import Parked
-    from fencepost.wire.forms.describe_configs import DescribeConfigsResource
 
 
 def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse | Parked:

@@ -30,10 +30,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.failures import CorruptError, StorageError, SyncError
 from fencepost.base.ids import TopicPartition
-from fencepost.broker.settings.config import TopicConfig, topic_log_config, topic_warnings
+from fencepost.broker.settings.config import (
+    BrokerConfig,
+    TopicConfig,
+    topic_log_config,
+    topic_warnings,
+)
 from fencepost.broker.turns import Turn
 from fencepost.coordinator.metadata.effects import (
+    Effect,
     LeadersChanged,
+    PartitionChange,
     PartitionsCreated,
     SettingsChanged,
     TopicRemoved,
@@ -48,9 +55,7 @@ if TYPE_CHECKING:
     from fencepost.broker.metadata.follower import MetadataFollower
     from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime
-    from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.partition_store import PartitionStore, Wait
-    from fencepost.coordinator.metadata.effects import Effect, PartitionChange
     from fencepost.coordinator.metadata.state import PartitionState, Topic
     from fencepost.log.config import LogConfig
     from fencepost.partition.partition import Partition

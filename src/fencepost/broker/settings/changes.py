@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,10 +24,11 @@ from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, TOPIC
 from fencepost.broker.settings.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
+    BrokerConfig,
     check_dynamic,
     check_topic_overrides,
 )
-from fencepost.broker.settings.kinds import Kind
+from fencepost.broker.settings.kinds import Kind, Setting
 from fencepost.broker.settings.loggers import LEVELS, ROOT, level_of, logger_names, set_level
 from fencepost.broker.turns import run_in_turns
 from fencepost.broker.waiting import Parked
@@ -36,11 +37,7 @@ from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.records.metadata_log import BROKER_RESOURCE, CLUSTER_DEFAULT, TOPIC_RESOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from fencepost.broker.context import Context
-    from fencepost.broker.settings.config import BrokerConfig
-    from fencepost.broker.settings.kinds import Setting
     from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.wire.forms.alter_configs import AlterConfigsRequest
     from fencepost.wire.forms.incremental_alter_configs import IncrementalAlterConfigsRequest

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fencepost.broker.settings.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
+    BrokerConfig,
     Source,
     Synonym,
     TopicConfig,
@@ -17,8 +18,6 @@ from fencepost.broker.settings.tables import BROKER_SYNONYMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from fencepost.broker.settings.config import BrokerConfig
 
 
 class Row(NamedTuple):
