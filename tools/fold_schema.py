@@ -25,66 +25,13 @@ from typing import Any, Final
 from kio.schema.index import schema_name_map
 from kio.static.constants import EntityType
 
+from fencepost.wire.apis import ApiKey
 from fencepost.wire.schema import FIRST_TAG_OF_OURS
 
 FORMS: Final = Path(__file__).parent.parent / "src/fencepost/wire/forms"
 
-APIS: Final[dict[str, int]] = {
-    "produce": 0,
-    "fetch": 1,
-    "list_offsets": 2,
-    "metadata": 3,
-    "offset_commit": 8,
-    "offset_fetch": 9,
-    "find_coordinator": 10,
-    "join_group": 11,
-    "heartbeat": 12,
-    "leave_group": 13,
-    "sync_group": 14,
-    "describe_groups": 15,
-    "list_groups": 16,
-    "sasl_handshake": 17,
-    "api_versions": 18,
-    "create_topics": 19,
-    "delete_topics": 20,
-    "delete_records": 21,
-    "init_producer_id": 22,
-    "offset_for_leader_epoch": 23,
-    "add_partitions_to_txn": 24,
-    "add_offsets_to_txn": 25,
-    "end_txn": 26,
-    "write_txn_markers": 27,
-    "txn_offset_commit": 28,
-    "describe_acls": 29,
-    "create_acls": 30,
-    "delete_acls": 31,
-    "describe_configs": 32,
-    "alter_configs": 33,
-    "describe_log_dirs": 35,
-    "sasl_authenticate": 36,
-    "create_partitions": 37,
-    "delete_groups": 42,
-    "elect_leaders": 43,
-    "incremental_alter_configs": 44,
-    "alter_partition_reassignments": 45,
-    "list_partition_reassignments": 46,
-    "offset_delete": 47,
-    "describe_client_quotas": 48,
-    "describe_user_scram_credentials": 50,
-    "describe_quorum": 55,
-    "describe_cluster": 60,
-    "describe_producers": 61,
-    "describe_transactions": 65,
-    "list_transactions": 66,
-    "consumer_group_heartbeat": 68,
-    "consumer_group_describe": 69,
-    "list_config_resources": 74,
-    "describe_topic_partitions": 75,
-    "share_group_heartbeat": 76,
-    "share_fetch": 78,
-    "share_acknowledge": 79,
-}
-"""The APIs that we support, by kio's names; those of share groups only for `fencepost tap`."""
+APIS: Final = {key.name.lower(): int(key) for key in ApiKey}
+"""The APIs that we know, by kio's names; those of share groups only for `fencepost tap`."""
 
 OTHERS: Final = (
     "request_header",
@@ -337,13 +284,13 @@ def merge_structs(messages: list[list[FoldedStruct]]) -> list[FoldedStruct]:
 def heading(name: str, structs: list[FoldedStruct]) -> str:
     text = "".join(struct_text(struct) for struct in structs)
     words = [
-        word for word in ("field", "message", "struct") if f"@{word}" in text or word == "field"
+        word
+        for word in ("Records", "field", "message", "struct")
+        if f"@{word}" in text or f": {word}" in text or word == "field"
     ]
     typing_only = ""
     if "Buffer" in text:
         typing_only = "if TYPE_CHECKING:\n    from fencepost.base.seams import Buffer\n"
-    if "Records" in text:
-        typing_only = "if TYPE_CHECKING:\n    from fencepost.wire.schema import Records\n"
     versions = next(struct.versions for struct in structs if struct.is_message)
     title = "".join(part.capitalize() for part in name.split("_"))
     number = f" ({APIS[name]})" if name in APIS else ""

@@ -638,7 +638,8 @@ ADMIN: Final = (
         1000,
         "list client metrics subscriptions",
         "3.7",
-        YES,
+        PART,
+        "answered; there are none",
         served=((A.LIST_CONFIG_RESOURCES, 0),),
     ),
     Kip(
@@ -693,7 +694,7 @@ PROTOCOL: Final = (
         "metrics pushed by clients",
         "3.7",
         NO,
-        "subscriptions are stored and shown (KIP-1000)",
+        "subscriptions are refused",
         missing=("get_telemetry_subscriptions", "push_telemetry"),
     ),
     Kip(893, "nullable structs", "3.5", YES, test="tests/wire/test_codec_against_kio.py"),

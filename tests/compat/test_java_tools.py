@@ -80,22 +80,6 @@ def test_all_configs_of_the_broker_are_described(side: Side) -> None:
     assert "message.max.bytes=1048588" in described
 
 
-def test_configs_of_a_group_are_altered_and_described(side: Side, topic: str) -> None:
-    of_group = ["--entity-type", "groups", "--entity-name", topic]
-    side.tool(
-        "kafka-configs", "--alter", "--add-config", "consumer.session.timeout.ms=50000", *of_group
-    )
-    change_is_seen = "consumer.session.timeout.ms=50000"
-    while change_is_seen not in side.tool("kafka-configs", "--describe", *of_group):
-        pass
-    assert f"for group {topic} are" in side.tool("kafka-configs", "--describe", *of_group[:2])
-    refused = side.attempt(
-        "kafka-configs", "--alter", "--add-config", "consumer.session.timeout.ms=1", *of_group
-    )
-    assert refused.code == 1
-    assert "InvalidConfigurationException" in refused.err
-
-
 def test_logger_levels_are_altered_and_described(side: Side) -> None:
     of_broker = ["--entity-type", "broker-loggers", "--entity-name", "1"]
     for level in ("WARN", "ERROR"):
@@ -104,18 +88,6 @@ def test_logger_levels_are_altered_and_described(side: Side) -> None:
         assert f"  root={level} sensitive" in described
     unknown = ["--alter", "--add-config", "nonsense=INFO", *of_broker]
     assert "Invalid broker logger(s): nonsense" in side.attempt("kafka-configs", *unknown).err
-
-
-def test_a_client_metrics_subscription_is_stored_and_deleted(side: Side, topic: str) -> None:
-    metrics = ["--metrics", "org.apache.kafka.", "--interval", "10000"]
-    side.tool("kafka-client-metrics", "--alter", "--name", topic, *metrics)
-    while topic not in side.tool("kafka-client-metrics", "--list").splitlines():
-        pass
-    described = side.tool("kafka-client-metrics", "--describe", "--name", topic)
-    assert "interval.ms=10000" in described
-    side.tool("kafka-client-metrics", "--delete", "--name", topic)
-    while topic in side.tool("kafka-client-metrics", "--list").splitlines():
-        pass
 
 
 @pytest.mark.parametrize("entity_type", ["users", "clients", "ips", "client-metrics", "groups"])
@@ -363,7 +335,6 @@ OUTCOMES = [
     ("kafka-configs --describe --entity-type brokers --entity-name 7", "doesn't exist"),
     ("kafka-configs --describe --entity-type broker-loggers --entity-name 7", "doesn't exist"),
     ("kafka-configs --describe --entity-type groups --entity-name nobody", "doesn't exist"),
-    ("kafka-configs --describe --entity-type groups --entity-name g --all", "session.timeout.ms"),
     ("kafka-configs --describe --entity-type users --entity-default", ""),
     ("kafka-configs --describe --entity-type clients --entity-name c", ""),
     ("kafka-configs --describe --user u --client c", ""),
@@ -400,12 +371,10 @@ REFUSALS = [
     ("kafka-configs --alter --topic TOPIC --add-config nonsense=1", "InvalidConfiguration"),
     ("kafka-configs --alter --topic nobody --add-config retention.ms=1", "UnknownTopicOrPartition"),
     ("kafka-configs --alter --broker 1 --add-config num.partitions=3", "InvalidRequest"),
-    ("kafka-configs --alter --group g --add-config nonsense=1", "InvalidConfiguration"),
     (
         "kafka-configs --alter --entity-type broker-loggers --entity-name 1 --delete-config root",
         "InvalidRequest",
     ),
-    ("kafka-configs --alter --client-metrics m --add-config interval.ms=1", "InvalidRequest"),
     ("kafka-get-offsets --topic nobody", "Could not match any topic-partitions"),
     (
         "kafka-leader-election --election-type preferred --topic nobody --partition 0",

@@ -98,14 +98,6 @@ MAX_NEW_PARTITIONS: Final = 10_000
 """Partitions that one request may create, as in Kafka: a mistyped count must not fill the disk with
 folders."""
 
-MIN_METRICS_INTERVAL_MS: Final = 100
-MAX_METRICS_INTERVAL_MS: Final = 3_600_000
-"""interval.ms of a client metrics subscription, as in Kafka."""
-
-MAX_METRICS_LIST_LENGTH: Final = 4_000
-"""Characters of `match` or `metrics` of a client metrics subscription. Patterns are compiled on the
-event loop, at up to 8 µs a character."""
-
 # -- transactions
 # ------------------------------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from fencepost.base.failures import ConfigError
-from fencepost.broker.authorization import AllowAll
+from fencepost.broker.authorization import AllowAll, Authorizer
 from fencepost.broker.context import Services
-from fencepost.broker.controller_port import InternalTopics
+from fencepost.broker.controller_port import ControllerPort, InternalTopics
 from fencepost.broker.coordinators.by_topic import Coordinators
 from fencepost.broker.dispatch import Dispatcher
 from fencepost.broker.faults import Faults
@@ -25,7 +25,7 @@ from fencepost.broker.metrics.requests import RequestCounters
 from fencepost.broker.network.memory import MemoryBudget
 from fencepost.broker.network.server import Server
 from fencepost.broker.partitions.batch_opener import Opener
-from fencepost.broker.peers import NO_PEERS
+from fencepost.broker.peers import NO_PEERS, Peers
 from fencepost.broker.storage.scrub import Scrub
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import MarkerWriter
@@ -35,11 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fencepost.base.seams import Randomness
-    from fencepost.broker.authorization import Authorizer
-    from fencepost.broker.controller_port import ControllerPort
     from fencepost.broker.metadata.follower import MetadataFollower
     from fencepost.broker.partitions.partition_host import PartitionHost
-    from fencepost.broker.peers import Peers
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.partition_layout import PartitionLayout
     from fencepost.broker.trace import Trace

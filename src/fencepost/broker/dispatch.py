@@ -28,7 +28,7 @@ from fencepost.broker.handlers import CONTROLLER_APIS, HANDLERS, max_served_vers
 from fencepost.broker.handlers.api_versions import unsupported_version_reply
 from fencepost.broker.metrics.requests import ApiCounters, RequestCounters
 from fencepost.broker.waiting import NoReply, Parked
-from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.apis import API, BY_NUMBER, ApiKey
 from fencepost.wire.codec import decode_request, encode_response, read_request_header
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Dispatcher:
         module_name = HANDLERS.get(key)  # type: ignore[call-overload]
         if module_name is None:
             raise WireError(f"the API key {key} is not supported")
-        api = API[ApiKey(key)]
+        api = BY_NUMBER[key]
         newest = max_served_version(api.key)
         if not api.min_version <= version <= newest:
             if api.key is ApiKey.API_VERSIONS:
@@ -175,6 +175,11 @@ class Dispatcher:
             connection.close(reply.problem)
 
     def _send(self, connection: Connection, route: Route, context: Context, reply: object) -> None:
+        connection.send(self._encode(connection, route, context, reply))
+
+    def _encode(
+        self, connection: Connection, route: Route, context: Context, reply: object
+    ) -> list[Buffer]:
         chunks = encode_response(route.api, route.version, context.correlation_id, reply)
         if self._trace is not None:
             self._trace.reply(
@@ -182,7 +187,7 @@ class Dispatcher:
             )
         if route.counters is not None:
             self._count(route, context, reply, chunks)
-        connection.send(chunks)
+        return chunks
 
     def _count(
         self, route: Route, context: Context, reply: object, chunks: Sequence[Buffer]
@@ -208,14 +213,7 @@ class Dispatcher:
                 if reply.problem is not None:
                     connection.close(reply.problem)
                 return
-            chunks = encode_response(route.api, route.version, context.correlation_id, reply)
-            if self._trace is not None:
-                self._trace.reply(
-                    route.api, reply, context, connection.client_name, sum(map(len, chunks))
-                )
-            if route.counters is not None:
-                self._count(route, context, reply, chunks)
-            connection.fill(slot, chunks)
+            connection.fill(slot, self._encode(connection, route, context, reply))
 
         if parked.holds_followers:
             connection.hold()

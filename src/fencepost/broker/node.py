@@ -24,7 +24,7 @@ from fencepost.broker.controller.controller import Controller
 from fencepost.broker.core import BrokerCore, address_of
 from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.partitions.partition_host import PartitionHost
-from fencepost.broker.peers import NO_PEERS
+from fencepost.broker.peers import NO_PEERS, Peers
 from fencepost.broker.settings.listener import ANY_HOST
 from fencepost.broker.storage.identity import load_identity
 from fencepost.broker.storage.layout import Layout
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from fencepost.base.seams import Clock, Disk, Randomness
     from fencepost.broker.authorization import Authorizer
-    from fencepost.broker.peers import Peers
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.descriptors import Descriptors
     from fencepost.broker.trace import Trace

@@ -12,11 +12,11 @@ the links they have a shorter layout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from fencepost.broker.context import Context
+from fencepost.broker.context import Context, Services
 from fencepost.broker.transactions.arriving_markers import ArrivingMarkers
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.add_partitions_to_txn import (
@@ -39,11 +39,8 @@ from fencepost.wire.forms.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from fencepost.base.errors import ErrorCode
     from fencepost.base.ids import TopicPartition
-    from fencepost.broker.context import Services
     from fencepost.broker.trace import Trace
     from fencepost.broker.transactions.markers import EndMarker
 

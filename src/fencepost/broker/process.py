@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.base.failures import ConfigError
 from fencepost.base.mapping import Mapping
 from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness, now_us
-from fencepost.broker.core import cannot_listen
+from fencepost.broker.core import BrokerCore, cannot_listen
 from fencepost.broker.log_format import name_broker
 from fencepost.broker.settings.config import BrokerConfig, load_config
 from fencepost.broker.settings.refusals import (
@@ -33,7 +33,6 @@ from fencepost.broker.trace import Trace
 from fencepost.broker.transactions.ending import CRASH_POINTS, REMOTE_CRASH_POINTS
 
 if TYPE_CHECKING:
-    from fencepost.broker.core import BrokerCore
     from fencepost.broker.metrics.endpoint import MetricsEndpoint
     from fencepost.broker.node import Node
     from fencepost.broker.settings.listener import Address

@@ -29,7 +29,7 @@ from fencepost.client.pump import new_writer, pump
 from fencepost.client.reading import EARLIEST, LATEST
 from fencepost.client.sockets import MonotonicClock, Network
 from fencepost.client.steps import Steps, run
-from fencepost.client.writer import ALL_REPLICAS
+from fencepost.client.writer import ALL_REPLICAS, Writer, Written
 from fencepost.records.builder import build_batch
 from fencepost.records.compression import Codec
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from fencepost.base.seams import Buffer
     from fencepost.client.fetched import FetchedPartition
     from fencepost.client.transactions import ProducerIdentity
-    from fencepost.client.writer import Writer, Written
     from fencepost.records.opened import Record
     from fencepost.wire.apis import ApiKey
 

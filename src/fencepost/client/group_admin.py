@@ -21,17 +21,23 @@ from fencepost.client.failures import UnsupportedByBroker
 from fencepost.client.groups import call_coordinator
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.compile import reader
-from fencepost.wire.forms.consumer_group_describe import ConsumerGroupDescribeRequest
+from fencepost.wire.forms.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    Member,
+)
 from fencepost.wire.forms.consumer_protocol_assignment import ConsumerProtocolAssignment
 from fencepost.wire.forms.consumer_protocol_subscription import ConsumerProtocolSubscription
 from fencepost.wire.forms.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from fencepost.wire.forms.describe_groups import DescribeGroupsRequest
+from fencepost.wire.forms.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+)
 from fencepost.wire.forms.list_groups import ListGroupsRequest
 
 if TYPE_CHECKING:
     from fencepost.client.steps import Steps
-    from fencepost.wire.forms.consumer_group_describe import Assignment, Member
-    from fencepost.wire.forms.describe_groups import DescribedGroup, DescribedGroupMember
 
 F = TypeVar("F")
 

@@ -44,18 +44,14 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import WireError
 from fencepost.base.ids import TopicPartition
-from fencepost.broker.peers import FirstWrite
+from fencepost.broker.peers import Answer, Done, FirstWrite
 from fencepost.broker.transactions.markers import EndMarker
-from fencepost.cluster.link import Link
-
-if TYPE_CHECKING:
-    from fencepost.broker.peers import Answer, Done
-    from fencepost.cluster.link import OnMessage
+from fencepost.cluster.link import Link, OnMessage
 
 VERIFY: Final = 1
 MARKER: Final = 2

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.seams import Buffer
-from fencepost.records.batch import BatchError, seal_check, split_batches
+from fencepost.records.batch import BatchError, SealedBatch, seal_check, split_batches
 from fencepost.records.builder import build_pairs
-from fencepost.records.metadata_log import decode_record, encode_record
+from fencepost.records.metadata_log import MetadataRecord, decode_record, encode_record
 from fencepost.records.opened import open_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from fencepost.records.batch import SealedBatch
-    from fencepost.records.metadata_log import MetadataRecord
 
 Pair = tuple[bytes | None, bytes | None]
 

@@ -13,8 +13,8 @@ tagged ones: a count, and for each its number, its size and its bytes, ascending
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
 
 from fencepost.wire.schema import (
     FIXED,
@@ -25,9 +25,6 @@ from fencepost.wire.schema import (
     version_range,
     versions_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _KEPT_RUNS: Final = 256
 

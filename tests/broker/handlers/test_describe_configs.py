@@ -173,8 +173,6 @@ def test_the_default_broker_has_only_dynamic_settings(node: StubNode) -> None:
         ("x", BROKER, ErrorCode.INVALID_REQUEST),
         ("2", 8, ErrorCode.INVALID_REQUEST),
         ("", 8, ErrorCode.INVALID_REQUEST),
-        ("", 16, ErrorCode.INVALID_REQUEST),
-        ("", 32, ErrorCode.INVALID_REQUEST),
         ("?", 99, ErrorCode.INVALID_REQUEST),
     ],
 )

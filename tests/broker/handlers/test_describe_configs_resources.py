@@ -1,4 +1,4 @@
-"""ACLs, quotas, the quorum, and settings of groups, client metrics and loggers, over the wire."""
+"""ACLs, quotas, the quorum, and settings of loggers, groups and client metrics, over the wire."""
 
 from __future__ import annotations
 
@@ -136,9 +136,9 @@ def test_the_high_watermark_of_the_quorum_waits_for_durability() -> None:
     node = StubNode({"durability": "fsync"}).start()
     before = quorum(node).topics[0].partitions[0].high_watermark
     resource = AlterConfigsResource(
-        resource_type=GROUP,
-        resource_name="g",
-        configs=[AlterableConfig(name=TIMEOUT, config_operation=SET, value="50000")],
+        resource_type=BROKER,
+        resource_name="",
+        configs=[AlterableConfig(name="message.max.bytes", config_operation=SET, value="50000")],
     )
     parked = incremental_alter_configs.handle(
         IncrementalAlterConfigsRequest(resources=[resource]), node.context()
@@ -160,82 +160,25 @@ def test_describing_the_quorum_needs_permission() -> None:
     assert (reply.error_code, reply.topics) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
 
 
-# -- settings of groups and client metrics ---------------------------------------------------------
+# -- groups and client metrics ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "key", "value", "default"),
-    [
-        (GROUP, TIMEOUT, "50000", "45000"),
-        (CLIENT_METRICS, "interval.ms", "60000", "300000"),
-    ],
-)
-def test_settings_survive_a_restart_and_can_be_removed(
-    node: StubNode, kind: int, key: str, value: str, default: str
-) -> None:
-    assert values(node, kind, "one")[key] == default
-    assert alter(node, kind, "one", (key, SET, value)) is ErrorCode.NONE
-    for later in (node, node.restarted(clean=False)):
-        assert values(later, kind, "one")[key] == value
-        assert values(later, kind, "another")[key] == default
-        assert listed(later, kind) == [("one", kind)]
-    assert alter(later, kind, "one", (key, DELETE, None)) is ErrorCode.NONE
-    assert values(later, kind, "one")[key] == default
-    assert listed(later, kind) == []
+@pytest.mark.parametrize("kind", [GROUP, CLIENT_METRICS])
+def test_groups_and_client_metrics_have_no_settings_and_get_none(node: StubNode, kind: int) -> None:
+    """`kafka-configs.sh --describe --entity-type groups` describes every group: no error there."""
+    assert values(node, kind, "one") == {}
+    assert alter(node, kind, "one", (TIMEOUT, SET, "50000")) is ErrorCode.INVALID_REQUEST
+    assert listed(node, kind) == []
 
 
-def test_a_group_setting_without_effect_is_logged_as_such(
-    node: StubNode, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert alter(node, GROUP, "g", (TIMEOUT, SET, "50000")) is ErrorCode.NONE
-    assert caplog.messages == [
-        f"group g: {TIMEOUT} has no effect: the consumer protocol of KIP-848 is not served"
-    ]
-
-
-def test_broker_settings_are_the_defaults_and_bounds_of_group_settings() -> None:
-    """They have no effect, but they set the defaults and bounds of group settings."""
-    node = StubNode(
-        {"group.consumer.session.timeout.ms": "70000", "group.consumer.max.session.timeout.ms": "x"}
-    ).start()
-    assert values(node, GROUP, "g")[TIMEOUT] == "70000"
-    assert alter(node, GROUP, "g", (TIMEOUT, SET, "60001")) is ErrorCode.INVALID_CONFIG
-    node = StubNode({"group.consumer.max.session.timeout.ms": "90000"}).start()
-    assert alter(node, GROUP, "g", (TIMEOUT, SET, "90001")) is ErrorCode.INVALID_CONFIG
-    assert alter(node, GROUP, "g", (TIMEOUT, SET, "90000")) is ErrorCode.NONE
-    (row,) = [each for each in describe(node, GROUP, "g").configs if each.name == TIMEOUT]
-    assert [(each.name, each.value) for each in row.synonyms] == [
-        (TIMEOUT, "90000"),
-        (f"group.{TIMEOUT}", "45000"),
-    ]
-
-
-def test_a_group_setting_does_not_change_the_logs_of_topics(node: StubNode) -> None:
-    node.made("orders")
-    partition = node.partition("orders", 0)
-    assert partition is not None
-    before = partition.log.config
-    assert alter(node, GROUP, "g", (TIMEOUT, SET, "50000")) is ErrorCode.NONE
-    assert partition.log.config is before
-
-
-@pytest.mark.parametrize("pattern", ["(" * 3_900, "a{99999999999999}", "a" * 4_001, "[" * 500])
-def test_an_expensive_pattern_is_refused(node: StubNode, pattern: str) -> None:
-    change = ("match", SET, f"client_id={pattern}")
-    assert alter(node, CLIENT_METRICS, "one", change) is ErrorCode.INVALID_CONFIG
-
-
-def test_on_a_full_disk_the_old_settings_of_a_group_are_kept(node: StubNode) -> None:
-    node.disk.fill()
-    assert alter(node, GROUP, "g", (TIMEOUT, SET, "50000")) is ErrorCode.KAFKA_STORAGE_ERROR
-    assert listed(node, GROUP) == []
+# -- permission ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("kind", "denied", "error"),
     [
-        (GROUP, ("GROUP", "one"), ErrorCode.GROUP_AUTHORIZATION_FAILED),
-        (CLIENT_METRICS, CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (TOPIC, ("TOPIC", "one"), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (BROKER, CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
         (LOGGER, CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     ],
 )
@@ -261,12 +204,9 @@ def listed(node: StubNode, *types: int, version: int = 1) -> list[tuple[str, int
 
 def test_all_resources_with_settings_are_listed(node: StubNode) -> None:
     node.made("orders")
-    alter(node, GROUP, "g", (TIMEOUT, SET, "50000"))
-    alter(node, CLIENT_METRICS, "m", ("interval.ms", SET, "60000"))
-    everything = [("orders", TOPIC), ("1", BROKER), ("1", LOGGER), ("m", CLIENT_METRICS)]
-    assert listed(node) == [*everything, ("g", GROUP)]
-    assert listed(node, GROUP, TOPIC) == [("orders", TOPIC), ("g", GROUP)]
-    assert listed(node, version=0) == [("m", CLIENT_METRICS)]
+    assert listed(node) == [("orders", TOPIC), ("1", BROKER), ("1", LOGGER)]
+    assert listed(node, GROUP, TOPIC) == [("orders", TOPIC)]
+    assert listed(node, version=0) == []
 
 
 def test_listing_resources_and_quotas_needs_permission() -> None:

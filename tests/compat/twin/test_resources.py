@@ -1,4 +1,4 @@
-"""ACLs, quotas, the quorum, group settings, client metrics and loggers: the same replies.
+"""ACLs, quotas, the quorum, config resources and loggers: the same replies.
 
 Method: twin runs (see the package's docstring) against an Apache Kafka without an authorizer.
 """
@@ -7,10 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from fencepost.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
-from fencepost.broker.settings.groups import GROUP_SETTINGS
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.create_acls import AclCreation, CreateAclsRequest
 from fencepost.wire.forms.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -234,134 +230,12 @@ def test_config_resources_are_listed(twins: Twins) -> None:
             request = ListConfigResourcesRequest(resource_types=list(types))
             return Ask(ApiKey.LIST_CONFIG_RESOURCES, request)
 
-        def listing(step: str) -> None:
-            talk.ask(f"{step}, v0", listed(), 0, see=of_this_script)
-            lists: tuple[list[int], ...] = ([], [TOPIC], [BROKER], [LOGGER], [CLIENT_METRICS])
-            for types in (*lists, [GROUP], [TOPIC, GROUP], [GROUP, GROUP]):
-                talk.ask(f"{step} {types}", listed(*types), see=of_this_script)
-            for types in ([0], [1], [99], [-1], [TOPIC, 99]):
-                talk.ask(f"{step} {types}", listed(*types))
-
-        def change(kind: int, *changes: tuple[str, int, str | None]) -> None:
-            """Waits for Apache Kafka, whose list shows a change a little later."""
-            talk.ask(f"{kind} {changes}", alter(kind, "r-one", *changes))
-            is_set = changes[0][1] == SET
-            talk.until(
-                listed(kind),
-                lambda reply: (
-                    is_set == any(each.resource_name == "r-one" for each in reply.config_resources)
-                ),
-            )
-
-        listing("at first")
-        change(GROUP, ("consumer.session.timeout.ms", SET, "50000"))
-        change(CLIENT_METRICS, ("interval.ms", SET, "60000"))
-        listing("with settings")
-        change(GROUP, ("consumer.session.timeout.ms", DELETE, None))
-        change(CLIENT_METRICS, ("interval.ms", DELETE, None))
-        listing("without them")
-
-    twins.compare(script)
-
-
-@pytest.mark.parametrize(
-    ("kind", "key", "value"),
-    [(GROUP, "consumer.session.timeout.ms", "50000"), (CLIENT_METRICS, "interval.ms", "60000")],
-)
-def test_group_and_client_metrics_settings(twins: Twins, kind: int, key: str, value: str) -> None:
-    def script(talk: Talk) -> None:
-        def change(step: str, *changes: tuple[str, int, str | None], **more: Any) -> None:
-            talk.ask(step, alter(kind, "one", *changes, **more))
-
-        def show(step: str, name: str = "one") -> None:
-            for synonyms in (False, True):
-                ask = settings_of(kind, name, synonyms=synonyms)
-                talk.ask(f"{step}, synonyms {synonyms}", ask)
-
-        def await_value(wanted: str | None) -> None:
-            talk.until(
-                settings_of(kind, "one", [key]),
-                lambda reply: (reply.results[0].configs[0].value == wanted) == (wanted is not None),
-            )
-
-        for name in ("one", "a b", "x" * 300, ""):
-            show(f"{name!r} at first", name)
-        talk.ask("some", settings_of(kind, "one", [key, "nonsense"]))
-        talk.ask("none", settings_of(kind, "one", []))
-        change("set", (key, SET, value))
-        await_value(value)
-        show("set")
-        change("unknown", ("nonsense", SET, "1"))
-        change("delete unknown", ("nonsense", DELETE, None))
-        change("append", (key, APPEND, "1"))
-        change("append to nothing known", ("nonsense", APPEND, "1"))
-        change("subtract", (key, SUBTRACT, "1"))
-        change("append to a list", ("metrics", APPEND, "a"))
-        change("null", (key, SET, None))
-        change("no number", (key, SET, "x"))
-        change("one twice", (key, SET, value), (key, SET, value))
-        change("only looking", (key, SET, value), validate_only=True)
-        change("only looking at nonsense", (key, SET, "x"), validate_only=True)
-        change("nothing")
-        talk.ask("without a name", alter(kind, "", (key, SET, value)))
-        for version in versions(ApiKey.ALTER_CONFIGS):
-            talk.ask(f"replaced, v{version}", replace(kind, "one", {key: value}), version)
-            talk.ask(f"by null, v{version}", replace(kind, "one", {key: None}), version)
-            talk.ask(f"by nonsense, v{version}", replace(kind, "one", {"nonsense": "1"}), version)
-            talk.ask(f"nameless, v{version}", replace(kind, "", {key: value}), version)
-        change("deleted", (key, DELETE, None))
-        talk.until(
-            settings_of(kind, "one", [key]),
-            lambda reply: reply.results[0].configs[0].value != value,
-        )
-        show("deleted")
-        for version in versions(ApiKey.DESCRIBE_CONFIGS):
-            talk.ask(f"described, v{version}", settings_of(kind, "one"), version)
-
-    twins.compare(script)
-
-
-NUMBERS = (-1, 0, 1, 2, 10, 11, 99, 100, 1000, 4000, 4001, 4999, 5000, 14_999, 15_000, 15_001)
-LARGE = (44_999, 45_000, 60_000, 60_001, 3_600_000, 3_600_001, 2**31 - 1, 2**31)
-DURATIONS = ("PT1H", "P1DT2H3M4.5S", "PT", "P", "-PT1H", "PT-1H", "pt1h", "P1W", "PT1.5H", "")
-WORDS = (
-    "",
-    " 100 ",
-    "x",
-    "true",
-    "FALSE",
-    "earliest",
-    "Latest",
-    "latest",
-    "none",
-    "read_committed",
-)
-PATTERNS = ("client_id=a", "client_id=[", "x=a", "client_id", "client_id=a,x=b", "client_id=", "*")
-SELECTORS = ("client_source_port=1", "client_software_name=a.*", "client_instance_id=b", "match=1")
-SHOUTED = (
-    "READ_COMMITTED",
-    "EARLIEST",
-    " earliest",
-    " read_committed",
-    " by_duration:PT1H ",
-    "by_duration:PT1H,x",
-)
-
-
-@pytest.mark.parametrize(
-    ("kind", "names"), [(GROUP, GROUP_SETTINGS), (CLIENT_METRICS, CLIENT_METRICS_SETTINGS)]
-)
-def test_each_setting_accepts_and_refuses_the_same_values_as_kafka(
-    twins: Twins, kind: int, names: dict[str, Any]
-) -> None:
-    values = [str(number) for number in (*NUMBERS, *LARGE)]
-    durations = [f"by_duration:{duration}" for duration in DURATIONS]
-
-    def script(talk: Talk) -> None:
-        for name in names:
-            for value in (*values, *durations, *WORDS, *PATTERNS, *SELECTORS, *SHOUTED):
-                ask = alter(kind, "edges", (name, SET, value), validate_only=True)
-                talk.ask(f"{name}={value}", ask)
+        talk.ask("v0", listed(), 0, see=of_this_script)
+        lists: tuple[list[int], ...] = ([], [TOPIC], [BROKER], [LOGGER], [CLIENT_METRICS])
+        for types in (*lists, [GROUP], [TOPIC, GROUP], [GROUP, GROUP]):
+            talk.ask(f"{types}", listed(*types), see=of_this_script)
+        for types in ([0], [1], [99], [-1], [TOPIC, 99]):
+            talk.ask(f"{types}", listed(*types))
 
     twins.compare(script)
 
@@ -430,9 +304,10 @@ def test_resources_of_several_types_in_one_request(twins: Twins) -> None:
             return Ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
 
         level = (LOGGER, "1", [("root", "ERROR")])
-        group = (GROUP, "several", [("consumer.session.timeout.ms", "50000")])
-        metrics = (CLIENT_METRICS, "several", [("interval.ms", "x")])
-        talk.ask("good and bad", several(level, group, metrics, (99, "x", []), (GROUP, "", [])))
-        talk.ask("one twice", several(level, group, level, metrics, metrics))
+        topic = (TOPIC, "r-several", [("retention.ms", "50000")])
+        nobody = (TOPIC, "r-nobody", [("retention.ms", "50000")])
+        talk.topic("r-several")
+        talk.ask("good and bad", several(level, topic, nobody, (99, "x", [])))
+        talk.ask("one twice", several(level, topic, level, nobody, nobody))
 
     twins.compare(script)

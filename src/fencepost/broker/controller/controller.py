@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -38,6 +38,7 @@ from fencepost.coordinator.metadata.events import (
     CreatePartitions,
     Decision,
     DeleteTopic,
+    Election,
     ElectLeaders,
     PartitionOutcome,
     RegisterBroker,
@@ -62,12 +63,15 @@ from fencepost.coordinator.metadata.registry import (
     decide_unfence_brokers,
 )
 from fencepost.coordinator.metadata.resizing import decide_resize
-from fencepost.coordinator.metadata.state import Endpoint
-from fencepost.records.metadata_log import TOPIC_RESOURCE, PartitionRecord, encode_record
+from fencepost.coordinator.metadata.state import Endpoint, MetadataState
+from fencepost.records.metadata_log import (
+    TOPIC_RESOURCE,
+    MetadataRecord,
+    PartitionRecord,
+    encode_record,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from fencepost.base.seams import Randomness
     from fencepost.broker.controller.followers import Followers
     from fencepost.broker.controller.metadata_log import Taken
@@ -76,9 +80,6 @@ if TYPE_CHECKING:
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.layout import Layout
     from fencepost.coordinator.metadata.effects import Effect
-    from fencepost.coordinator.metadata.events import Election
-    from fencepost.coordinator.metadata.state import MetadataState
-    from fencepost.records.metadata_log import MetadataRecord
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.broker.controller.checkpoint import METADATA_LOG_CONFIG, MetadataCheckpoints
 from fencepost.broker.controller.log_check import refuse_damaged_metadata
-from fencepost.coordinator.metadata.events import refuse
+from fencepost.coordinator.metadata.events import Decision, refuse
 from fencepost.records.metadata_log import encode_record
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from fencepost.broker.storage.layout import Layout
     from fencepost.broker.storage.partition_store import PartitionStore
     from fencepost.coordinator.metadata.effects import Effect
-    from fencepost.coordinator.metadata.events import Decision
     from fencepost.partition.partition import Partition
 
     Taken = tuple[Decision, Sequence[Effect]]

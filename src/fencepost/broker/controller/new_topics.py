@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
-from fencepost.broker.settings.config import check_topic_overrides, default_min_insync
+from fencepost.broker.settings.config import BrokerConfig, check_topic_overrides, default_min_insync
 from fencepost.broker.settings.tables import INTERNAL_SEGMENT_BYTES, SMALLEST_SEGMENT_BYTES
 from fencepost.coordinator.metadata.decide import decide_create_topic, refuse_new_name
 from fencepost.coordinator.metadata.events import CreateTopic, Decision, refuse
@@ -21,7 +21,6 @@ from fencepost.coordinator.metadata.events import CreateTopic, Decision, refuse
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fencepost.broker.settings.config import BrokerConfig
     from fencepost.coordinator.metadata.state import MetadataState
 
 INTERNAL_COUNTS: Final = {

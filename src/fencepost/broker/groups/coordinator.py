@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, NO_SEQUENCE, coordinator_partition
 from fencepost.broker.groups.partition import GroupPartition, Producer
-from fencepost.broker.peers import FirstWrite
+from fencepost.broker.peers import Answer, FirstWrite
 from fencepost.coordinator.group.commit import decide_commit
 from fencepost.coordinator.group.events import (
     Commit,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from fencepost.base.seams import Randomness
-    from fencepost.broker.peers import Answer
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState

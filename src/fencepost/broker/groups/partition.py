@@ -30,9 +30,9 @@ from fencepost.broker.groups.saved_records import count_records, saved_records
 from fencepost.coordinator.group.apply import apply_entry, apply_record
 from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decide import on_sequel
-from fencepost.coordinator.group.decision import Decision
+from fencepost.coordinator.group.decision import Answer, Decision
 from fencepost.coordinator.group.events import AssignmentLost, JoinLost
-from fencepost.coordinator.group.group import NEVER
+from fencepost.coordinator.group.group import NEVER, Group
 from fencepost.coordinator.group.removal import (
     decide_expiry,
     decide_stale,
@@ -40,18 +40,15 @@ from fencepost.coordinator.group.removal import (
 )
 from fencepost.coordinator.group.sessions import on_loaded, on_tick, on_unloaded
 from fencepost.records.entry import Entry
-from fencepost.records.group_log import encode_record
+from fencepost.records.group_log import LogRecord, encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from fencepost.broker.runtime import Runtime, TimerHandle
-    from fencepost.coordinator.group.decision import Answer
-    from fencepost.coordinator.group.group import Group
     from fencepost.coordinator.group.settings import GroupCoordinatorSettings
     from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.partition.partition import Partition
-    from fencepost.records.group_log import LogRecord
 
 log = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fencepost.records.coordinator_checkpoint import SavedRecord
 from fencepost.records.group_log import (
     GroupKey,
+    GroupValue,
     OffsetKey,
     encode_group,
     encode_group_key,
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from fencepost.base.ids import TopicPartition
     from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
     from fencepost.coordinator.group.offsets import Stored
-    from fencepost.records.group_log import GroupValue
 
     Committed = dict[TopicPartition, Stored]
     Pending = list[tuple[int, OffsetKey, Stored]]

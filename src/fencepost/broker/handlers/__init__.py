@@ -1,7 +1,7 @@
 """One module per API, named after Kafka's request; each has `handle(request, context)`.
 
-The table below lists the APIs that this broker serves. ApiVersions and docs/reference/apis.md are
-generated from it; the version ranges come from `wire.apis`. A handler module is imported with its
+The broker serves the APIs of `wire.apis`, in the versions there, but for a few. ApiVersions and
+docs/reference/apis.md are generated from the table below. A handler module is imported with its
 first request, which keeps the start short.
 """
 
@@ -12,56 +12,19 @@ from typing import Final
 from fencepost.coordinator.txn import patterns
 from fencepost.wire.apis import API, ApiKey
 
-HANDLERS: Final[dict[ApiKey, str]] = {
-    ApiKey.PRODUCE: "produce",
-    ApiKey.FETCH: "fetch",
-    ApiKey.LIST_OFFSETS: "list_offsets",
-    ApiKey.METADATA: "metadata",
-    ApiKey.OFFSET_COMMIT: "offset_commit",
-    ApiKey.OFFSET_FETCH: "offset_fetch",
-    ApiKey.FIND_COORDINATOR: "find_coordinator",
-    ApiKey.JOIN_GROUP: "join_group",
-    ApiKey.HEARTBEAT: "heartbeat",
-    ApiKey.LEAVE_GROUP: "leave_group",
-    ApiKey.SYNC_GROUP: "sync_group",
-    ApiKey.DESCRIBE_GROUPS: "describe_groups",
-    ApiKey.LIST_GROUPS: "list_groups",
-    ApiKey.API_VERSIONS: "api_versions",
-    ApiKey.CREATE_TOPICS: "create_topics",
-    ApiKey.DELETE_TOPICS: "delete_topics",
-    ApiKey.DELETE_RECORDS: "delete_records",
-    ApiKey.INIT_PRODUCER_ID: "init_producer_id",
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch",
-    ApiKey.ADD_PARTITIONS_TO_TXN: "add_partitions_to_txn",
-    ApiKey.ADD_OFFSETS_TO_TXN: "add_offsets_to_txn",
-    ApiKey.END_TXN: "end_txn",
-    ApiKey.WRITE_TXN_MARKERS: "write_txn_markers",
-    ApiKey.TXN_OFFSET_COMMIT: "txn_offset_commit",
-    ApiKey.DESCRIBE_ACLS: "describe_acls",
-    ApiKey.CREATE_ACLS: "create_acls",
-    ApiKey.DELETE_ACLS: "delete_acls",
-    ApiKey.DESCRIBE_CONFIGS: "describe_configs",
-    ApiKey.ALTER_CONFIGS: "alter_configs",
-    ApiKey.DESCRIBE_LOG_DIRS: "describe_log_dirs",
-    ApiKey.CREATE_PARTITIONS: "create_partitions",
-    ApiKey.DELETE_GROUPS: "delete_groups",
-    ApiKey.ELECT_LEADERS: "elect_leaders",
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "alter_partition_reassignments",
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: "list_partition_reassignments",
-    ApiKey.OFFSET_DELETE: "offset_delete",
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: "describe_client_quotas",
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "describe_user_scram_credentials",
-    ApiKey.DESCRIBE_QUORUM: "describe_quorum",
-    ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
-    ApiKey.DESCRIBE_PRODUCERS: "describe_producers",
-    ApiKey.DESCRIBE_TRANSACTIONS: "describe_transactions",
-    ApiKey.LIST_TRANSACTIONS: "list_transactions",
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: "consumer_group_heartbeat",
-    ApiKey.LIST_CONFIG_RESOURCES: "list_config_resources",
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
-    ApiKey.SHARE_GROUP_HEARTBEAT: "share_group_heartbeat",
-}
+_NOT_SERVED: Final = frozenset(
+    {
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+    }
+)
+"""APIs of `wire.apis` that our client uses, or `fencepost tap` reads, at an Apache Kafka."""
+
+HANDLERS: Final = {key: key.name.lower() for key in ApiKey if key not in _NOT_SERVED}
+"""The handler modules of the APIs that this broker serves."""
 
 CONTROLLER_APIS: Final = frozenset(
     {

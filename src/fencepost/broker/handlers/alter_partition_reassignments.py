@@ -24,6 +24,7 @@ from fencepost.wire.forms.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartitionResponse,
+    ReassignableTopic,
     ReassignableTopicResponse,
 )
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from fencepost.broker.context import Context
     from fencepost.broker.controller.controller import Reassignment
     from fencepost.coordinator.metadata.events import PartitionOutcome
-    from fencepost.wire.forms.alter_partition_reassignments import ReassignableTopic
 
 
 def handle(

@@ -21,6 +21,7 @@ from fencepost.coordinator.metadata.events import CreatePartitions
 from fencepost.wire.forms.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fencepost.broker.context import Context
-    from fencepost.wire.forms.create_partitions import CreatePartitionsTopic
 
 
 def handle(request: CreatePartitionsRequest, context: Context) -> Parked:

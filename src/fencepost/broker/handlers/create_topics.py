@@ -24,6 +24,7 @@ from fencepost.broker.settings.views import describe_topic
 from fencepost.broker.turns import fill, run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.create_topics import (
+    CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fencepost.broker.context import Context
-    from fencepost.wire.forms.create_topics import CreatableTopic
 
 
 def handle(request: CreateTopicsRequest, context: Context) -> Parked:

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
-from fencepost.base.ids import INTERNAL_TOPICS
+from fencepost.base.ids import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.authorization import TOPIC
 from fencepost.broker.partitions import leadership
 from fencepost.broker.turns import fill, in_turns
 from fencepost.log.config import DELETE
 from fencepost.wire.forms.delete_records import (
+    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -33,11 +34,9 @@ from fencepost.wire.forms.delete_records import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fencepost.base.ids import TopicPartition
     from fencepost.broker.context import Context
     from fencepost.broker.waiting import Parked
     from fencepost.partition.partition import Partition
-    from fencepost.wire.forms.delete_records import DeleteRecordsPartition
 
 log = logging.getLogger(__name__)
 

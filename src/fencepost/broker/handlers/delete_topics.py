@@ -22,6 +22,7 @@ from fencepost.wire.forms.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DeleteTopicState,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from fencepost.broker.context import Context
     from fencepost.broker.controller.controller import Outcome
-    from fencepost.wire.forms.delete_topics import DeleteTopicState
 
 FIRST_VERSION_WITH_DISABLED: Final = 3
 

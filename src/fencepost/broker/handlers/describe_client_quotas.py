@@ -14,13 +14,13 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.refusal import Refusal
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.wire.forms.describe_client_quotas import (
+    ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
 
 if TYPE_CHECKING:
     from fencepost.broker.context import Context
-    from fencepost.wire.forms.describe_client_quotas import ComponentData
 
 ENTITY_TYPES: Final = ("user", "client-id", "ip")
 EXACT, DEFAULT, SPECIFIED = range(3)

@@ -1,14 +1,14 @@
 """DescribeConfigs (32): v1-4
 
 Behaviour: the settings of topics (2), of this broker (4, by its number) or of all brokers (4, no
-           name), of client metrics (16) and of groups (32), and the levels of this broker's loggers
-           (8): each with its value, where the value came from and, on request, what it hides and
-           what it means. Settings of Kafka that have no effect here are shown where somebody set
-           them; those of groups and client metrics are always shown and never have an effect.
+           name), and the levels of this broker's loggers (8): each with its value, where the value
+           came from and, on request, what it hides and what it means. Settings of Kafka that have
+           no effect here are shown where somebody set them. Groups (32) and client metrics (16)
+           have none: `kafka-configs.sh --describe --entity-type groups` asks for those of every
+           group, and would end at an error.
 Versions:  v3 types and documentation; v4 flexible.
 Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker, an
-           empty name, an unknown type of resource), TOPIC_AUTHORIZATION_FAILED,
-           GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
+           unknown type of resource), TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.refusal import Refusal
-from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, TOPIC
 from fencepost.broker.settings.changes import (
     LOGGER_RESOURCE,
     Resource,
     refuse_broker,
     refuse_logger_owner,
-    refuse_nameless,
 )
 from fencepost.broker.settings.views import (
+    Row,
     describe_broker,
-    describe_client_metrics,
     describe_cluster_default,
-    describe_group,
     describe_loggers,
     describe_topic,
 )
@@ -44,6 +42,7 @@ from fencepost.records.metadata_log import (
 )
 from fencepost.wire.forms.describe_configs import (
     DescribeConfigsRequest,
+    DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
@@ -54,9 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fencepost.broker.context import Context
-    from fencepost.broker.settings.views import Row
     from fencepost.broker.waiting import Parked
-    from fencepost.wire.forms.describe_configs import DescribeConfigsResource
 
 
 def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse | Parked:
@@ -91,9 +88,9 @@ def _rows_of(described: DescribeConfigsResource, context: Context) -> list[Row] 
     resource = Resource(described.resource_type, described.resource_name)
     if resource.kind == TOPIC_RESOURCE:
         return _topic_rows(resource.name, context)
-    if resource.kind == GROUP_RESOURCE:
-        return _group_rows(resource, context)
-    if resource.kind not in (BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE):
+    if resource.kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+        return []
+    if resource.kind not in (BROKER_RESOURCE, LOGGER_RESOURCE):
         return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.kind}.")
     if not context.authorize("DESCRIBE_CONFIGS", CLUSTER, CLUSTER_NAME):
         return Refusal(
@@ -102,10 +99,7 @@ def _rows_of(described: DescribeConfigsResource, context: Context) -> list[Row] 
         )
     if resource.kind == BROKER_RESOURCE:
         return _broker_rows(resource.name, context)
-    if resource.kind == LOGGER_RESOURCE:
-        return refuse_logger_owner(context.services.config, resource.name) or describe_loggers()
-    own = context.services.metadata.settings_of(*resource)
-    return refuse_nameless(resource) or describe_client_metrics(own)
+    return refuse_logger_owner(context.services.config, resource.name) or describe_loggers()
 
 
 def _topic_rows(name: str, context: Context) -> list[Row] | Refusal:
@@ -119,15 +113,6 @@ def _topic_rows(name: str, context: Context) -> list[Row] | Refusal:
     if name not in state.topics:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
     return describe_topic(context.services.config, state.settings_of(TOPIC_RESOURCE, name))
-
-
-def _group_rows(group: Resource, context: Context) -> list[Row] | Refusal:
-    if not context.authorize("DESCRIBE_CONFIGS", GROUP, group.name):
-        return Refusal(
-            ErrorCode.GROUP_AUTHORIZATION_FAILED, f"Not authorized to describe {group.name!r}."
-        )
-    own = context.services.metadata.settings_of(*group)
-    return refuse_nameless(group) or describe_group(context.services.config, own)
 
 
 def _broker_rows(name: str, context: Context) -> list[Row] | Refusal:

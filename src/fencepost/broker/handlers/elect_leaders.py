@@ -27,13 +27,13 @@ from fencepost.wire.forms.elect_leaders import (
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
+    TopicPartitions,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from fencepost.broker.context import Context
-    from fencepost.wire.forms.elect_leaders import TopicPartitions
 
 _KINDS: Final = {each.value: each for each in Election}
 

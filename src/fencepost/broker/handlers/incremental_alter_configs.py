@@ -1,37 +1,33 @@
 """IncrementalAlterConfigs (44): v0-1
 
 Behaviour: sets (0), deletes (1), or for lists appends (2) and subtracts (3) single settings of
-           topics, brokers, groups and client metrics; each resource is changed or refused as a
-           whole. Open logs use the new settings when the reply is sent. Levels of loggers (8)
-           change at once and last until the process ends.
+           topics and brokers; each resource is changed or refused as a whole. Open logs use the
+           new settings when the reply is sent. Levels of loggers (8) change at once and last until
+           the process ends.
 Versions:  v1 flexible.
 Errors:    INVALID_CONFIG, INVALID_REQUEST (a resource or a setting twice, a value missing, a broker
-           setting that cannot be changed now, an unknown type of resource),
+           setting that cannot be changed now, another type of resource),
            UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
-           GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER,
-           KAFKA_STORAGE_ERROR.
+           CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.broker.settings.changes import Change, alter, check_changes
+from fencepost.broker.settings.changes import Change, Checked, Resource, alter, check_changes
 from fencepost.wire.forms.incremental_alter_configs import (
+    AlterableConfig,
     AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 
 if TYPE_CHECKING:
     from fencepost.broker.context import Context
-    from fencepost.broker.settings.changes import Checked, Resource
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.waiting import Parked
     from fencepost.coordinator.metadata.state import MetadataState
-    from fencepost.wire.forms.incremental_alter_configs import (
-        AlterableConfig,
-        IncrementalAlterConfigsRequest,
-    )
 
 
 def handle(request: IncrementalAlterConfigsRequest, context: Context) -> Parked:

@@ -1,8 +1,8 @@
 """ListConfigResources (74): v0-1
 
-Behaviour: the names of everything that has settings: all topics, brokers (once for their settings,
-           once for their loggers), and the groups and client-metrics subscriptions that have
-           settings.
+Behaviour: the names of everything that has settings: all topics, and brokers (once for their
+           settings, once for their loggers). Groups and client metrics have none: the tools
+           `kafka-configs.sh` and `kafka-client-metrics.sh` ask for them and list nothing.
 Versions:  v0 lists client metrics only; v1 the types that are named, or all for an empty list
            (KIP-1142).
 Errors:    UNSUPPORTED_VERSION (an unknown type of resource), CLUSTER_AUTHORIZATION_FAILED.
@@ -64,4 +64,4 @@ def _names_of(kind: int, state: MetadataState) -> list[str]:
         return sorted(state.topics)
     if kind in (BROKER_RESOURCE, LOGGER_RESOURCE):
         return [str(broker.node_id) for broker in state.live_brokers()]
-    return sorted(name for each, name in state.settings if each == kind)
+    return []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
-from fencepost.coordinator.txn.patterns import compile_pattern
+from fencepost.coordinator.txn.patterns import Pattern, compile_pattern
 from fencepost.coordinator.txn.views import Filters, parse_state_filters
 from fencepost.records.transaction_log import STATE_NAMES
 from fencepost.wire.forms.list_transactions import (
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fencepost.broker.context import Context
-    from fencepost.coordinator.txn.patterns import Pattern
 
 
 def handle(request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse | Parked:

@@ -29,6 +29,7 @@ from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.wire.forms.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from fencepost.broker.context import Context, Services
     from fencepost.broker.controller.controller import Outcome
     from fencepost.coordinator.metadata.state import MetadataState, PartitionState, Topic
-    from fencepost.wire.forms.metadata import MetadataRequestTopic
 
 FIRST_VERSION_WITH_IDS: Final = 12
 DESCRIBED_AT_ONCE: Final = 1_000

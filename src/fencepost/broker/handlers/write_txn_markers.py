@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
 from fencepost.broker.authorization import CLUSTER_NAME
-from fencepost.broker.transactions.arriving_markers import ArrivingMarkers
+from fencepost.broker.transactions.arriving_markers import Arrived, ArrivingMarkers
 from fencepost.broker.transactions.journal import Client
 from fencepost.broker.transactions.markers import EndMarker
 from fencepost.broker.waiting import Parked
@@ -35,7 +35,6 @@ from fencepost.wire.forms.write_txn_markers import (
 
 if TYPE_CHECKING:
     from fencepost.broker.context import Context
-    from fencepost.broker.transactions.arriving_markers import Arrived
 
 Errors = dict[int, dict[str, dict[int, ErrorCode]]]
 """The errors of the markers, by producer id, topic and partition."""

@@ -26,45 +26,36 @@ from __future__ import annotations
 import logging
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.failures import CorruptError, StorageError, SyncError
 from fencepost.base.ids import TopicPartition
-from fencepost.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from fencepost.broker.settings.config import (
-    TOPIC_SETTINGS,
+    BrokerConfig,
     TopicConfig,
     topic_log_config,
-    warnings_of,
+    topic_warnings,
 )
-from fencepost.broker.settings.groups import GROUP_SETTINGS
 from fencepost.broker.turns import Turn
 from fencepost.coordinator.metadata.effects import (
+    Effect,
     LeadersChanged,
+    PartitionChange,
     PartitionsCreated,
     SettingsChanged,
     TopicRemoved,
 )
-from fencepost.records.metadata_log import (
-    BROKER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
-    CLUSTER_DEFAULT,
-    GROUP_RESOURCE,
-    TOPIC_RESOURCE,
-)
+from fencepost.records.metadata_log import BROKER_RESOURCE, CLUSTER_DEFAULT, TOPIC_RESOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from fencepost.broker.coordinators.by_topic import Coordinators
     from fencepost.broker.groups.coordinator import GroupCoordinator
     from fencepost.broker.metadata.follower import MetadataFollower
     from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime
-    from fencepost.broker.settings.config import BrokerConfig
-    from fencepost.broker.settings.kinds import Setting
     from fencepost.broker.storage.partition_store import PartitionStore, Wait
-    from fencepost.coordinator.metadata.effects import Effect, PartitionChange
     from fencepost.coordinator.metadata.state import PartitionState, Topic
     from fencepost.log.config import LogConfig
     from fencepost.partition.partition import Partition
@@ -85,13 +76,6 @@ AT_ONCE_SYNCED: Final = 5
 
 FIRST_EPOCH: Final = 0
 """The leader epoch of a new partition."""
-
-_WARNED_OF: Final[Mapping[int, tuple[str, Mapping[str, Setting[Any]]]]] = {
-    TOPIC_RESOURCE: ("topic", TOPIC_SETTINGS),
-    GROUP_RESOURCE: ("group", GROUP_SETTINGS),
-    CLIENT_METRICS_RESOURCE: ("client metrics", CLIENT_METRICS_SETTINGS),
-}
-"""Resources with settings that may have no effect: their names in the log, and their tables."""
 
 
 class Pause(Enum):
@@ -318,16 +302,15 @@ class MetadataEffects:
                     yield partial(self._take_change, change)
 
     def _warn_of_settings(self, effect: Effect) -> None:
-        """Logs a warning for settings that have no effect in this broker."""
+        """Logs a warning for settings of a topic that have no effect in this broker."""
         if isinstance(effect, PartitionsCreated) and effect.first_index == 0:
-            resource = TOPIC_RESOURCE, effect.topic
-        elif isinstance(effect, SettingsChanged) and effect.resource_type in _WARNED_OF:
-            resource = effect.resource_type, effect.resource_name
+            topic = effect.topic
+        elif isinstance(effect, SettingsChanged) and effect.resource_type == TOPIC_RESOURCE:
+            topic = effect.resource_name
         else:
             return
-        what, table = _WARNED_OF[resource[0]]
-        for warning in warnings_of(table, self._state.settings_of(*resource)):
-            log.warning("%s %s: %s", what, resource[1], warning)
+        for warning in topic_warnings(self._state.settings_of(TOPIC_RESOURCE, topic)):
+            log.warning("topic %s: %s", topic, warning)
 
     # -- open and close ---------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.ids import NO_NODE
 from fencepost.coordinator.metadata.apply import apply
 from fencepost.coordinator.metadata.effects import (
+    Effect,
     LeadersChanged,
     PartitionsCreated,
     SettingsChanged,
@@ -16,6 +17,7 @@ from fencepost.coordinator.metadata.effects import (
 from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.records.metadata_log import (
     BrokerRegistrationChangeRecord,
+    MetadataRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fencepost.broker.metadata.effects import MetadataEffects
-    from fencepost.coordinator.metadata.effects import Effect
-    from fencepost.records.metadata_log import MetadataRecord
     from fencepost.wire.forms.metadata import MetadataResponseTopic
 
 _BROKER_RECORDS: Final = (

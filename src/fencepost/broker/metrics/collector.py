@@ -23,10 +23,10 @@ from prometheus_client.metrics_core import (
     HistogramMetricFamily,
 )
 
-from fencepost.base.errors import error_name
+from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC
 from fencepost.broker.metrics import catalogue
-from fencepost.broker.metrics.catalogue import Type
+from fencepost.broker.metrics.catalogue import Metric, Type
 from fencepost.broker.metrics.counters import Cause, Histogram
 from fencepost.broker.metrics.pins import LATE_MS, Pin, PinWatch
 from fencepost.broker.turns import Turn
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric as Family
 
-    from fencepost.base.errors import ErrorCode
     from fencepost.broker.core import BrokerCore
-    from fencepost.broker.metrics.catalogue import Metric
     from fencepost.broker.metrics.stalls import StallWatch
     from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
     from fencepost.partition.partition import Partition

@@ -7,6 +7,5 @@ properties.py      the syntax of Java's .properties files
 listener.py        addresses as Kafka writes them
 views.py           settings as DescribeConfigs returns them
 changes.py         AlterConfigs and IncrementalAlterConfigs
-groups.py, client_metrics.py, loggers.py
-                   the settings of the other resource types
+loggers.py         the broker's loggers, which clients describe and alter like settings
 """

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,35 +20,24 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
 from fencepost.base.refusal import Refusal
-from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
-from fencepost.broker.settings.client_metrics import SubscriptionError, check_client_metrics
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, TOPIC
 from fencepost.broker.settings.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
+    BrokerConfig,
     check_dynamic,
     check_topic_overrides,
 )
-from fencepost.broker.settings.groups import GROUP_SETTINGS, check_group_settings
-from fencepost.broker.settings.kinds import Kind
+from fencepost.broker.settings.kinds import Kind, Setting
 from fencepost.broker.settings.loggers import LEVELS, ROOT, level_of, logger_names, set_level
 from fencepost.broker.turns import run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.events import AlterSettings
 from fencepost.coordinator.metadata.names import refuse_name
-from fencepost.records.metadata_log import (
-    BROKER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
-    CLUSTER_DEFAULT,
-    GROUP_RESOURCE,
-    TOPIC_RESOURCE,
-)
+from fencepost.records.metadata_log import BROKER_RESOURCE, CLUSTER_DEFAULT, TOPIC_RESOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from fencepost.broker.context import Context
-    from fencepost.broker.settings.config import BrokerConfig
-    from fencepost.broker.settings.kinds import Setting
     from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.wire.forms.alter_configs import AlterConfigsRequest
     from fencepost.wire.forms.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -61,9 +50,6 @@ LOGGER_RESOURCE: Final = 8
 _TABLES: Final[Mapping[int, Mapping[str, Setting[Any]]]] = {
     TOPIC_RESOURCE: TOPIC_SETTINGS,
     BROKER_RESOURCE: BROKER_SETTINGS,
-    GROUP_RESOURCE: GROUP_SETTINGS,
-    # As in Kafka's controller, APPEND and SUBTRACT do not work for lists of client metrics.
-    CLIENT_METRICS_RESOURCE: {},
 }
 """The settings by resource type, to find out which ones are lists."""
 
@@ -86,7 +72,7 @@ class Change(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """The owner of settings: a topic, a broker, a group ..."""
+    """The owner of settings: a topic or a broker, or of loggers."""
 
     kind: int
     name: str
@@ -154,20 +140,10 @@ def _refuse_resource(metadata: MetadataState, resource: Resource) -> Refusal | N
         return _refuse_topic(metadata, resource.name)
     if resource.kind == BROKER_RESOURCE:
         return _refuse_unregistered(metadata, resource.name)
-    if resource.kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
-        return refuse_nameless(resource)
     return Refusal(
         ErrorCode.INVALID_REQUEST,
         f"Settings of resource type {resource.kind} cannot be altered.",
     )
-
-
-def refuse_nameless(resource: Resource) -> Refusal | None:
-    """Refuses an empty name; a group or subscription need not exist to get settings."""
-    if resource.name:
-        return None
-    what = "group" if resource.kind == GROUP_RESOURCE else "client metrics subscription"
-    return Refusal(ErrorCode.INVALID_REQUEST, f"A {what} needs a name.")
 
 
 def _refuse_topic(metadata: MetadataState, name: str) -> Refusal | None:
@@ -264,16 +240,12 @@ def _check_values(
     try:
         if resource.kind == TOPIC_RESOURCE:
             check_topic_overrides(config, settings)
-        elif resource.kind == GROUP_RESOURCE:
-            check_group_settings(config, settings)
-        elif resource.kind == CLIENT_METRICS_RESOURCE:
-            check_client_metrics(settings)
         else:
             _check_broker(resource, present, wanted)
     except ConfigError as problem:
         # Kafka answers an invalid broker setting with INVALID_REQUEST (KAFKA-13609).
-        is_request = resource.kind == BROKER_RESOURCE or isinstance(problem, SubscriptionError)
-        error = ErrorCode.INVALID_REQUEST if is_request else ErrorCode.INVALID_CONFIG
+        is_broker = resource.kind == BROKER_RESOURCE
+        error = ErrorCode.INVALID_REQUEST if is_broker else ErrorCode.INVALID_CONFIG
         return Refusal(error, str(problem))
     return AlterSettings(resource.kind, resource.name, wanted)
 
@@ -430,13 +402,6 @@ def _refuse_unauthorized(resource: Resource, context: Context) -> Refusal | None
             return None
         return Refusal(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to alter {resource.name!r}."
-        )
-    if resource.kind == GROUP_RESOURCE:
-        if context.authorize("ALTER_CONFIGS", GROUP, resource.name):
-            return None
-        return Refusal(
-            ErrorCode.GROUP_AUTHORIZATION_FAILED,
-            f"Not authorized to alter group {resource.name!r}.",
         )
     if context.authorize("ALTER_CONFIGS", CLUSTER, CLUSTER_NAME):
         return None

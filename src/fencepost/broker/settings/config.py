@@ -55,8 +55,6 @@ class Source(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     BROKER_LOGGER = 6
-    CLIENT_METRICS = 7
-    GROUP = 8
 
 
 class Synonym(NamedTuple):
@@ -414,9 +412,9 @@ def check_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str]) ->
         )
 
 
-def warnings_of(table: Mapping[str, Setting[Any]], overrides: Mapping[str, str]) -> list[str]:
+def topic_warnings(overrides: Mapping[str, str]) -> list[str]:
     """A warning for each setting without effect."""
-    known = ((table.get(name), value) for name, value in overrides.items())
+    known = ((TOPIC_SETTINGS.get(name), value) for name, value in overrides.items())
     return [warning for setting, value in known if setting and (warning := setting.warn_of(value))]
 
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from fencepost.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from fencepost.broker.settings.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
+    BrokerConfig,
     Source,
     Synonym,
     TopicConfig,
 )
-from fencepost.broker.settings.groups import GROUP_SETTINGS, group_synonyms
 from fencepost.broker.settings.kinds import Kind, Update
 from fencepost.broker.settings.loggers import level_of, logger_names
 from fencepost.broker.settings.tables import BROKER_SYNONYMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from fencepost.broker.settings.config import BrokerConfig
 
 
 class Row(NamedTuple):
@@ -63,30 +60,6 @@ def describe_cluster_default(broker: BrokerConfig) -> list[Row]:
         value = broker.dynamic_default[name]
         row = _broker_row(broker, name, [Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER)])
         rows.append(row._replace(value=value))
-    return rows
-
-
-def describe_group(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[Row]:
-    """All settings of a group, even of one that does not exist."""
-    rows = []
-    for name, setting in GROUP_SETTINGS.items():
-        synonyms = group_synonyms(broker, overrides, name)
-        strongest = synonyms[0]
-        rows.append(
-            Row(name, strongest.text, strongest.source, False, synonyms, setting.kind, setting.doc)
-        )
-    return rows
-
-
-def describe_client_metrics(overrides: Mapping[str, str]) -> list[Row]:
-    """All settings of a client metrics subscription, even of one that does not exist."""
-    rows = []
-    for name, setting in CLIENT_METRICS_SETTINGS.items():
-        given = overrides.get(name)
-        value = setting.show(setting.default if given is None else setting.parse(given))
-        own = [Synonym(name, value, Source.CLIENT_METRICS)] if name in overrides else []
-        source = own[0].source if own else Source.DEFAULT
-        rows.append(Row(name, value, source, False, own, setting.kind, setting.doc))
     return rows
 
 

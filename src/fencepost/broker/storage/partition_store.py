@@ -31,7 +31,7 @@ the mark, and the next start reads the logs as after a crash.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
@@ -45,8 +45,6 @@ from fencepost.log.opening import opening_log, run_to_end, unborn_log
 from fencepost.partition.partition import Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
-
     from fencepost.base.seams import Disk
     from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -34,21 +34,17 @@ from fencepost.base.ids import (
     TRANSACTION_STATE_TOPIC,
 )
 from fencepost.log.names import LOG
-from fencepost.log.segment.record_check import LISTED, RecordCheck
-from fencepost.log.segment.survey import examine
+from fencepost.log.segment.record_check import LISTED, RecordCheck, Unreadable
+from fencepost.log.segment.survey import Survey, examine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fencepost.base.seams import Disk, File
     from fencepost.broker.groups.coordinator import GroupCoordinator
     from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.storage.background import Background
     from fencepost.broker.transactions.coordinator import TransactionCoordinator
-    from fencepost.log.segment.record_check import Unreadable
     from fencepost.log.segment.segment import Segment
-    from fencepost.log.segment.survey import Survey
     from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)

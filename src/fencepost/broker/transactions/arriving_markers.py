@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.refusal import Refusal
 from fencepost.broker.partitions import leadership
-from fencepost.broker.transactions.markers import ABORT_LEADER_POINTS, COMMIT_LEADER_POINTS
+from fencepost.broker.transactions.markers import (
+    ABORT_LEADER_POINTS,
+    COMMIT_LEADER_POINTS,
+    EndMarker,
+    MarkerWriter,
+)
 from fencepost.broker.turns import run_in_turns
 
 if TYPE_CHECKING:
@@ -21,7 +26,6 @@ if TYPE_CHECKING:
 
     from fencepost.base.ids import TopicPartition
     from fencepost.broker.runtime import Runtime
-    from fencepost.broker.transactions.markers import EndMarker, MarkerWriter
     from fencepost.partition.partition import Partition
 
 NONE: Final = ErrorCode.NONE

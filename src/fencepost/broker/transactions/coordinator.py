@@ -27,17 +27,22 @@ import logging
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.ids import NO_PRODUCER_ID, TRANSACTION_STATE_TOPIC, coordinator_partition
+from fencepost.base.ids import (
+    NO_PRODUCER_ID,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+    coordinator_partition,
+)
 from fencepost.base.limits import IMPLICIT_ADD_WAIT_MS
 from fencepost.base.refusal import Refusal
 from fencepost.broker.coordinators.log_loader import LogLoader
 from fencepost.broker.metrics.counters import Cause
 from fencepost.broker.transactions.ending import Ending
 from fencepost.broker.transactions.first_writes import FirstWrites
-from fencepost.broker.transactions.journal import BY_CLIENT, RECOVERED, Journal, Origin
+from fencepost.broker.transactions.journal import BY_CLIENT, RECOVERED, Client, Journal, Origin
 from fencepost.broker.transactions.partition import CoordinatorPartition
 from fencepost.broker.transactions.timeouts import TransactionClock
 from fencepost.coordinator.txn.decide import (
@@ -50,9 +55,12 @@ from fencepost.coordinator.txn.decide import (
 from fencepost.coordinator.txn.events import (
     RESERVE_PRODUCER_ID,
     AddPartitions,
+    Decision,
     EndTxn,
     InitProducerId,
+    LogRecord,
     Reply,
+    TimedOut,
     WriteMarkers,
 )
 from fencepost.coordinator.txn.prepare import PREPARED_STATES, markers_of
@@ -66,18 +74,14 @@ from fencepost.coordinator.txn.views import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
-    from typing import TypeVar
 
-    from fencepost.base.ids import TopicPartition
     from fencepost.broker.peers import Answer, FirstWrite, Peers
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
-    from fencepost.broker.transactions.journal import Client
     from fencepost.broker.transactions.markers import MarkerWriter
     from fencepost.broker.transactions.producer_ids import ProducerIds
     from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.coordinator.txn.apply import CoordinatorState
-    from fencepost.coordinator.txn.events import Decision, LogRecord, TimedOut
     from fencepost.partition.partition import Partition
     from fencepost.records.transaction_log import Partitions, TransactionMetadata
 

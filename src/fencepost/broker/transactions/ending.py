@@ -54,18 +54,17 @@ from fencepost.broker.transactions.markers import (
     NOT_LEADER,
     UNKNOWN_PARTITION,
     EndMarker,
+    MarkerWriter,
 )
 from fencepost.broker.turns import Turn
-from fencepost.coordinator.txn.events import MarkersWritten, Reply
+from fencepost.coordinator.txn.events import LogRecord, MarkersWritten, Reply, WriteMarkers
 from fencepost.coordinator.txn.prepare import decide_markers_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fencepost.broker.runtime import Runtime, TimerHandle
-    from fencepost.broker.transactions.markers import MarkerWriter
     from fencepost.broker.transactions.partition import CoordinatorPartition
-    from fencepost.coordinator.txn.events import LogRecord, WriteMarkers
     from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
-from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, NO_NODE
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, NO_NODE, TopicPartition
 from fencepost.base.refusal import Refusal
 from fencepost.records.control import Marker
 from fencepost.records.entry import Entry
 
 if TYPE_CHECKING:
-    from fencepost.base.ids import TopicPartition
     from fencepost.broker.groups.coordinator import GroupCoordinator
     from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.peers import Done, Peers

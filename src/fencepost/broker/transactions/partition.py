@@ -25,7 +25,7 @@ from fencepost.coordinator.txn.apply import CoordinatorState, apply, read_entry
 from fencepost.coordinator.txn.prepare import ONGOING
 from fencepost.records.coordinator_checkpoint import SavedRecord
 from fencepost.records.entry import Entry
-from fencepost.records.transaction_log import encode_key, encode_value
+from fencepost.records.transaction_log import TransactionMetadata, encode_key, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from fencepost.broker.transactions.journal import Client, Journal
     from fencepost.coordinator.txn.events import LogRecord
     from fencepost.partition.partition import Partition
-    from fencepost.records.transaction_log import TransactionMetadata
 
 log = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ from fencepost.base.failures import StorageError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC
 from fencepost.base.refusal import Refusal
 from fencepost.broker.storage.repair import LOSS
-from fencepost.broker.transactions.markers import EndMarker
+from fencepost.broker.transactions.markers import EndMarker, MarkerWriter
 from fencepost.coordinator.txn.events import LogRecord
 from fencepost.coordinator.txn.reconcile import (
     MissingMarker,
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.storage.layout import Layout
-    from fencepost.broker.transactions.markers import MarkerWriter
     from fencepost.broker.transactions.partition import CoordinatorPartition
     from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.partition.partition import Partition

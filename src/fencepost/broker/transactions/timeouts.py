@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.limits import MAX_BATCH_BYTES
-from fencepost.broker.transactions.journal import BY_RESTART, BY_TIMEOUT
+from fencepost.broker.transactions.journal import BY_RESTART, BY_TIMEOUT, Origin
 from fencepost.broker.turns import run_in_turns
 from fencepost.coordinator.txn.decide import decide_expiration
 from fencepost.coordinator.txn.events import ExpirationDue, Reply, TimedOut
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.transactions.coordinator import TransactionCoordinator
-    from fencepost.broker.transactions.journal import Origin
     from fencepost.broker.transactions.partition import CoordinatorPartition
 
 log = logging.getLogger(__name__)

@@ -16,13 +16,15 @@ from fencepost.client.admin import (
 from fencepost.client.calls import Attempt, Core, error_code, refresh_metadata
 from fencepost.client.survey.asking import Missing, ask_all_brokers, ask_brokers, chunks
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.describe_transactions import DescribeTransactionsRequest
+from fencepost.wire.forms.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from fencepost.client.steps import Steps
-    from fencepost.wire.forms.describe_transactions import DescribeTransactionsResponse
 
 
 def transactions_of(

@@ -43,6 +43,7 @@ from fencepost.cluster.broker.standstill import Standstill
 from fencepost.cluster.messages import Body, Kind
 from fencepost.cluster.peers import Peers
 from fencepost.coordinator.metadata.effects import (
+    Effect,
     LeadersChanged,
     PartitionChange,
     SettingsChanged,
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from fencepost.broker.trace import Trace
     from fencepost.cluster.broker.owners import Owners
     from fencepost.cluster.link import Link
-    from fencepost.coordinator.metadata.effects import Effect
 
 log = logging.getLogger(__name__)
 

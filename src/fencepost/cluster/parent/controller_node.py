@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import StorageError
@@ -26,8 +26,6 @@ from fencepost.cluster.parent.remote_followers import RemoteFollowers
 from fencepost.wire.codec import decode_request, encode_response, read_request_header
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fencepost.base.seams import Buffer, Randomness
     from fencepost.broker.partitions.partition_host import PartitionHost
     from fencepost.broker.settings.config import BrokerConfig

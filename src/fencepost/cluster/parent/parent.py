@@ -44,6 +44,7 @@ from fencepost.cluster.link import Link, make_pair
 from fencepost.cluster.messages import Body, Kind
 from fencepost.cluster.parent.supervision import (
     HEARTBEAT_MS,
+    Action,
     Failover,
     Kill,
     ProcessState,
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from fencepost.base.seams import Randomness
     from fencepost.cluster.parent.broker_child import BrokerChild
     from fencepost.cluster.parent.controller_node import ControllerNode
-    from fencepost.cluster.parent.supervision import Action
 
 log = logging.getLogger(__name__)
 

@@ -33,17 +33,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fencepost.base.ids import NO_NODE
-from fencepost.coordinator.metadata.effects import LeadersChanged, TopicRemoved
+from fencepost.coordinator.metadata.effects import Effect, LeadersChanged, TopicRemoved
 from fencepost.coordinator.metadata.snapshot import snapshot
-from fencepost.records.metadata_log import RemoveTopicRecord, encode_record
+from fencepost.records.metadata_log import MetadataRecord, RemoveTopicRecord, encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fencepost.broker.metadata.follower import MetadataFollower
-    from fencepost.coordinator.metadata.effects import Effect
     from fencepost.coordinator.metadata.state import MetadataState
-    from fencepost.records.metadata_log import MetadataRecord
 
 
 class BrokerPort(Protocol):

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.base.failures import CorruptError, WireError
 from fencepost.base.ids import NO_NODE
 from fencepost.coordinator.metadata.names import collision_key
-from fencepost.coordinator.metadata.state import Broker, Endpoint, PartitionState, Topic
+from fencepost.coordinator.metadata.state import (
+    Broker,
+    Endpoint,
+    MetadataState,
+    PartitionState,
+    Topic,
+)
 from fencepost.records.metadata_log import (
     NO_LEADER_CHANGE,
     TOPIC_RESOURCE,
@@ -19,6 +25,7 @@ from fencepost.records.metadata_log import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
+    MetadataRecord,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -33,9 +40,7 @@ from fencepost.records.metadata_log import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.records.entry import Entry
-    from fencepost.records.metadata_log import MetadataRecord
 
 
 def apply(state: MetadataState, record: MetadataRecord) -> None:

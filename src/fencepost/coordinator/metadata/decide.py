@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
-from fencepost.coordinator.metadata.events import Decision, refuse
+from fencepost.coordinator.metadata.events import (
+    CreatePartitions,
+    CreateTopic,
+    Decision,
+    DeleteTopic,
+    refuse,
+)
 from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.coordinator.metadata.placement import (
     order_assignments,
@@ -17,6 +23,7 @@ from fencepost.coordinator.metadata.placement import (
 from fencepost.records.metadata_log import (
     TOPIC_RESOURCE,
     ConfigRecord,
+    MetadataRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -25,9 +32,7 @@ from fencepost.records.metadata_log import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fencepost.coordinator.metadata.events import CreatePartitions, CreateTopic, DeleteTopic
     from fencepost.coordinator.metadata.state import MetadataState
-    from fencepost.records.metadata_log import MetadataRecord
 
 
 def refuse_new_name(state: MetadataState, name: str) -> Decision | None:

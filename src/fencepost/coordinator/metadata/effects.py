@@ -20,6 +20,7 @@ from fencepost.records.metadata_log import (
     NO_LEADER_CHANGE,
     TOPIC_RESOURCE,
     ConfigRecord,
+    MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from fencepost.coordinator.metadata.state import MetadataState
-    from fencepost.records.metadata_log import MetadataRecord
 
 
 class PartitionsCreated(NamedTuple):

@@ -29,8 +29,10 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_NODE, TopicPartition
 from fencepost.coordinator.metadata.events import (
+    AlterPartitionReassignments,
     Decision,
     Election,
+    ElectLeaders,
     PartitionOutcome,
     refuse,
 )
@@ -40,7 +42,6 @@ from fencepost.records.metadata_log import NO_LEADER_CHANGE, PartitionChangeReco
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fencepost.coordinator.metadata.events import AlterPartitionReassignments, ElectLeaders
     from fencepost.coordinator.metadata.state import MetadataState, PartitionState, Topic
 
 

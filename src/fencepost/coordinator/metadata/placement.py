@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import INTERNAL_TOPICS
 from fencepost.base.limits import MAX_NEW_PARTITIONS
-from fencepost.coordinator.metadata.events import refuse
+from fencepost.coordinator.metadata.events import CreateTopic, Decision, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fencepost.coordinator.metadata.events import CreateTopic, Decision
     from fencepost.coordinator.metadata.state import MetadataState
 
 INTERNAL_REPLICATION_FACTOR: Final = 3

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.limits import PRODUCER_ID_BLOCK_SIZE
-from fencepost.coordinator.metadata.events import Decision, refuse
+from fencepost.coordinator.metadata.events import AlterSettings, Decision, RegisterBroker, refuse
 from fencepost.coordinator.metadata.leadership import Changes, follow_brokers
 from fencepost.records.metadata_log import (
     FENCED,
@@ -16,6 +16,7 @@ from fencepost.records.metadata_log import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
+    MetadataRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fencepost.base.ids import TopicPartition
-    from fencepost.coordinator.metadata.events import AlterSettings, RegisterBroker
     from fencepost.coordinator.metadata.state import Broker, Endpoint, MetadataState
-    from fencepost.records.metadata_log import MetadataRecord
 
 
 def decide_register_broker(state: MetadataState, event: RegisterBroker) -> Decision:

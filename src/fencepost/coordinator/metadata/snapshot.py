@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fencepost.base.ids import NO_NODE
-from fencepost.coordinator.metadata.state import MetadataState, Topic
+from fencepost.coordinator.metadata.state import Broker, MetadataState, Topic
 from fencepost.records.metadata_log import (
     BrokerEndpoint,
     ConfigRecord,
     FeatureLevelRecord,
+    MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
@@ -18,9 +19,6 @@ from fencepost.records.metadata_log import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from fencepost.coordinator.metadata.state import Broker
-    from fencepost.records.metadata_log import MetadataRecord
 
 
 def frozen(state: MetadataState) -> MetadataState:

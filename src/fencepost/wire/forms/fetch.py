@@ -3,12 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fencepost.wire.schema import field, message, struct
-
-if TYPE_CHECKING:
-    from fencepost.wire.schema import Records
+from fencepost.wire.schema import Records, field, message, struct
 
 
 @struct
