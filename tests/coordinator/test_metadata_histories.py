@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.ids import TopicPartition
+from fencepost.base.ids import NO_NODE, TopicPartition
 from fencepost.coordinator.metadata.apply import load
 from fencepost.coordinator.metadata.decide import (
     decide_create_partitions,
@@ -34,7 +34,6 @@ from fencepost.coordinator.metadata.registry import (
     decide_alter_settings,
     decide_bump_leader_epochs,
     decide_unfence_brokers,
-    decide_unregister_brokers,
 )
 from fencepost.coordinator.metadata.snapshot import snapshot
 from fencepost.coordinator.metadata.state import MetadataState
@@ -122,11 +121,6 @@ class MetadataLog(RuleBasedStateMachine):
     @rule(data=st.data())
     def suspend(self, data: st.DataObject) -> None:
         self.cluster.suspend(data.draw(st.sampled_from(sorted(self.cluster.state.brokers))))
-
-    @rule(node_ids=st.frozensets(NODES, max_size=2))
-    def unregister(self, node_ids: frozenset[int]) -> None:
-        known = node_ids & set(self.cluster.state.brokers)
-        self.cluster.take(decide_unregister_brokers(self.cluster.state, known))
 
     @rule(node_ids=st.frozensets(NODES, min_size=1))
     def resize(self, node_ids: frozenset[int]) -> None:
@@ -230,7 +224,8 @@ class MetadataLog(RuleBasedStateMachine):
         active = state.active_nodes()
         led = Counter(partition.leader for partition in self.cluster.partitions().values())
         for partition in self.cluster.partitions().values():
-            if active and active <= set(partition.replicas):
+            # One whose last leader is suspended has none, whoever is active.
+            if partition.leader != NO_NODE and active and active <= set(partition.replicas):
                 assert led[partition.leader] <= min(led[node] for node in active) + 1
 
     # -- the rest

@@ -26,6 +26,7 @@ from fencepost.client.calls import (
     call_one,
     error_code,
     group_by_topic,
+    only,
     refresh_metadata,
 )
 from fencepost.client.options import Endpoint
@@ -40,7 +41,6 @@ from fencepost.wire.forms.create_topics import (
 )
 from fencepost.wire.forms.delete_topics import (
     DeleteTopicsRequest,
-    DeleteTopicsResponse,
     DeleteTopicState,
 )
 from fencepost.wire.forms.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -308,15 +308,10 @@ def delete_topics(core: Core, names: Collection[str]) -> Steps[None]:
             Controller(),
             ApiKey.DELETE_TOPICS,
             request,
-            _code_of_first_response,
+            only("responses"),
             attempt=attempt,
         )
     core.routes.forget_topics(names)
-
-
-def _code_of_first_response(form: DeleteTopicsResponse) -> tuple[int, str | None]:
-    (result,) = form.responses
-    return result.error_code, result.error_message
 
 
 # Directories.

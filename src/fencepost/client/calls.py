@@ -13,6 +13,7 @@ last answer, which the error quotes when the deadline has passed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -28,8 +29,6 @@ from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest, FindCo
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
     from fencepost.base.seams import Clock, Randomness
 
 log = logging.getLogger(__name__)
@@ -113,6 +112,9 @@ class BrokerById(NamedTuple):
 
     node_id: int
 
+
+CodeOf = Callable[[Any], tuple[int, str | None]]
+"""Returns the code of a reply that counts, and the broker's message, if any."""
 
 Place = AnyBroker | Controller | BrokerById | CoordinatorKey
 
@@ -244,16 +246,13 @@ def call_one(
     place: Place,
     api: ApiKey,
     request: Any,
-    code_of: Callable[[Any], tuple[int, str | None]],
+    code_of: CodeOf,
     *,
     about: str = "",
     at_most: int | None = None,
     attempt: Attempt | None = None,
 ) -> Steps[Reply]:
-    """Retries until a reply's code is success, and returns that reply.
-
-    `code_of` returns the code that counts and the broker's message, if any.
-    """
+    """Retries until a reply's code is success, and returns that reply."""
     attempt = attempt or Attempt(core, api, about)
     while True:
         if isinstance(place, AnyBroker):
@@ -280,6 +279,11 @@ def call_one(
 def error_code(form: Any) -> tuple[int, str | None]:
     """Returns a reply's top-level error code, and its message if there is one."""
     return form.error_code, getattr(form, "error_message", None)
+
+
+def only(results: str) -> CodeOf:
+    """Makes a `code_of` for replies with one result, in the field of this name."""
+    return lambda form: error_code(getattr(form, results)[0])
 
 
 def _forget(routes: Routes, place: Place, verdict: Reaction) -> None:
@@ -518,7 +522,7 @@ def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]
 
 
 def call_all_brokers(
-    core: Core, api: ApiKey, request: Any, code_of: Callable[[Any], tuple[int, str | None]]
+    core: Core, api: ApiKey, request: Any, code_of: CodeOf
 ) -> Steps[dict[int, Any]]:
     """Returns the reply of every broker, by broker id.
 
@@ -551,7 +555,7 @@ def _is_success(
     attempt: Attempt,
     endpoint: Endpoint,
     answer: Reply,
-    code_of: Callable[[Any], tuple[int, str | None]],
+    code_of: CodeOf,
 ) -> bool:
     core.routes.trust(endpoint)
     code, message = code_of(answer.form)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fencepost.client.admin import ResourceType
-from fencepost.client.calls import AnyBroker, BrokerById, Core, Place, call_one
+from fencepost.client.calls import AnyBroker, BrokerById, Core, Place, call_one, only
 from fencepost.client.survey.asking import Missing, ask_brokers, chunks
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.describe_configs import (
@@ -24,7 +24,6 @@ from fencepost.wire.forms.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def describe_settings(
         _place(resource, name),
         ApiKey.DESCRIBE_CONFIGS,
         request,
-        _code_of_result,
+        only("results"),
         about=describe_resource(resource, name),
     )
     form: DescribeConfigsResponse = reply.form
@@ -193,7 +192,7 @@ def alter_settings(
         _place(resource, name),
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         request,
-        _code_of_response,
+        only("responses"),
         about=describe_resource(resource, name),
     )
 
@@ -208,13 +207,3 @@ def describe_resource(resource: ResourceType, name: str) -> str:
 def _place(resource: ResourceType, name: str) -> Place:
     is_one_broker = resource is ResourceType.BROKER and name != ALL_BROKERS
     return BrokerById(int(name)) if is_one_broker else AnyBroker()
-
-
-def _code_of_result(form: DescribeConfigsResponse) -> tuple[int, str | None]:
-    (result,) = form.results
-    return result.error_code, result.error_message
-
-
-def _code_of_response(form: IncrementalAlterConfigsResponse) -> tuple[int, str | None]:
-    (response,) = form.responses
-    return response.error_code, response.error_message

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import WireError
 from fencepost.base.ids import TopicPartition
-from fencepost.client.calls import Core, call_all_brokers, error_code
+from fencepost.client.calls import Core, call_all_brokers, error_code, only
 from fencepost.client.failures import UnsupportedByBroker
 from fencepost.client.groups import call_coordinator
 from fencepost.wire.apis import ApiKey
@@ -28,7 +28,7 @@ from fencepost.wire.forms.consumer_group_describe import (
 )
 from fencepost.wire.forms.consumer_protocol_assignment import ConsumerProtocolAssignment
 from fencepost.wire.forms.consumer_protocol_subscription import ConsumerProtocolSubscription
-from fencepost.wire.forms.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from fencepost.wire.forms.delete_groups import DeleteGroupsRequest
 from fencepost.wire.forms.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -124,7 +124,7 @@ def describe_group(core: Core, group: str) -> Steps[GroupView | None]:
 def delete_group(core: Core, group: str) -> Steps[None]:
     """Deletes a group and its committed offsets; it must have no members."""
     request = DeleteGroupsRequest(groups_names=[group])
-    yield from call_coordinator(core, group, ApiKey.DELETE_GROUPS, request, _code_of_deletion)
+    yield from call_coordinator(core, group, ApiKey.DELETE_GROUPS, request, only("results"))
 
 
 def _code_of_group(form: Any) -> tuple[int, str | None]:
@@ -133,11 +133,6 @@ def _code_of_group(form: Any) -> tuple[int, str | None]:
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return 0, None
     return group.error_code, group.error_message
-
-
-def _code_of_deletion(form: DeleteGroupsResponse) -> tuple[int, str | None]:
-    (result,) = form.results
-    return result.error_code, None
 
 
 def _classic(group: DescribedGroup) -> GroupView:

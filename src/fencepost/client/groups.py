@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.base.ids import TopicPartition
-from fencepost.client.calls import Core, call_one, group_by_topic
+from fencepost.client.calls import CodeOf, Core, call_one, group_by_topic
 from fencepost.client.reactions import reaction
 from fencepost.client.routes import CoordinatorKey, CoordinatorKind
 from fencepost.wire.apis import ApiKey
@@ -28,7 +28,7 @@ from fencepost.wire.forms.offset_fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from fencepost.client.steps import Reply, Steps
 
@@ -46,7 +46,7 @@ def call_coordinator(
     group: str,
     api: ApiKey,
     request: Any,
-    code_of: Callable[[Any], tuple[int, str | None]],
+    code_of: CodeOf,
     at_most: int | None = None,
 ) -> Steps[Reply]:
     """Sends a request to the coordinator of a group; see `call_one`."""

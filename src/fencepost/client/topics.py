@@ -14,13 +14,13 @@ from fencepost.client.calls import (
     call_one,
     error_code,
     group_by_topic,
+    only,
     refresh_metadata,
 )
 from fencepost.client.reading import EARLIEST, LATEST, list_offsets
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_partitions import (
     CreatePartitionsRequest,
-    CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
 from fencepost.wire.forms.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -39,7 +39,7 @@ def create_partitions(core: Core, topic: str, count: int) -> Steps[None]:
         timeout_ms=core.options.request_timeout_ms,
     )
     yield from call_one(
-        core, Controller(), ApiKey.CREATE_PARTITIONS, request, _code_of_topic, attempt=attempt
+        core, Controller(), ApiKey.CREATE_PARTITIONS, request, only("results"), attempt=attempt
     )
     while True:
         form = yield from refresh_metadata(core, [topic], attempt)
@@ -48,11 +48,6 @@ def create_partitions(core: Core, topic: str, count: int) -> Steps[None]:
             return
         attempt.last = f"{len(led)} of {count} partitions have a leader"
         yield from attempt.pause()
-
-
-def _code_of_topic(form: CreatePartitionsResponse) -> tuple[int, str | None]:
-    (result,) = form.results
-    return result.error_code, result.error_message
 
 
 def replica_sizes(

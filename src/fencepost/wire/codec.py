@@ -26,7 +26,13 @@ from fencepost.base.failures import WireError
 from fencepost.wire.apis import API, BY_NUMBER, Api, ApiKey
 from fencepost.wire.compile import reader, writer
 from fencepost.wire.reading import skip_tags
-from fencepost.wire.shapes import LOWER_REQUEST, LOWER_RESPONSE, RAISE_REQUEST, RAISE_RESPONSE
+from fencepost.wire.shapes import (
+    LOWER_REQUEST,
+    LOWER_RESPONSE,
+    RAISE_REQUEST,
+    RAISE_RESPONSE,
+    change_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +47,7 @@ _ERROR: Final = struct.Struct(">h")
 _SIZE: Final = struct.Struct(">i")
 _API_VERSIONS: Final = API[ApiKey.API_VERSIONS]
 
-Route = tuple[Any, "Callable[[Any, int], Any] | None", bool]
+Route = tuple[Any, "Callable[[Any], Any] | None", bool]
 """A compiled reader or writer, the change of shape if there is one, and whether the header has
 tags."""
 
@@ -137,7 +143,7 @@ def decode_request(api: Api | ApiKey, version: int, frame: memoryview, body_offs
     """Decode the body of a request into a form of the newest shape; the version must be served."""
     read, reshape, _ = _REQUEST_READERS.get((api, version)) or _request_reader(api, version)
     form, _ = read(frame, body_offset)
-    return form if reshape is None else reshape(form, version)
+    return form if reshape is None else reshape(form)
 
 
 def decode_response(api: Api | ApiKey, version: int, frame: memoryview) -> tuple[int, Any]:
@@ -149,7 +155,7 @@ def decode_response(api: Api | ApiKey, version: int, frame: memoryview) -> tuple
     read, reshape, has_tags = route
     position = _after_tags(frame, 4, "the header of a response") if has_tags else 4
     form, _ = read(frame, position)
-    return correlation_id, form if reshape is None else reshape(form, version)
+    return correlation_id, form if reshape is None else reshape(form)
 
 
 def read_correlation_id(frame: memoryview) -> int:
@@ -178,7 +184,7 @@ def encode_request(
     out += name
     if has_tags:
         out.append(0)
-    return _finish(write, form if reshape is None else reshape(form, version), out)
+    return _finish(write, form if reshape is None else reshape(form), out)
 
 
 def encode_response(
@@ -190,7 +196,7 @@ def encode_response(
     out = bytearray(_SIZED_CORRELATION.pack(0, correlation_id))
     if has_tags:
         out.append(0)
-    return _finish(write, form if reshape is None else reshape(form, version), out)
+    return _finish(write, form if reshape is None else reshape(form), out)
 
 
 def _finish(write: Any, form: Any, head: bytearray) -> list[Buffer]:
@@ -213,26 +219,34 @@ def _served(api: Api | ApiKey, version: int) -> Api:
 
 def _request_reader(api: Api | ApiKey, version: int) -> Route:
     found = _served(api, version)
-    route = (reader(found.request, version), RAISE_REQUEST.get(found.key), False)
+    route = (reader(found.request, version), change_of(RAISE_REQUEST, found.key, version), False)
     return _REQUEST_READERS.setdefault((api, version), route)
 
 
 def _response_reader(api: Api | ApiKey, version: int) -> Route:
     found = _served(api, version)
     has_tags = found.response_header_version(version) == 1
-    route = (reader(found.response, version), RAISE_RESPONSE.get(found.key), has_tags)
+    route = (
+        reader(found.response, version),
+        change_of(RAISE_RESPONSE, found.key, version),
+        has_tags,
+    )
     return _RESPONSE_READERS.setdefault((api, version), route)
 
 
 def _request_writer(api: Api | ApiKey, version: int) -> Route:
     found = _served(api, version)
     has_tags = found.request_header_version(version) == 2
-    route = (writer(found.request, version), LOWER_REQUEST.get(found.key), has_tags)
+    route = (writer(found.request, version), change_of(LOWER_REQUEST, found.key, version), has_tags)
     return _REQUEST_WRITERS.setdefault((api, version), route)
 
 
 def _response_writer(api: Api | ApiKey, version: int) -> Route:
     found = _served(api, version)
     has_tags = found.response_header_version(version) == 1
-    route = (writer(found.response, version), LOWER_RESPONSE.get(found.key), has_tags)
+    route = (
+        writer(found.response, version),
+        change_of(LOWER_RESPONSE, found.key, version),
+        has_tags,
+    )
     return _RESPONSE_WRITERS.setdefault((api, version), route)

@@ -22,6 +22,7 @@ metadata has the other.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fencepost.base.errors import ErrorCode
@@ -54,13 +55,16 @@ from fencepost.wire.forms.offset_fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from fencepost.wire.forms.api_versions import ApiVersionsResponse
     from fencepost.wire.forms.join_group import JoinGroupRequest, JoinGroupResponse
     from fencepost.wire.forms.metadata import MetadataRequest
 
 T = TypeVar("T")
+
+Change = Callable[[Any], Any]
+Changes = Mapping[ApiKey, tuple[tuple[int, Change], ...]]
+"""The changes of each API, each with the first version that no longer needs it; the first that
+applies is made."""
 
 
 def _changed(form: T, **values: Any) -> T:
@@ -78,29 +82,18 @@ def _only(items: list[T], what: str) -> T:
 # FindCoordinator
 
 
-def _raise_find_coordinator_request(
-    form: FindCoordinatorRequest, version: int
-) -> FindCoordinatorRequest:
-    if version < 4:
-        form.coordinator_keys, form.key = [form.key], ""
+def _raise_find_coordinator_request(form: FindCoordinatorRequest) -> FindCoordinatorRequest:
+    form.coordinator_keys, form.key = [form.key], ""
     return form
 
 
-def _lower_find_coordinator_request(
-    form: FindCoordinatorRequest, version: int
-) -> FindCoordinatorRequest:
-    if version >= 4:
-        return form
+def _lower_find_coordinator_request(form: FindCoordinatorRequest) -> FindCoordinatorRequest:
     key = _only(form.coordinator_keys, "coordinator_keys")
     return FindCoordinatorRequest(key=key, key_type=form.key_type)
 
 
-def _raise_find_coordinator_response(
-    form: FindCoordinatorResponse, version: int
-) -> FindCoordinatorResponse:
+def _raise_find_coordinator_response(form: FindCoordinatorResponse) -> FindCoordinatorResponse:
     """An old response does not repeat the key; the caller has it."""
-    if version >= 4:
-        return form
     found = Coordinator(
         node_id=form.node_id,
         host=form.host,
@@ -111,11 +104,7 @@ def _raise_find_coordinator_response(
     return FindCoordinatorResponse(throttle_time_ms=form.throttle_time_ms, coordinators=[found])
 
 
-def _lower_find_coordinator_response(
-    form: FindCoordinatorResponse, version: int
-) -> FindCoordinatorResponse:
-    if version >= 4:
-        return form
+def _lower_find_coordinator_response(form: FindCoordinatorResponse) -> FindCoordinatorResponse:
     found = _only(form.coordinators, "coordinators")
     return FindCoordinatorResponse(
         throttle_time_ms=form.throttle_time_ms,
@@ -130,9 +119,7 @@ def _lower_find_coordinator_response(
 # OffsetFetch
 
 
-def _raise_offset_fetch_request(form: OffsetFetchRequest, version: int) -> OffsetFetchRequest:
-    if version >= 8:
-        return form
+def _raise_offset_fetch_request(form: OffsetFetchRequest) -> OffsetFetchRequest:
     group = OffsetFetchRequestGroup(group_id=form.group_id, topics=None)
     if form.topics is not None:
         group.topics = [_copied(topic, OffsetFetchRequestTopics) for topic in form.topics]
@@ -141,9 +128,7 @@ def _raise_offset_fetch_request(form: OffsetFetchRequest, version: int) -> Offse
     return form
 
 
-def _lower_offset_fetch_request(form: OffsetFetchRequest, version: int) -> OffsetFetchRequest:
-    if version >= 8:
-        return form
+def _lower_offset_fetch_request(form: OffsetFetchRequest) -> OffsetFetchRequest:
     group = _only(form.groups, "groups")
     lowered = OffsetFetchRequest(
         group_id=group.group_id, topics=None, require_stable=form.require_stable
@@ -153,10 +138,8 @@ def _lower_offset_fetch_request(form: OffsetFetchRequest, version: int) -> Offse
     return lowered
 
 
-def _raise_offset_fetch_response(form: OffsetFetchResponse, version: int) -> OffsetFetchResponse:
+def _raise_offset_fetch_response(form: OffsetFetchResponse) -> OffsetFetchResponse:
     """An old response does not repeat the group; the caller has it."""
-    if version >= 8:
-        return form
     topics = [
         OffsetFetchResponseTopics(
             name=t.name,
@@ -169,13 +152,7 @@ def _raise_offset_fetch_response(form: OffsetFetchResponse, version: int) -> Off
     return form
 
 
-def _lower_offset_fetch_response(form: OffsetFetchResponse, version: int) -> OffsetFetchResponse:
-    """Version 1 has no error of the group: every partition in the response gets it.
-
-    So a handler that refuses a group must list the requested partitions.
-    """
-    if version >= 8:
-        return form
+def _lower_offset_fetch_response(form: OffsetFetchResponse) -> OffsetFetchResponse:
     group = _only(form.groups, "groups")
     topics = [
         OffsetFetchResponseTopic(
@@ -183,13 +160,21 @@ def _lower_offset_fetch_response(form: OffsetFetchResponse, version: int) -> Off
         )
         for t in group.topics
     ]
-    if version < 2 and group.error_code != ErrorCode.NONE:
-        for topic in topics:
-            for partition in topic.partitions:
-                partition.error_code = group.error_code
     return OffsetFetchResponse(
         throttle_time_ms=form.throttle_time_ms, topics=topics, error_code=group.error_code
     )
+
+
+def _lower_offset_fetch_response_to_1(form: OffsetFetchResponse) -> OffsetFetchResponse:
+    """Version 1 has no error of the group: every partition in the response gets it.
+
+    So a handler that refuses a group must list the requested partitions.
+    """
+    lowered = _lower_offset_fetch_response(form)
+    if lowered.error_code != ErrorCode.NONE:
+        for partition in (each for topic in lowered.topics for each in topic.partitions):
+            partition.error_code = lowered.error_code
+    return lowered
 
 
 def _copied(form: Any, into: type[T]) -> T:
@@ -201,23 +186,18 @@ def _copied(form: Any, into: type[T]) -> T:
 # LeaveGroup
 
 
-def _raise_leave_group_request(form: LeaveGroupRequest, version: int) -> LeaveGroupRequest:
-    if version < 3:
-        form.members, form.member_id = [MemberIdentity(member_id=form.member_id)], ""
+def _raise_leave_group_request(form: LeaveGroupRequest) -> LeaveGroupRequest:
+    form.members, form.member_id = [MemberIdentity(member_id=form.member_id)], ""
     return form
 
 
-def _lower_leave_group_request(form: LeaveGroupRequest, version: int) -> LeaveGroupRequest:
-    if version >= 3:
-        return form
+def _lower_leave_group_request(form: LeaveGroupRequest) -> LeaveGroupRequest:
     member = _only(form.members, "members")
     return LeaveGroupRequest(group_id=form.group_id, member_id=member.member_id)
 
 
-def _lower_leave_group_response(form: LeaveGroupResponse, version: int) -> LeaveGroupResponse:
+def _lower_leave_group_response(form: LeaveGroupResponse) -> LeaveGroupResponse:
     """The error of an old response is that of the group, or else that of the member."""
-    if version >= 3:
-        return form
     error = form.error_code
     if error == ErrorCode.NONE and form.members:
         error = _only(form.members, "members").error_code
@@ -227,16 +207,13 @@ def _lower_leave_group_response(form: LeaveGroupResponse, version: int) -> Leave
 # DeleteTopics
 
 
-def _raise_delete_topics_request(form: DeleteTopicsRequest, version: int) -> DeleteTopicsRequest:
-    if version < 6:
-        form.topics = [DeleteTopicState(name=name) for name in form.topic_names]
-        form.topic_names = []
+def _raise_delete_topics_request(form: DeleteTopicsRequest) -> DeleteTopicsRequest:
+    form.topics = [DeleteTopicState(name=name) for name in form.topic_names]
+    form.topic_names = []
     return form
 
 
-def _lower_delete_topics_request(form: DeleteTopicsRequest, version: int) -> DeleteTopicsRequest:
-    if version >= 6:
-        return form
+def _lower_delete_topics_request(form: DeleteTopicsRequest) -> DeleteTopicsRequest:
     names = [topic.name for topic in form.topics if topic.name is not None]
     assert len(names) == len(form.topics), "a topic id cannot be sent before version 6"
     return DeleteTopicsRequest(topic_names=names, timeout_ms=form.timeout_ms)
@@ -245,11 +222,7 @@ def _lower_delete_topics_request(form: DeleteTopicsRequest, version: int) -> Del
 # AddPartitionsToTxn
 
 
-def _raise_add_partitions_request(
-    form: AddPartitionsToTxnRequest, version: int
-) -> AddPartitionsToTxnRequest:
-    if version >= 4:
-        return form
+def _raise_add_partitions_request(form: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
     transaction = AddPartitionsToTxnTransaction(
         transactional_id=form.v3_and_below_transactional_id,
         producer_id=form.v3_and_below_producer_id,
@@ -259,11 +232,7 @@ def _raise_add_partitions_request(
     return AddPartitionsToTxnRequest(transactions=[transaction])
 
 
-def _lower_add_partitions_request(
-    form: AddPartitionsToTxnRequest, version: int
-) -> AddPartitionsToTxnRequest:
-    if version >= 4:
-        return form
+def _lower_add_partitions_request(form: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
     transaction = _only(form.transactions, "transactions")
     assert not transaction.verify_only, "verify_only cannot be sent before version 4"
     return AddPartitionsToTxnRequest(
@@ -274,22 +243,15 @@ def _lower_add_partitions_request(
     )
 
 
-def _raise_add_partitions_response(
-    form: AddPartitionsToTxnResponse, version: int
-) -> AddPartitionsToTxnResponse:
+def _raise_add_partitions_response(form: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
     """An old response does not repeat the transactional id; the caller has it."""
-    if version < 4:
-        result = AddPartitionsToTxnResult(topic_results=form.results_by_topic_v3_and_below)
-        form.results_by_transaction, form.results_by_topic_v3_and_below = [result], []
+    result = AddPartitionsToTxnResult(topic_results=form.results_by_topic_v3_and_below)
+    form.results_by_transaction, form.results_by_topic_v3_and_below = [result], []
     return form
 
 
-def _lower_add_partitions_response(
-    form: AddPartitionsToTxnResponse, version: int
-) -> AddPartitionsToTxnResponse:
+def _lower_add_partitions_response(form: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
     """An old response has errors of partitions only, so each must carry that of the request."""
-    if version >= 4:
-        return form
     assert form.error_code == ErrorCode.NONE, "there is no error of the whole before version 4"
     result = _only(form.results_by_transaction, "results_by_transaction")
     return AddPartitionsToTxnResponse(
@@ -300,14 +262,14 @@ def _lower_add_partitions_response(
 # Fetch
 
 
-def _raise_fetch_request(form: FetchRequest, version: int) -> FetchRequest:
+def _raise_fetch_request(form: FetchRequest) -> FetchRequest:
     if form.replica_id != -1:
         form.replica_state, form.replica_id = ReplicaState(replica_id=form.replica_id), -1
     return form
 
 
-def _lower_fetch_request(form: FetchRequest, version: int) -> FetchRequest:
-    if version >= 15 or form.replica_state is None:
+def _lower_fetch_request(form: FetchRequest) -> FetchRequest:
+    if form.replica_state is None:
         return form
     return _changed(form, replica_id=form.replica_state.replica_id, replica_state=None)
 
@@ -315,15 +277,12 @@ def _lower_fetch_request(form: FetchRequest, version: int) -> FetchRequest:
 # Metadata
 
 
-def _raise_metadata_request(form: MetadataRequest, version: int) -> MetadataRequest:
-    if version == 0 and not form.topics:
-        form.topics = None
+def _raise_metadata_request(form: MetadataRequest) -> MetadataRequest:
+    form.topics = form.topics or None
     return form
 
 
-def _lower_metadata_request(form: MetadataRequest, version: int) -> MetadataRequest:
-    if version > 0:
-        return form
+def _lower_metadata_request(form: MetadataRequest) -> MetadataRequest:
     assert form.topics != [], "version 0 cannot ask for no topic"
     return _changed(form, topics=form.topics or [])
 
@@ -331,15 +290,14 @@ def _lower_metadata_request(form: MetadataRequest, version: int) -> MetadataRequ
 # JoinGroup
 
 
-def _raise_join_group_request(form: JoinGroupRequest, version: int) -> JoinGroupRequest:
-    if version == 0:
-        form.rebalance_timeout_ms = form.session_timeout_ms
+def _raise_join_group_request(form: JoinGroupRequest) -> JoinGroupRequest:
+    form.rebalance_timeout_ms = form.session_timeout_ms
     return form
 
 
-def _lower_join_group_response(form: JoinGroupResponse, version: int) -> JoinGroupResponse:
+def _lower_join_group_response(form: JoinGroupResponse) -> JoinGroupResponse:
     """Before version 7 the name of a missing protocol is empty."""
-    if version >= 7 or form.protocol_name is not None:
+    if form.protocol_name is not None:
         return form
     return _changed(form, protocol_name="")
 
@@ -347,43 +305,51 @@ def _lower_join_group_response(form: JoinGroupResponse, version: int) -> JoinGro
 # ApiVersions
 
 
-def _lower_api_versions_response(form: ApiVersionsResponse, version: int) -> ApiVersionsResponse:
+def _lower_api_versions_response(form: ApiVersionsResponse) -> ApiVersionsResponse:
     """Old Java clients fail on a feature whose range begins at 0."""
-    if version >= 4 or all(feature.min_version for feature in form.supported_features):
+    if all(feature.min_version for feature in form.supported_features):
         return form
     shown = [feature for feature in form.supported_features if feature.min_version != 0]
     return _changed(form, supported_features=shown)
 
 
-RAISE_REQUEST: Final[Mapping[ApiKey, Callable[[Any, int], Any]]] = {
-    ApiKey.FIND_COORDINATOR: _raise_find_coordinator_request,
-    ApiKey.OFFSET_FETCH: _raise_offset_fetch_request,
-    ApiKey.LEAVE_GROUP: _raise_leave_group_request,
-    ApiKey.DELETE_TOPICS: _raise_delete_topics_request,
-    ApiKey.ADD_PARTITIONS_TO_TXN: _raise_add_partitions_request,
-    ApiKey.FETCH: _raise_fetch_request,
-    ApiKey.METADATA: _raise_metadata_request,
-    ApiKey.JOIN_GROUP: _raise_join_group_request,
+RAISE_REQUEST: Final[Changes] = {
+    ApiKey.FIND_COORDINATOR: ((4, _raise_find_coordinator_request),),
+    ApiKey.OFFSET_FETCH: ((8, _raise_offset_fetch_request),),
+    ApiKey.LEAVE_GROUP: ((3, _raise_leave_group_request),),
+    ApiKey.DELETE_TOPICS: ((6, _raise_delete_topics_request),),
+    ApiKey.ADD_PARTITIONS_TO_TXN: ((4, _raise_add_partitions_request),),
+    ApiKey.FETCH: ((15, _raise_fetch_request),),
+    ApiKey.METADATA: ((1, _raise_metadata_request),),
+    ApiKey.JOIN_GROUP: ((1, _raise_join_group_request),),
 }
-LOWER_REQUEST: Final[Mapping[ApiKey, Callable[[Any, int], Any]]] = {
-    ApiKey.FIND_COORDINATOR: _lower_find_coordinator_request,
-    ApiKey.OFFSET_FETCH: _lower_offset_fetch_request,
-    ApiKey.LEAVE_GROUP: _lower_leave_group_request,
-    ApiKey.DELETE_TOPICS: _lower_delete_topics_request,
-    ApiKey.ADD_PARTITIONS_TO_TXN: _lower_add_partitions_request,
-    ApiKey.FETCH: _lower_fetch_request,
-    ApiKey.METADATA: _lower_metadata_request,
+LOWER_REQUEST: Final[Changes] = {
+    ApiKey.FIND_COORDINATOR: ((4, _lower_find_coordinator_request),),
+    ApiKey.OFFSET_FETCH: ((8, _lower_offset_fetch_request),),
+    ApiKey.LEAVE_GROUP: ((3, _lower_leave_group_request),),
+    ApiKey.DELETE_TOPICS: ((6, _lower_delete_topics_request),),
+    ApiKey.ADD_PARTITIONS_TO_TXN: ((4, _lower_add_partitions_request),),
+    ApiKey.FETCH: ((15, _lower_fetch_request),),
+    ApiKey.METADATA: ((1, _lower_metadata_request),),
 }
-RAISE_RESPONSE: Final[Mapping[ApiKey, Callable[[Any, int], Any]]] = {
-    ApiKey.FIND_COORDINATOR: _raise_find_coordinator_response,
-    ApiKey.OFFSET_FETCH: _raise_offset_fetch_response,
-    ApiKey.ADD_PARTITIONS_TO_TXN: _raise_add_partitions_response,
+RAISE_RESPONSE: Final[Changes] = {
+    ApiKey.FIND_COORDINATOR: ((4, _raise_find_coordinator_response),),
+    ApiKey.OFFSET_FETCH: ((8, _raise_offset_fetch_response),),
+    ApiKey.ADD_PARTITIONS_TO_TXN: ((4, _raise_add_partitions_response),),
 }
-LOWER_RESPONSE: Final[Mapping[ApiKey, Callable[[Any, int], Any]]] = {
-    ApiKey.FIND_COORDINATOR: _lower_find_coordinator_response,
-    ApiKey.OFFSET_FETCH: _lower_offset_fetch_response,
-    ApiKey.LEAVE_GROUP: _lower_leave_group_response,
-    ApiKey.ADD_PARTITIONS_TO_TXN: _lower_add_partitions_response,
-    ApiKey.JOIN_GROUP: _lower_join_group_response,
-    ApiKey.API_VERSIONS: _lower_api_versions_response,
+LOWER_RESPONSE: Final[Changes] = {
+    ApiKey.FIND_COORDINATOR: ((4, _lower_find_coordinator_response),),
+    ApiKey.OFFSET_FETCH: (
+        (2, _lower_offset_fetch_response_to_1),
+        (8, _lower_offset_fetch_response),
+    ),
+    ApiKey.LEAVE_GROUP: ((3, _lower_leave_group_response),),
+    ApiKey.ADD_PARTITIONS_TO_TXN: ((4, _lower_add_partitions_response),),
+    ApiKey.JOIN_GROUP: ((7, _lower_join_group_response),),
+    ApiKey.API_VERSIONS: ((4, _lower_api_versions_response),),
 }
+
+
+def change_of(changes: Changes, api: ApiKey, version: int) -> Change | None:
+    """The change of shape that a message of this version needs; None for the newest shape."""
+    return next((change for below, change in changes.get(api, ()) if version < below), None)

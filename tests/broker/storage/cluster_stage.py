@@ -16,7 +16,6 @@ from fencepost.broker.storage.cluster_checkpoints import KnownPartition
 from fencepost.broker.storage.identity import load_identity
 from fencepost.broker.storage.layout import Layout
 from fencepost.broker.storage.parent_layout import ParentLayout
-from fencepost.broker.storage.partition_layout import PartitionLayout
 from fencepost.broker.storage.partition_store import PartitionStore
 from fencepost.log.config import LogConfig
 from fencepost.log.segment.open_segments import OpenSegments
@@ -49,7 +48,7 @@ class Topic:
 class Process(NamedTuple):
     """What one process has open."""
 
-    layout: PartitionLayout
+    layout: Layout | BrokerLayout
     store: PartitionStore
     partitions: LocalPartitions
 
@@ -84,7 +83,7 @@ class StageBackground:
         done(None)
 
 
-def process(disk: UnsyncedDisk, layout: PartitionLayout) -> Process:
+def process(disk: UnsyncedDisk, layout: Layout | BrokerLayout) -> Process:
     runtime: Any = StageRuntime(disk, fsync=False)
     flusher: Any = StageFlusher()
     removal: Any = StubRemoval()

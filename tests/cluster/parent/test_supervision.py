@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -15,16 +17,17 @@ from fencepost.cluster.parent.supervision import (
     STABLE_MS,
     STOOD_STILL_MS,
     Action,
-    Failover,
-    Kill,
+    Deed,
     ProcessState,
-    Start,
-    Stop,
     Supervision,
-    Suspend,
 )
 
 SESSION_MS = 9_000
+
+start, kill, stop, suspend, fail_over = (
+    partial(Action, deed)
+    for deed in (Deed.START, Deed.KILL, Deed.STOP, Deed.SUSPEND, Deed.FAIL_OVER)
+)
 
 
 class Parent:
@@ -70,7 +73,7 @@ class Parent:
 
 def test_every_broker_is_started_once() -> None:
     parent = Parent(brokers=3)
-    assert parent.rules.start_all() == [Start(1), Start(2), Start(3)]
+    assert parent.rules.start_all() == [start(1), start(2), start(3)]
     assert parent.rules.start_all() == []
 
 
@@ -82,7 +85,7 @@ def test_a_broker_that_is_silent_for_the_session_timeout_is_killed() -> None:
     parent = Parent().serve()
     parent.silent = {1}
     assert parent.run(SESSION_MS - HEARTBEAT_MS) == []
-    assert parent.run(HEARTBEAT_MS) == [Kill(1)]
+    assert parent.run(HEARTBEAT_MS) == [kill(1)]
 
 
 def test_a_broker_that_hangs_while_it_starts_is_killed() -> None:
@@ -91,7 +94,7 @@ def test_a_broker_that_hangs_while_it_starts_is_killed() -> None:
     parent.rules.on_started(1, parent.now_ms)
     parent.silent = {1}
     assert parent.run(FIRST_REPORT_MS - HEARTBEAT_MS) == []
-    assert parent.run(HEARTBEAT_MS) == [Kill(1)]
+    assert parent.run(HEARTBEAT_MS) == [kill(1)]
 
 
 def test_a_broker_that_has_reported_once_while_it_starts_has_the_session_timeout() -> None:
@@ -100,7 +103,7 @@ def test_a_broker_that_has_reported_once_while_it_starts_has_the_session_timeout
     parent.rules.on_started(1, parent.now_ms)
     parent.rules.on_heartbeat(1, parent.now_ms)
     parent.silent = {1}
-    assert parent.run(SESSION_MS) == [Kill(1)]
+    assert parent.run(SESSION_MS) == [kill(1)]
 
 
 def test_the_time_of_a_first_report_is_not_cut_short_when_the_parent_stands_still() -> None:
@@ -111,7 +114,7 @@ def test_the_time_of_a_first_report_is_not_cut_short_when_the_parent_stands_stil
     parent.now_ms += 60_000
     assert parent.rules.on_time(parent.now_ms) == []
     assert parent.run(FIRST_REPORT_MS - HEARTBEAT_MS) == []
-    assert Kill(1) in parent.run(2 * HEARTBEAT_MS)
+    assert kill(1) in parent.run(2 * HEARTBEAT_MS)
 
 
 def test_a_start_may_take_longer_than_the_session_timeout() -> None:
@@ -126,27 +129,27 @@ def test_others_lead_only_after_the_killed_process_is_reaped() -> None:
     parent = Parent().serve()
     parent.silent = {1}
     actions = parent.run(SESSION_MS)
-    assert Failover(1) not in actions
-    assert parent.rules.on_reaped(1, parent.now_ms) == [Failover(1)]
+    assert fail_over(1) not in actions
+    assert parent.rules.on_reaped(1, parent.now_ms) == [fail_over(1)]
 
 
 def test_partitions_of_a_process_that_cannot_be_reaped_have_no_leader() -> None:
     parent = Parent().serve()
-    assert parent.rules.kill(1, parent.now_ms, hold=False) == [Kill(1)]
+    assert parent.rules.kill(1, parent.now_ms, hold=False) == [kill(1)]
     parent.silent = {1}
-    assert parent.run(REAP_MS) == [Suspend(1)]
+    assert parent.run(REAP_MS) == [suspend(1)]
     assert parent.run(20 * SESSION_MS) == []
     assert parent.rules.processes[1].is_suspended
-    assert parent.rules.on_reaped(1, parent.now_ms) == [Failover(1)]
+    assert parent.rules.on_reaped(1, parent.now_ms) == [fail_over(1)]
     assert not parent.rules.processes[1].is_suspended
 
 
 def test_a_process_that_ends_by_itself_fails_over_at_once_and_is_restarted() -> None:
     parent = Parent().serve()
-    assert parent.rules.on_reaped(1, parent.now_ms) == [Failover(1)]
+    assert parent.rules.on_reaped(1, parent.now_ms) == [fail_over(1)]
     parent.silent = {1}
     assert parent.run(FIRST_PAUSE_MS - HEARTBEAT_MS) == []
-    assert parent.run(HEARTBEAT_MS) == [Start(1)]
+    assert parent.run(HEARTBEAT_MS) == [start(1)]
 
 
 def test_the_pause_doubles_while_a_broker_keeps_dying_early() -> None:
@@ -165,11 +168,11 @@ def test_the_pause_doubles_while_a_broker_keeps_dying_early() -> None:
 def test_a_broker_that_served_for_long_is_restarted_after_the_short_pause() -> None:
     parent = Parent().serve()
     parent.kill_and_reap()
-    assert parent.run(FIRST_PAUSE_MS) == [Start(1)]
+    assert parent.run(FIRST_PAUSE_MS) == [start(1)]
     parent.begin(1)
     parent.run(STABLE_MS)
     parent.kill_and_reap()
-    assert parent.run(FIRST_PAUSE_MS) == [Start(1)]
+    assert parent.run(FIRST_PAUSE_MS) == [start(1)]
 
 
 def test_a_broker_that_an_operator_killed_stays_dead_until_it_is_restarted() -> None:
@@ -177,7 +180,7 @@ def test_a_broker_that_an_operator_killed_stays_dead_until_it_is_restarted() -> 
     parent.rules.kill(1, parent.now_ms, hold=True)
     parent.rules.on_reaped(1, parent.now_ms)
     assert parent.run(10 * LONGEST_PAUSE_MS) == []
-    assert parent.rules.restart(1) == [Start(1)]
+    assert parent.rules.restart(1) == [start(1)]
 
 
 def test_a_dead_broker_that_an_operator_kills_is_not_restarted() -> None:
@@ -189,7 +192,7 @@ def test_a_dead_broker_that_an_operator_kills_is_not_restarted() -> None:
 
 def test_killing_twice_sends_one_signal() -> None:
     parent = Parent().serve()
-    assert parent.rules.kill(1, parent.now_ms, hold=True) == [Kill(1)]
+    assert parent.rules.kill(1, parent.now_ms, hold=True) == [kill(1)]
     assert parent.rules.kill(1, parent.now_ms, hold=True) == []
 
 
@@ -198,27 +201,27 @@ def test_a_restart_before_the_kill_is_reaped_follows_the_reaping() -> None:
     parent.rules.kill(1, parent.now_ms, hold=True)
     assert parent.rules.restart(1) == []
     parent.rules.on_reaped(1, parent.now_ms)
-    assert parent.run(FIRST_PAUSE_MS) == [Start(1)]
+    assert parent.run(FIRST_PAUSE_MS) == [start(1)]
 
 
 def test_a_broker_that_does_not_stop_in_time_is_killed_although_it_reports() -> None:
     parent = Parent().serve()
-    assert parent.rules.stop(1, parent.now_ms, patience_ms=5_000) == [Stop(1)]
+    assert parent.rules.stop(1, parent.now_ms, patience_ms=5_000) == [stop(1)]
     assert parent.run(4_500) == []
-    assert parent.run(HEARTBEAT_MS) == [Kill(1)]
+    assert parent.run(HEARTBEAT_MS) == [kill(1)]
 
 
 def test_a_stopped_broker_starts_again_unless_all_are_stopping() -> None:
     parent = Parent().serve()
     parent.rules.stop(1, parent.now_ms, patience_ms=5_000)
     parent.rules.on_reaped(1, parent.now_ms)
-    assert parent.run(FIRST_PAUSE_MS) == [Start(1)]
+    assert parent.run(FIRST_PAUSE_MS) == [start(1)]
 
 
 def test_nothing_is_started_while_all_are_stopping() -> None:
     parent = Parent().serve()
     parent.kill_and_reap()
-    assert parent.rules.stop_all(parent.now_ms, patience_ms=5_000) == [Stop(2)]
+    assert parent.rules.stop_all(parent.now_ms, patience_ms=5_000) == [stop(2)]
     parent.rules.on_reaped(2, parent.now_ms)
     assert parent.run(10 * LONGEST_PAUSE_MS) == []
     assert parent.rules.restart(1) == []
@@ -231,7 +234,7 @@ def test_a_parent_that_stood_still_kills_nobody() -> None:
     parent.now_ms += 3_600_000
     assert parent.rules.on_time(parent.now_ms) == []
     assert parent.run(SESSION_MS - HEARTBEAT_MS) == []
-    assert parent.run(HEARTBEAT_MS) == [Kill(1), Kill(2)]
+    assert parent.run(HEARTBEAT_MS) == [kill(1), kill(2)]
 
 
 def test_a_clock_that_is_set_back_kills_nobody() -> None:
@@ -240,7 +243,7 @@ def test_a_clock_that_is_set_back_kills_nobody() -> None:
     assert parent.rules.on_time(parent.now_ms) == []
     assert parent.run(SESSION_MS) == []
     parent.silent = {1}
-    assert parent.run(SESSION_MS) == [Kill(1)]
+    assert parent.run(SESSION_MS) == [kill(1)]
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -257,12 +260,12 @@ class AnyOrder(RuleBasedStateMachine):
     def carry_out(self, actions: list[Action]) -> None:
         for action in actions:
             broker_id = action.broker_id
-            if isinstance(action, Start):
+            if action.deed is Deed.START:
                 assert not self.alive[broker_id], "a second process would write beside the first"
                 assert not self.is_stopping
                 self.alive[broker_id] = True
                 self.supervision.on_started(broker_id, self.now_ms)
-            elif isinstance(action, Kill | Stop | Suspend):
+            elif action.deed is not Deed.FAIL_OVER:
                 assert self.alive[broker_id]
             else:
                 assert not self.alive[broker_id], "others lead while the process may still write"

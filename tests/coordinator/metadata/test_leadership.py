@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
 from fencepost.coordinator.metadata.effects import LeadersChanged, PartitionChange
@@ -13,13 +11,11 @@ from fencepost.coordinator.metadata.events import Election
 from fencepost.coordinator.metadata.registry import (
     decide_controlled_shutdown,
     decide_unfence_brokers,
-    decide_unregister_brokers,
 )
 from fencepost.records.metadata_log import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
-    UnregisterBrokerRecord,
 )
 from tests.coordinator.metadata.cluster import Cluster, brokers
 
@@ -373,45 +369,3 @@ def test_a_dead_broker_is_not_suspended() -> None:
     cluster = brokers(2)
     cluster.fence(1)
     assert not cluster.suspend(1).records
-
-
-# -- brokers leave
-
-
-def test_the_remaining_brokers_lead_the_partitions_of_those_that_leave() -> None:
-    cluster = brokers(3)
-    cluster.assign("orders", [1, 2], [2, 1], [2, 3])
-    decision = cluster.take(decide_unregister_brokers(cluster.state, frozenset({2, 3})))
-    assert cluster.replicas("orders") == [(1,), (1,), (1,)]
-    assert cluster.leaders("orders") == [1, 1, 1]
-    assert [p.leader_epoch for p in cluster.state.topics["orders"].partitions] == [0, 1, 1]
-    assert list(cluster.state.brokers) == [1]
-    assert isinstance(decision.records[-1], UnregisterBrokerRecord)
-
-
-def test_partitions_that_need_a_new_replica_are_spread_over_the_brokers() -> None:
-    cluster = brokers(3)
-    cluster.assign("orders", *[[3]] * 10)
-    cluster.take(decide_unregister_brokers(cluster.state, frozenset({3})))
-    assert Counter(cluster.replicas("orders")) == {(1,): 5, (2,): 5}
-
-
-def test_a_partition_without_a_leader_keeps_the_replica_that_does_not_leave() -> None:
-    cluster = brokers(3)
-    cluster.assign("orders", [1, 2])
-    cluster.fence(1)
-    cluster.fence(2)
-    cluster.take(decide_unregister_brokers(cluster.state, frozenset({2})))
-    partition = cluster.partition("orders")
-    assert (partition.leader, partition.replicas, partition.isr) == (-1, (1,), (1,))
-
-
-@pytest.mark.parametrize("alive", [True, False])
-def test_the_last_brokers_cannot_leave(*, alive: bool) -> None:
-    cluster = brokers(2)
-    if not alive:
-        cluster.fence(1)
-    leaving = frozenset({1, 2}) if alive else frozenset({2})
-    decision = decide_unregister_brokers(cluster.state, leaving)
-    assert decision.error is ErrorCode.BROKER_NOT_AVAILABLE
-    assert not decision.records

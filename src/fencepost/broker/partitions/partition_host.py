@@ -12,7 +12,6 @@ from fencepost.broker.partitions.local_partitions import LocalPartitions
 from fencepost.broker.runtime import Runtime
 from fencepost.broker.storage.background import Background, Flusher
 from fencepost.broker.storage.descriptors import UNLIMITED, Descriptors, PatientDisk, share_out
-from fencepost.broker.storage.partition_layout import PartitionLayout
 from fencepost.broker.storage.partition_store import PartitionStore
 from fencepost.broker.storage.removal import Removal
 from fencepost.log.segment.open_segments import OpenSegments
@@ -23,9 +22,10 @@ if TYPE_CHECKING:
 
     from fencepost.base.seams import Clock, Disk
     from fencepost.broker.settings.config import BrokerConfig
+    from fencepost.broker.storage.partition_layout import PartitionLayout
 
 
-L = TypeVar("L", bound=PartitionLayout)
+L = TypeVar("L", bound="PartitionLayout")
 
 
 class PartitionHost(Generic[L]):

@@ -26,6 +26,9 @@ from fencepost.base.options import (
 )
 
 T = TypeVar("T")
+N = TypeVar("N", int, int | None)
+S = TypeVar("S", str, str | None)
+W = TypeVar("W", tuple[str, ...], tuple[str, ...] | None)
 
 Check = Callable[[Any], str | None]
 """Returns what a value must be, as the end of the sentence "... must be"; None if it is valid."""
@@ -62,6 +65,7 @@ class Setting(Generic[T]):
         "doc",
         "kind",
         "name",
+        "synonyms",
         "update",
         "why_differs",
         "why_no_effect",
@@ -84,6 +88,8 @@ class Setting(Generic[T]):
         self.why_differs = why_differs
         self.why_no_effect: str | None = None
         self.counts_replicas = False
+        self.synonyms: tuple[str, ...] = ()
+        """For a topic setting: the broker settings that are its default, the strongest first."""
         self.attribute = ""
         self.name = ""
 
@@ -149,27 +155,16 @@ def flag(
 
 
 def integer(
-    default: int,
+    default: N,
     doc: str,
     check: Check | None = None,
     *,
     kind: Kind = Kind.INT,
     update: Update = Update.READ_ONLY,
     why_differs: str | None = None,
-) -> Setting[int]:
-    """An integer of 16, 32 or 64 bits, by its kind."""
+) -> Setting[N]:
+    """An integer of 16, 32 or 64 bits, by its kind; None where another setting is the fallback."""
     return Setting(kind, default, doc, check, update, why_differs)
-
-
-def optional_integer(
-    doc: str,
-    check: Check | None = None,
-    *,
-    kind: Kind = Kind.INT,
-    update: Update = Update.READ_ONLY,
-) -> Setting[int | None]:
-    """An integer without a default, because another setting is its fallback."""
-    return Setting(kind, None, doc, check, update, None)
 
 
 def number(
@@ -180,37 +175,27 @@ def number(
 
 
 def text(
-    default: str,
+    default: S,
     doc: str,
     check: Check | None = None,
     *,
     update: Update = Update.READ_ONLY,
     why_differs: str | None = None,
-) -> Setting[str]:
+) -> Setting[S]:
     """A string, or one of a few words."""
     return Setting(Kind.STRING, default, doc, check, update, why_differs)
 
 
-def optional_text(doc: str) -> Setting[str | None]:
-    """A string without a default."""
-    return Setting(Kind.STRING, None, doc, None, Update.READ_ONLY, None)
-
-
 def words(
-    default: tuple[str, ...],
+    default: W,
     doc: str,
     check: Check | None = None,
     *,
     update: Update = Update.READ_ONLY,
     why_differs: str | None = None,
-) -> Setting[tuple[str, ...]]:
+) -> Setting[W]:
     """A comma-separated list."""
     return Setting(Kind.LIST, default, doc, check, update, why_differs)
-
-
-def optional_words(doc: str) -> Setting[tuple[str, ...] | None]:
-    """A comma-separated list without a default."""
-    return Setting(Kind.LIST, None, doc, None, Update.READ_ONLY, None)
 
 
 def without_effect(setting: Setting[T]) -> Setting[T]:
@@ -224,6 +209,19 @@ def replica_count(setting: Setting[int]) -> Setting[int]:
     """Marks a number of replicas: any value is accepted, up to one per broker has an effect."""
     setting.counts_replicas = True
     return setting
+
+
+def inherited(setting: Setting[T], *broker: Setting[Any]) -> Setting[T]:
+    """Marks a topic setting whose default is the first of these broker settings with a value."""
+    setting.synonyms = tuple(each.name for each in broker)
+    return setting
+
+
+def like(broker: Setting[T]) -> Setting[T]:
+    """A topic setting with the type, doc, check and default of a broker setting."""
+    copied = Setting(broker.kind, broker.default, broker.doc, broker.check, Update.READ_ONLY, None)
+    copied.why_no_effect = broker.why_no_effect
+    return inherited(copied, broker)
 
 
 # -- checks

@@ -27,15 +27,15 @@ from fencepost.broker.settings.kinds import (
     each_of,
     flag,
     gzip_level,
+    inherited,
     integer,
+    like,
     not_zero,
     number,
     one_of,
-    optional_integer,
-    optional_text,
-    optional_words,
     replica_count,
     replicas,
+    settings_of,
     text,
     without_effect,
     words,
@@ -72,13 +72,13 @@ class BrokerSettings:
         "How long a broker of a cluster may be silent before it is killed and replaced.",
         at_least(2000),
     )
-    broker_rack = optional_text("The rack that Metadata reports for this broker.")
+    broker_rack = text(None, "The rack that Metadata reports for this broker.")
     listeners = words(
         ("PLAINTEXT://127.0.0.1:9092",),
         "The address to listen on; port 0 chooses a free one.",
         why_differs="loopback only by default",
     )
-    advertised_listeners = optional_words("The address for clients, if it differs from listeners.")
+    advertised_listeners = words(None, "The address for clients, if it differs from listeners.")
     listener_security_protocol_map = text(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "The protocol of each listener name; only PLAINTEXT is supported.",
@@ -88,7 +88,7 @@ class BrokerSettings:
         "The data directory.",
         why_differs="a folder in the working directory, not in /tmp",
     )
-    log_dirs = optional_words("The data directory; this name wins over log.dir.")
+    log_dirs = words(None, "The data directory; this name wins over log.dir.")
     durability = text(
         "os",
         "What an acknowledged record survives: os a crash of the process, fsync a power loss.",
@@ -158,21 +158,21 @@ class BrokerSettings:
         at_least(SMALLEST_SEGMENT_BYTES),
         update=WIDE,
     )
-    log_roll_ms = optional_integer(
-        "Age at which a segment is rolled.", at_least(1), kind=Kind.LONG, update=WIDE
+    log_roll_ms = integer(
+        None, "Age at which a segment is rolled.", at_least(1), kind=Kind.LONG, update=WIDE
     )
     log_roll_hours = integer(168, "Age at which a segment is rolled, in hours.", at_least(1))
-    log_roll_jitter_ms = optional_integer(
-        "Largest random reduction of that age.", at_least(0), kind=Kind.LONG, update=WIDE
+    log_roll_jitter_ms = integer(
+        None, "Largest random reduction of that age.", at_least(0), kind=Kind.LONG, update=WIDE
     )
     log_roll_jitter_hours = integer(
         0, "Largest random reduction of that age, in hours.", at_least(0)
     )
-    log_retention_ms = optional_integer(
-        "Age at which a segment is deleted; -1 never.", not_zero, kind=Kind.LONG, update=WIDE
+    log_retention_ms = integer(
+        None, "Age at which a segment is deleted; -1 never.", not_zero, kind=Kind.LONG, update=WIDE
     )
-    log_retention_minutes = optional_integer(
-        "Age at which a segment is deleted, in minutes.", not_zero
+    log_retention_minutes = integer(
+        None, "Age at which a segment is deleted, in minutes.", not_zero
     )
     log_retention_hours = integer(168, "Age at which a segment is deleted, in hours.", not_zero)
     log_retention_bytes = integer(
@@ -203,7 +203,7 @@ class BrokerSettings:
         integer(MAX_LONG, BY_DURABILITY, at_least(1), kind=Kind.LONG, update=WIDE)
     )
     log_flush_interval_ms = without_effect(
-        optional_integer(BY_DURABILITY, kind=Kind.LONG, update=WIDE)
+        integer(None, BY_DURABILITY, kind=Kind.LONG, update=WIDE)
     )
     log_flush_scheduler_interval_ms = without_effect(
         integer(MAX_LONG, BY_DURABILITY, kind=Kind.LONG)
@@ -360,103 +360,67 @@ class BrokerSettings:
 
 
 class TopicSettings:
-    """The settings of a topic; the default is the broker setting in `BROKER_SYNONYMS`."""
+    """The settings of a topic. Most are like a broker setting, whose value is their default."""
 
-    cleanup_policy = words(
-        ("delete",),
-        "How old segments are handled: delete, compact, both or neither.",
-        each_of("compact", "delete"),
+    cleanup_policy = like(BrokerSettings.log_cleanup_policy)
+    compression_type = like(BrokerSettings.compression_type)
+    compression_gzip_level = like(BrokerSettings.compression_gzip_level)
+    compression_lz4_level = like(BrokerSettings.compression_lz4_level)
+    compression_zstd_level = like(BrokerSettings.compression_zstd_level)
+    delete_retention_ms = like(BrokerSettings.log_cleaner_delete_retention_ms)
+    file_delete_delay_ms = like(BrokerSettings.log_segment_delete_delay_ms)
+    flush_messages = like(BrokerSettings.log_flush_interval_messages)
+    flush_ms = inherited(
+        without_effect(integer(MAX_LONG, BY_DURABILITY, at_least(0), kind=Kind.LONG)),
+        BrokerSettings.log_flush_interval_ms,
+        BrokerSettings.log_flush_scheduler_interval_ms,
     )
-    compression_type = text(
-        "producer", "The codec on disk; producer keeps the producer's.", one_of(*CODECS)
-    )
-    compression_gzip_level = without_effect(integer(-1, ONE_LEVEL, gzip_level))
-    compression_lz4_level = without_effect(integer(9, ONE_LEVEL, between(1, 17)))
-    compression_zstd_level = without_effect(integer(3, ONE_LEVEL, between(-131_072, 22)))
-    delete_retention_ms = integer(
-        DAY_MS, "How long tombstones are kept.", at_least(0), kind=Kind.LONG
-    )
-    file_delete_delay_ms = without_effect(integer(60_000, AT_ONCE, at_least(0), kind=Kind.LONG))
-    flush_messages = without_effect(integer(MAX_LONG, BY_DURABILITY, at_least(1), kind=Kind.LONG))
-    flush_ms = without_effect(integer(MAX_LONG, BY_DURABILITY, at_least(0), kind=Kind.LONG))
     follower_replication_throttled_replicas = without_effect(words((), ONE_COPY, replicas))
-    index_interval_bytes = integer(4096, "Bytes of records between two index entries.", at_least(0))
+    index_interval_bytes = like(BrokerSettings.log_index_interval_bytes)
     leader_replication_throttled_replicas = without_effect(words((), ONE_COPY, replicas))
     local_retention_bytes = without_effect(integer(-2, ALL_LOCAL, at_least(-2), kind=Kind.LONG))
     local_retention_ms = without_effect(integer(-2, ALL_LOCAL, at_least(-2), kind=Kind.LONG))
-    max_compaction_lag_ms = integer(
-        MAX_LONG, "Age at which a record must be compacted.", at_least(1), kind=Kind.LONG
-    )
-    max_message_bytes = integer(limits.MAX_BATCH_BYTES, "The largest record batch.", at_least(0))
-    message_timestamp_after_max_ms = integer(
-        3_600_000, "How far in the future a timestamp may be.", at_least(0), kind=Kind.LONG
-    )
-    message_timestamp_before_max_ms = integer(
-        MAX_LONG, "How old a timestamp may be.", at_least(0), kind=Kind.LONG
-    )
-    message_timestamp_type = text(
-        "CreateTime",
-        "Whether timestamps come from the producer or the broker.",
-        one_of(*TIMESTAMP_TYPES),
-    )
-    min_cleanable_dirty_ratio = number(
-        0.5, "Share of uncompacted bytes that starts a compaction.", between(0, 1)
-    )
-    min_compaction_lag_ms = integer(
-        0, "Younger records are not compacted.", at_least(0), kind=Kind.LONG
-    )
-    min_insync_replicas = integer(1, "Live replicas that acks=all needs.", at_least(1))
-    preallocate = without_effect(flag(False, GROWING))
+    max_compaction_lag_ms = like(BrokerSettings.log_cleaner_max_compaction_lag_ms)
+    max_message_bytes = like(BrokerSettings.message_max_bytes)
+    message_timestamp_after_max_ms = like(BrokerSettings.log_message_timestamp_after_max_ms)
+    message_timestamp_before_max_ms = like(BrokerSettings.log_message_timestamp_before_max_ms)
+    message_timestamp_type = like(BrokerSettings.log_message_timestamp_type)
+    min_cleanable_dirty_ratio = like(BrokerSettings.log_cleaner_min_cleanable_ratio)
+    min_compaction_lag_ms = like(BrokerSettings.log_cleaner_min_compaction_lag_ms)
+    min_insync_replicas = like(BrokerSettings.min_insync_replicas)
+    preallocate = like(BrokerSettings.log_preallocate)
     remote_log_copy_disable = without_effect(flag(False, ALL_LOCAL))
     remote_log_delete_on_disable = without_effect(flag(False, ALL_LOCAL))
     remote_storage_enable = flag(False, f"Must be false: {ALL_LOCAL}.")
-    retention_bytes = integer(
-        -1, "Size of a partition above which old segments are deleted; -1 never.", kind=Kind.LONG
+    retention_bytes = like(BrokerSettings.log_retention_bytes)
+    retention_ms = inherited(
+        integer(
+            WEEK_MS, "Age at which a segment is deleted; -1 never.", at_least(-1), kind=Kind.LONG
+        ),
+        BrokerSettings.log_retention_ms,
+        BrokerSettings.log_retention_minutes,
+        BrokerSettings.log_retention_hours,
     )
-    retention_ms = integer(
-        WEEK_MS, "Age at which a segment is deleted; -1 never.", at_least(-1), kind=Kind.LONG
+    segment_bytes = like(BrokerSettings.log_segment_bytes)
+    segment_index_bytes = like(BrokerSettings.log_index_size_max_bytes)
+    segment_jitter_ms = inherited(
+        integer(0, "Largest random reduction of that age.", at_least(0), kind=Kind.LONG),
+        BrokerSettings.log_roll_jitter_ms,
+        BrokerSettings.log_roll_jitter_hours,
     )
-    segment_bytes = integer(
-        GIBIBYTE, "Size at which a segment is rolled.", at_least(SMALLEST_SEGMENT_BYTES)
+    segment_ms = inherited(
+        integer(WEEK_MS, "Age at which a segment is rolled.", at_least(1), kind=Kind.LONG),
+        BrokerSettings.log_roll_ms,
+        BrokerSettings.log_roll_hours,
     )
-    segment_index_bytes = integer(10_485_760, "The largest index file.", at_least(4))
-    segment_jitter_ms = integer(
-        0, "Largest random reduction of that age.", at_least(0), kind=Kind.LONG
-    )
-    segment_ms = integer(WEEK_MS, "Age at which a segment is rolled.", at_least(1), kind=Kind.LONG)
-    unclean_leader_election_enable = without_effect(flag(False, ONE_COPY))
+    unclean_leader_election_enable = like(BrokerSettings.unclean_leader_election_enable)
 
 
 INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
 """A hidden topic setting of Kafka's: any segment size, for tests that need small segments."""
 
 BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
-    "cleanup.policy": ("log.cleanup.policy",),
-    "compression.gzip.level": ("compression.gzip.level",),
-    "compression.lz4.level": ("compression.lz4.level",),
-    "compression.type": ("compression.type",),
-    "compression.zstd.level": ("compression.zstd.level",),
-    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
-    "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
-    "flush.messages": ("log.flush.interval.messages",),
-    "flush.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
-    "index.interval.bytes": ("log.index.interval.bytes",),
-    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
-    "max.message.bytes": ("message.max.bytes",),
-    "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
-    "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
-    "message.timestamp.type": ("log.message.timestamp.type",),
-    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
-    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
-    "min.insync.replicas": ("min.insync.replicas",),
-    "preallocate": ("log.preallocate",),
-    "retention.bytes": ("log.retention.bytes",),
-    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-    "segment.bytes": ("log.segment.bytes",),
-    "segment.index.bytes": ("log.index.size.max.bytes",),
-    "segment.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-    "segment.ms": ("log.roll.ms", "log.roll.hours"),
-    "unclean.leader.election.enable": ("unclean.leader.election.enable",),
+    setting.name: setting.synonyms for setting in settings_of(TopicSettings) if setting.synonyms
 }
 """The broker settings that are the default of a topic setting, the strongest first."""
 

@@ -11,10 +11,10 @@ owners                                                                   none: i
 
 directory_lock.py   one process per directory
 identity.py         the owner of a directory: Kafka's meta.properties
-partition_layout.py what opening, saving and closing partitions needs from a directory
-layout.py           the same for a single broker: the files beside the partitions, and the folders
+layout.py           the files beside the partitions, and the folders, for a single broker
 broker_layout.py    the same for one broker of a cluster
 parent_layout.py    the same for the parent of a cluster: start, stop, deletions
+partition_layout.py what the first two have in common
 cluster_checkpoints.py  the checkpoint files of a cluster, read together
 session.py          whether writes may have been lost since the last start
 folders.py          the folders of partitions: owners, and names of those set aside or deleted

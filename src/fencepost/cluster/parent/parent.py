@@ -45,13 +45,9 @@ from fencepost.cluster.messages import Body, Kind
 from fencepost.cluster.parent.supervision import (
     HEARTBEAT_MS,
     Action,
-    Failover,
-    Kill,
+    Deed,
     ProcessState,
-    Start,
-    Stop,
     Supervision,
-    Suspend,
 )
 from fencepost.coordinator.metadata.events import RegisterBroker
 from fencepost.coordinator.metadata.state import Endpoint
@@ -218,17 +214,17 @@ class Parent:
     def _act(
         self, actions: Sequence[Action], started: dict[int, BrokerChild] | None = None
     ) -> None:
-        for action in actions:
-            broker = self.brokers[action.broker_id]
-            match action:
-                case Start():
-                    self._start(broker, (started or {}).get(broker.broker_id))
-                case Kill():
+        for deed, broker_id in actions:
+            broker = self.brokers[broker_id]
+            match deed:
+                case Deed.START:
+                    self._start(broker, (started or {}).get(broker_id))
+                case Deed.KILL:
                     if broker.child is not None:
                         broker.child.kill()
-                case Stop():
+                case Deed.STOP:
                     broker.send(Kind.STOP)
-                case Suspend():
+                case Deed.SUSPEND:
                     log.error(
                         "broker %d (process %d) was killed, but the kernel does not let it end. "
                         "Its partitions have no leader until it does",
@@ -236,7 +232,7 @@ class Parent:
                         broker.child.pid if broker.child else -1,
                     )
                     self._suspend(broker)
-                case Failover():
+                case Deed.FAIL_OVER:
                     self._fail_over(broker)
 
     def _start(self, broker: BrokerState, child: BrokerChild | None) -> None:

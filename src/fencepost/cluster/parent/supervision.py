@@ -14,9 +14,9 @@ tested without processes and without waiting.
     DEAD      does not exist                              others do
 
 A process that has been silent for the session timeout is killed. A new one has longer to report for
-the first time. Only when it has been reaped may others lead its partitions (`Failover`): a process
+the first time. Only when it has been reaped may others lead its partitions (`FAIL_OVER`): a process
 that does not exist cannot write. If the kernel does not let it die, its partitions have no leader
-(`Suspend`).
+(`SUSPEND`).
 
 A dead process is started again after a pause, which doubles each time the process dies early.
 A process that an operator killed stays dead until the operator restarts it.
@@ -28,9 +28,8 @@ begins again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import Final
+from enum import Enum, auto
+from typing import Final, NamedTuple
 
 HEARTBEAT_MS: Final = 500
 """How often a broker reports to the parent, and the parent looks for silence."""
@@ -67,42 +66,26 @@ class ProcessState(Enum):
     """There is no process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start a process for this broker."""
+class Deed(Enum):
+    """What the parent does with one broker."""
 
+    START = auto()
+    """Start a process for it."""
+    KILL = auto()
+    """Send SIGKILL to its process."""
+    STOP = auto()
+    """Ask its process to stop cleanly."""
+    SUSPEND = auto()
+    """Its partitions have no leader until its process is reaped."""
+    FAIL_OVER = auto()
+    """Its process is reaped: others may lead its partitions."""
+
+
+class Action(NamedTuple):
+    """Something for the parent to do."""
+
+    deed: Deed
     broker_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """Send SIGKILL to the broker's process."""
-
-    broker_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Ask the broker's process to stop cleanly."""
-
-    broker_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Suspend:
-    """The broker's partitions have no leader until its process is reaped."""
-
-    broker_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Failover:
-    """The broker's process is reaped: others may lead its partitions."""
-
-    broker_id: int
-
-
-Action = Start | Kill | Stop | Suspend | Failover
 
 
 class BrokerProcess:
@@ -221,7 +204,7 @@ class Supervision:
         if not (self._is_stopping or process.is_held):
             process.deadline_ms = now_ms + process.next_pause_ms(now_ms)
         process.serving_since_ms = None
-        return [Failover(broker_id)]
+        return [Action(Deed.FAIL_OVER, broker_id)]
 
     def on_time(self, now_ms: int) -> list[Action]:
         """Looks at every deadline; to be called every `HEARTBEAT_MS`."""
@@ -253,7 +236,7 @@ class Supervision:
         if process.state is ProcessState.KILLED:
             process.deadline_ms = None
             process.is_suspended = True
-            return [Suspend(process.broker_id)]
+            return [Action(Deed.SUSPEND, process.broker_id)]
         return self._kill(process, now_ms)
 
     def _start(self, process: BrokerProcess) -> list[Action]:
@@ -262,18 +245,18 @@ class Supervision:
         process.state = ProcessState.STARTING
         process.deadline_ms = None
         process.restarts += 1
-        return [Start(process.broker_id)]
+        return [Action(Deed.START, process.broker_id)]
 
     def _stop(self, process: BrokerProcess, now_ms: int, patience_ms: int) -> list[Action]:
         if process.state not in (ProcessState.STARTING, ProcessState.SERVING):
             return []
         process.state = ProcessState.STOPPING
         process.deadline_ms = now_ms + patience_ms
-        return [Stop(process.broker_id)]
+        return [Action(Deed.STOP, process.broker_id)]
 
     def _kill(self, process: BrokerProcess, now_ms: int) -> list[Action]:
         if process.state is ProcessState.KILLED:
             return []
         process.state = ProcessState.KILLED
         process.deadline_ms = now_ms + REAP_MS
-        return [Kill(process.broker_id)]
+        return [Action(Deed.KILL, process.broker_id)]

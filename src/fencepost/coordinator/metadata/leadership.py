@@ -110,39 +110,33 @@ def follow_brokers(
     state: MetadataState,
     active: frozenset[int],
     *,
-    without: frozenset[int] = frozenset(),
     suspended: frozenset[int] | None = None,
 ) -> Changes:
     """The changes of all partitions when these brokers are active.
 
-    Brokers in `without` are replicas no longer. A partition that has no others gets the active
-    broker that leads the fewest. `suspended` are the brokers that are suspended then; if they are
-    not given, those that are so now and do not become active.
+    `suspended` are the brokers that are suspended then; if they are not given, those that are so
+    now and do not become active.
     """
     if suspended is None:
-        suspended = state.suspended_nodes() - active - without
+        suspended = state.suspended_nodes() - active
     changes = Changes()
     replicas_of = _ActiveReplicas(active)
     leads = Counter(state.leader_counts)
     for topic in state.topics.values():
         leads_in_topic: Counter[int] | None = None
         for index, partition in enumerate(topic.partitions):
-            replicas = partition.replicas
-            if without and not without.isdisjoint(replicas):
-                replicas = tuple(node for node in replicas if node not in without)
-                replicas = replicas or (min(active, key=lambda node: (leads[node], node)),)
-            live = replicas_of.among(replicas)
+            live = replicas_of.among(partition.replicas)
             if suspended and _last_leader(partition) in suspended:
                 live = ()
             leader = partition.leader
             if leader not in live:
                 if leads_in_topic is None:
                     leads_in_topic = Counter(each.leader for each in topic.partitions)
-                leader = _successor(replicas, live, leads_in_topic, leads)
+                leader = _successor(partition.replicas, live, leads_in_topic, leads)
                 leads_in_topic[leader] += 1
                 leads[leader] += 1
-            isr = live or _last_in_sync(partition, replicas)
-            changes.add(topic, index, leader, isr=isr, replicas=replicas)
+            # A partition that no broker can lead keeps one in-sync replica, as in Kafka.
+            changes.add(topic, index, leader, isr=live or (_last_leader(partition),))
     return changes
 
 
@@ -162,14 +156,6 @@ def _successor(
 def _last_leader(partition: PartitionState) -> int:
     """The leader of a partition; without one, its last, if others could lead it."""
     return partition.isr[0] if partition.leader == NO_NODE else partition.leader
-
-
-def _last_in_sync(partition: PartitionState, replicas: tuple[int, ...]) -> tuple[int]:
-    """The one in-sync replica of a partition that no broker can lead, as in Kafka."""
-    for node in (partition.leader, *partition.isr):
-        if node in replicas:
-            return (node,)
-    return (replicas[0],)
 
 
 # -- requests

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.base.errors import ErrorCode
 from fencepost.base.limits import PRODUCER_ID_BLOCK_SIZE
-from fencepost.coordinator.metadata.events import AlterSettings, Decision, RegisterBroker, refuse
+from fencepost.coordinator.metadata.events import AlterSettings, Decision, RegisterBroker
 from fencepost.coordinator.metadata.leadership import Changes, follow_brokers
 from fencepost.records.metadata_log import (
     FENCED,
@@ -19,7 +18,6 @@ from fencepost.records.metadata_log import (
     MetadataRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
-    UnregisterBrokerRecord,
 )
 
 if TYPE_CHECKING:
@@ -149,22 +147,6 @@ def _registration_change(
         fenced=fenced,
         in_controlled_shutdown=in_controlled_shutdown,
     )
-
-
-def decide_unregister_brokers(state: MetadataState, node_ids: frozenset[int]) -> Decision:
-    """Remove brokers permanently; partitions without another replica get one.
-
-    This is for a directory that is served by fewer brokers than before.
-    """
-    active = state.active_nodes() - node_ids
-    if not active:
-        return refuse(ErrorCode.BROKER_NOT_AVAILABLE, "No other broker is available.")
-    changes = follow_brokers(state, active, without=node_ids)
-    records = [
-        UnregisterBrokerRecord(broker_id=node, broker_epoch=state.brokers[node].epoch)
-        for node in sorted(node_ids)
-    ]
-    return Decision((*changes.records, *records))
 
 
 def decide_bump_leader_epochs(

@@ -71,7 +71,7 @@ def decode_skeleton(form: type[Any], version: int, walk: Walk, raise_shape: Any)
     if not walk.is_complete:
         raise WireError("it ends too early")
     decoded, _ = reader(form, version)(bytes(walk.skeleton), 0)
-    return decoded if raise_shape is None else raise_shape(decoded, version)
+    return decoded if raise_shape is None else raise_shape(decoded)
 
 
 def request_line(exchange: Exchange, size_bytes: int) -> Body:

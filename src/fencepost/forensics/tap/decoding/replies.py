@@ -20,7 +20,7 @@ from fencepost.forensics.tap.decoding.walk import Steps, Walk, holds_endpoints, 
 from fencepost.records.trace import Body, describe_message
 from fencepost.wire.apis import Api, ApiKey
 from fencepost.wire.codec import decode_response
-from fencepost.wire.shapes import RAISE_RESPONSE
+from fencepost.wire.shapes import RAISE_RESPONSE, change_of
 
 if TYPE_CHECKING:
     from fencepost.forensics.tap.decoding.conversation import Conversation
@@ -197,7 +197,8 @@ def _reply_line(
             _, form = decode_response(api, version, memoryview(frame)[4:])
             summaries = None
         else:
-            form = decode_skeleton(api.response, version, walk, RAISE_RESPONSE.get(api.key))
+            raise_shape = change_of(RAISE_RESPONSE, api.key, version)
+            form = decode_skeleton(api.response, version, walk, raise_shape)
             summaries = iter(walk.summaries)
     except FencepostError as problem:
         return undecoded(line, exchange, str(problem))

@@ -19,7 +19,7 @@ from fencepost.forensics.tap.decoding.walk import Steps, Walk, walk_message
 from fencepost.records.trace import Body, describe_message
 from fencepost.wire.apis import BY_NUMBER, ApiKey
 from fencepost.wire.codec import decode_request, read_request_header
-from fencepost.wire.shapes import RAISE_REQUEST
+from fencepost.wire.shapes import RAISE_REQUEST, change_of
 
 if TYPE_CHECKING:
     from fencepost.forensics.tap.decoding.conversation import Conversation
@@ -187,7 +187,8 @@ class Requests:
         if api is None:
             return undecoded(line, exchange)
         try:
-            form = decode_skeleton(api.request, exchange.version, walk, RAISE_REQUEST.get(api.key))
+            raise_shape = change_of(RAISE_REQUEST, api.key, exchange.version)
+            form = decode_skeleton(api.request, exchange.version, walk, raise_shape)
         except FencepostError as problem:
             return undecoded(line, exchange, str(problem))
         self._look(exchange, form)
