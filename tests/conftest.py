@@ -8,16 +8,20 @@ with the simplest garbage collector, Spark needs two thirds of the processor tim
 `tools/spark_archive.py`, if there is one, saves another third. A JVM that it does not fit would say
 so on its output, hence -Xlog:disable. JVMs that tests kill leave files behind, so they all get a
 temporary folder that is deleted at the end.
+
+Collection makes objects that live until the end, so the garbage collector is off during it and does
+not look at them afterwards: collecting takes half of the processor time.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -108,7 +112,6 @@ _NOT_FAST: Final = (
     "test_release.py",
     "test_wheel.py",
     "transactions/test_cases.py",
-    "transactions/test_random_histories.py",
     "transactions/test_state_machine.py",
     "wire/test_codec_against_kio.py",
     "wire/test_codec_hostile.py",
@@ -131,6 +134,16 @@ def pytest_report_header() -> str:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With --fast, such files are not even imported. None lets other plugins decide."""
     return (config.getoption("--fast") and _path(collection_path).startswith(_NOT_FAST)) or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -22,7 +22,6 @@ from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
 from fencepost.wire.forms.metadata import MetadataRequest
 from tests.broker.conftest import Complaints, NewTopic
-from tests.broker.crashes.test_power_loss import when_coordinated
 from tests.broker.node_stage import Line, Stage
 from tests.broker.raw import RawClient
 from tests.broker.requests import (
@@ -33,6 +32,7 @@ from tests.broker.requests import (
     produce_request,
     records_in,
 )
+from tests.transactions.wire import WireProducer
 
 METADATA = MetadataRequest(topics=[])
 OLDER = 4
@@ -221,7 +221,7 @@ def test_requests_after_a_delayed_first_write_of_a_transaction_stay_in_order() -
     """The write is held twice: by the fault, and while the coordinator adds its partition (TV2)."""
     with Stage(durability="fsync") as stage:
         create_topic(stage, "t")
-        producer = init_producer(stage, "id")
+        producer = WireProducer(stage, "id").initialise()
         held: list[Callable[[], None]] = []
         stage.node.faults.delay(ApiKey.PRODUCE, held.append)
         line = stage.connect()
@@ -230,7 +230,7 @@ def test_requests_after_a_delayed_first_write_of_a_transaction_stay_in_order() -
             batch = batch_of(
                 b"%d" % sequence,
                 producer_id=producer.producer_id,
-                epoch=producer.producer_epoch,
+                epoch=producer.epoch,
                 sequence=sequence,
                 transactional=True,
             )
@@ -269,18 +269,6 @@ def test_a_connection_stops_reading_with_the_first_request_behind_one_that_holds
 
 def is_reading(line: Line) -> bool:
     return not line.wire.is_reading_paused
-
-
-def init_producer(stage: Stage, transactional_id: str) -> Any:
-    request = InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=60_000
-    )
-
-    def ask() -> tuple[int, Any]:
-        reply = stage.call(ApiKey.INIT_PRODUCER_ID, 4, request)
-        return reply.error_code, reply
-
-    return when_coordinated(stage, 1, ask)
 
 
 # -- the trace -------------------------------------------------------------------------------------

@@ -79,32 +79,6 @@ def test_segments_older_than_the_retention_of_their_topic_are_removed() -> None:
         assert got.log_start_offset == 20 - len(kept)
 
 
-def test_a_log_that_has_expired_completely_is_emptied_and_keeps_its_offsets() -> None:
-    with new_stage() as stage:
-        made(stage, "t", {"retention.ms": str(AN_HOUR_MS)})
-        write(stage, "t", *numbers(0, 9))
-        stage.advance(2 * AN_HOUR_MS)
-        assert read_topic(stage, "t") == []
-        assert produce(stage, "t", batch_of(b"next")).base_offset == 10
-
-
-def test_a_log_is_kept_below_its_retention_size() -> None:
-    with new_stage() as stage:
-        partition = made(stage, "t", {"retention.bytes": "500"})
-        write(stage, "t", *numbers(0, 29))
-        stage.advance(A_MINUTE_MS)
-        assert partition.log.size_bytes <= 500 + 200
-        assert read_topic(stage, "t")[-1] == b"29"
-
-
-def test_infinite_retention_keeps_everything() -> None:
-    with new_stage(A_DAY_MS) as stage:
-        made(stage, "t", {"retention.ms": "-1"})
-        write(stage, "t", *numbers(0, 9))
-        stage.advance(30 * A_DAY_MS)
-        assert read_topic(stage, "t") == numbers(0, 9)
-
-
 def test_a_retention_changed_while_the_broker_runs_takes_effect() -> None:
     with new_stage() as stage:
         made(stage, "t", {"retention.ms": "-1"})
@@ -135,18 +109,6 @@ def test_records_removed_by_retention_do_not_come_back(ending: str) -> None:
     assert read_topic(again, "t") == [b"10"]
     assert produce(again, "t", batch_of(b"11")).base_offset == 11
     again.stop()
-
-
-def test_a_producer_continues_after_its_records_were_deleted() -> None:
-    with new_stage() as stage:
-        made(stage, "t", {"retention.ms": str(AN_HOUR_MS)})
-        numbered: dict[str, Any] = {"producer_id": 9, "epoch": 0}
-        write(stage, "t", b"0", sequence=0, **numbered)
-        stage.advance(2 * AN_HOUR_MS)
-        assert read_topic(stage, "t") == []
-        repeated = produce(stage, "t", batch_of(b"0", sequence=0, **numbered))
-        assert (repeated.error_code, repeated.base_offset) == (ErrorCode.NONE, 0)
-        assert produce(stage, "t", batch_of(b"1", sequence=1, **numbered)).base_offset == 1
 
 
 def test_a_failing_partition_does_not_prevent_the_retention_of_others() -> None:
@@ -217,36 +179,6 @@ def test_with_the_cleaner_disabled_every_value_is_kept() -> None:
         assert len(read_topic(stage, "t")) == 30
 
 
-@pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_records_removed_by_compaction_do_not_come_back(ending: str) -> None:
-    stage = new_stage().start()
-    made(stage, "t", COMPACTED)
-    write_keys(stage, "t", 10)
-    stage.advance(A_MINUTE_MS)
-    values = read_topic(stage, "t")
-    getattr(stage, ending)()
-    again = stage.again()
-    assert read_topic(again, "t") == values
-    again.stop()
-
-
-def test_a_tombstone_is_removed_after_its_retention() -> None:
-    with new_stage() as stage:
-        made(stage, "t", COMPACTED)
-        write(stage, "t", b"value", key=b"doomed")
-        now_ms = stage.clock.now_ms()
-        tombstone = batch_of(None, key=b"doomed", timestamp_ms=now_ms)  # type: ignore[arg-type]
-        produce(stage, "t", tombstone)
-        write_keys(stage, "t", 3)
-        stage.advance(A_MINUTE_MS)
-        assert None in read_topic(stage, "t")
-        assert b"value" not in read_topic(stage, "t")
-        stage.advance(2 * AN_HOUR_MS)
-        write_keys(stage, "t", 6)
-        stage.advance(A_MINUTE_MS)
-        assert None not in read_topic(stage, "t")
-
-
 def test_a_topic_may_be_deleted_in_the_middle_of_its_compaction() -> None:
     with new_stage() as stage:
         for count in range(20):
@@ -267,26 +199,6 @@ def test_a_topic_may_be_deleted_in_the_middle_of_its_compaction() -> None:
         assert b"0-0" not in read_topic(stage, "after")
 
 
-def test_housekeeping_continues_after_a_disk_failure() -> None:
-    for call in range(1, 200, 11):
-        stage = new_stage().start()
-        made(stage, "old", {"retention.ms": str(AN_HOUR_MS)})
-        made(stage, "compacted", COMPACTED)
-        write(stage, "old", *numbers(0, 9))
-        write_keys(stage, "compacted", 6)
-        stage.disk.fail_call(call)
-        stage.advance(AN_HOUR_MS + A_MINUTE_MS)
-        stage.disk._failures.clear()
-        if stage.fatal:  # A failed sync stops the broker.
-            assert "did not confirm a sync" in stage.fatal[0]
-            stage = stage.kill().again()
-        stage.advance(AN_HOUR_MS + A_MINUTE_MS)
-        assert read_topic(stage, "old") == []
-        again = stage.kill().again()
-        assert read_topic(again, "compacted")[-1] == b"2-5"
-        again.stop()
-
-
 # -- producers and checkpoints ---------------------------------------------------------------------
 
 
@@ -301,14 +213,6 @@ def test_a_producer_expires_after_a_day_without_writes() -> None:
         # Its state is gone, so any sequence is accepted.
         outcome = produce(stage, "t", batch_of(b"7", producer_id=9, epoch=0, sequence=7))
         assert (outcome.error_code, outcome.base_offset) == (ErrorCode.NONE, 1)
-
-
-def test_the_expiration_time_of_producers_is_a_setting() -> None:
-    with new_stage(producer_id_expiration_ms=str(A_MINUTE_MS)) as stage:
-        partition = made(stage, "t", {})
-        write(stage, "t", b"0", producer_id=9, epoch=0, sequence=0)
-        stage.advance(2 * A_MINUTE_MS)
-        assert partition.producers.get(9) is None
 
 
 def test_recovery_points_are_saved_while_the_broker_runs() -> None:

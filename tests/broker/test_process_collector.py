@@ -53,6 +53,7 @@ def restored() -> Iterator[None]:
     gc.callbacks[:] = callbacks
     gc.set_threshold(*thresholds)
     gc.unfreeze()
+    gc.freeze()  # As after the collection of the tests.
     gc.enable()
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -147,48 +147,11 @@ def test_a_topic_is_created_when_the_console_producer_writes_to_it(side: Side, t
     assert consume(side, topic, 1) == ["first"]
 
 
-# --- kafka-consumer-groups --------------------------------------------------------------------
-
-
 def rows(table: str) -> list[dict[str, str]]:
     """The rows of a table printed by Kafka's tools, by column name."""
     lines = [line.split() for line in table.splitlines() if line.strip()]
     head = lines[0]
     return [dict(zip(head, line, strict=False)) for line in lines[1:] if line != head]
-
-
-def test_a_group_is_listed_described_reset_and_deleted(side: Side, topic: str) -> None:
-    side.create_topic(topic)
-    produce(side, topic, "".join(f"{number}\n" for number in range(10)))
-    consume(side, topic, 4, "--group", topic)
-    assert topic in side.tool("kafka-consumer-groups", "--list").splitlines()
-
-    of_group = ["--group", topic]
-    (row,) = rows(side.tool("kafka-consumer-groups", "--describe", *of_group))
-    assert (row["CURRENT-OFFSET"], row["LOG-END-OFFSET"], row["LAG"]) == ("4", "10", "6")
-    (state,) = rows(side.tool("kafka-consumer-groups", "--describe", "--state", *of_group))
-    assert "Empty" in state.values()
-
-    reset = ["--reset-offsets", "--topic", topic, *of_group, "--execute"]
-    for target, offset in (
-        (["--to-earliest"], "0"),
-        (["--shift-by", "3"], "3"),
-        (["--to-latest"], "10"),
-    ):
-        (row,) = rows(side.tool("kafka-consumer-groups", *reset, *target))
-        assert row["NEW-OFFSET"] == offset
-    deletion = ["--delete-offsets", "--topic", topic, *of_group]
-    side.tool("kafka-consumer-groups", *deletion)
-    side.tool("kafka-consumer-groups", "--delete", *of_group)
-    assert topic not in side.tool("kafka-consumer-groups", "--list").splitlines()
-
-
-def test_group_states_are_listed(side: Side, topic: str) -> None:
-    side.create_topic(topic)
-    produce(side, topic, "x\n")
-    consume(side, topic, 1, "--group", topic)
-    listed = side.tool("kafka-consumer-groups", "--list", "--state", "Empty")
-    assert re.search(rf"^{topic}\s+Empty\s*$", listed, re.MULTILINE)
 
 
 # --- kafka-producer-perf-test and kafka-consumer-perf-test -------------------------------------
@@ -300,30 +263,6 @@ def test_every_api_is_offered_in_the_versions_of_apache_kafka(
     assert len(theirs) > 40
     assert len(ours) > 25
     assert ours == {api: theirs[api] for api in ours}
-
-
-# --- kafka-transactions -----------------------------------------------------------------------
-
-
-def test_transactions_are_listed_and_described(side: Side, topic: str) -> None:
-    side.create_topic(topic)
-    load = ["--num-records", "100", "--record-size", "100", "--throughput", "-1"]
-    transactional = ["--transactional-id", topic, "--transaction-duration-ms", "20"]
-    side.tool("kafka-producer-perf-test", "--topic", topic, *load, *transactional)
-    listed = {row["TransactionalId"]: row for row in rows(side.tool("kafka-transactions", "list"))}
-    assert listed[topic]["TransactionState"] in ("CompleteCommit", "PrepareCommit")
-    described = side.tool("kafka-transactions", "describe", "--transactional-id", topic)
-    assert rows(described)[0]["TransactionalId"] == topic
-    producers = side.tool(
-        "kafka-transactions", "describe-producers", "--topic", topic, "--partition", "0"
-    )
-    assert rows(producers)[0]["CurrentTransactionStartOffset"] == "None"
-
-
-def test_no_hanging_transaction_is_found(side: Side, topic: str) -> None:
-    side.create_topic(topic)
-    found = side.tool("kafka-transactions", "find-hanging", "--topic", topic)
-    assert rows(found) == []
 
 
 # --- every other tool, with rarely used arguments ---------------------------------------------

@@ -104,7 +104,7 @@ def test_committing_offsets_needs_permission_for_the_group(
     finish(stage, guard, one)
 
 
-def test_writing_needs_permission_for_the_topic(
+def test_case_23_writing_needs_permission_for_the_topic(
     stage: Stage, guard: Denying, one: WireProducer, protocol: Protocol
 ) -> None:
     guard.deny("WRITE", "TOPIC", "secret")
@@ -164,6 +164,16 @@ def test_writing_markers_needs_alter_or_cluster_action_permission(
     assert errors == [NO_CLUSTER, NO_CLUSTER]
     assert state_of(stage, "a") == "Ongoing"
     finish(stage, guard, one)
+
+
+@pytest.mark.parametrize("operation", ["ALTER", "CLUSTER_ACTION"])
+def test_either_permission_is_enough_to_write_markers(
+    stage: Stage, guard: Denying, one: WireProducer, operation: str
+) -> None:
+    guard.deny(operation, "CLUSTER", "kafka-cluster")
+    request = marker_request(one, {"t": [0]}, commit=False)
+    reply = stage.call(ApiKey.WRITE_TXN_MARKERS, 1, request)
+    assert reply.markers[0].topics[0].partitions[0].error_code == NONE
 
 
 def test_finding_a_coordinator_needs_permission_to_describe(stage: Stage, guard: Denying) -> None:

@@ -15,7 +15,7 @@ from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
 from tests.broker.node_stage import Stage
 from tests.broker.raw import ClosedError
 from tests.broker.requests import batch_of, create_topic
-from tests.transactions.protocol import TV1, TV2, Protocol
+from tests.transactions.protocol import TV1, Protocol
 from tests.transactions.requests import produce_request
 from tests.transactions.wire import (
     GROUP,
@@ -135,16 +135,6 @@ def test_a_transactional_batch_without_an_id_is_refused(stage: Stage, protocol: 
         assert errors == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
 
 
-def test_a_transactional_batch_for_a_missing_topic_also_needs_an_id(
-    stage: Stage, protocol: Protocol
-) -> None:
-    one = producer(stage, protocol)
-    request = produce_request({("nowhere", 0): one.batch(b"v")}, transactional_id=None)
-    reply = stage.call(ApiKey.PRODUCE, protocol.produce, request)
-    told = reply.responses[0].partition_responses[0].error_code
-    assert told == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-
 NULL_IDS = {
     "AddPartitionsToTxn v0": (ApiKey.ADD_PARTITIONS_TO_TXN, 0, struct.pack(">hqhi", -1, 0, 0, 0)),
     "AddOffsetsToTxn v0": (ApiKey.ADD_OFFSETS_TO_TXN, 0, struct.pack(">hqhh1s", -1, 0, 0, 1, b"g")),
@@ -237,7 +227,7 @@ def test_a_write_of_another_producer_to_an_open_transaction_is_refused(
 @pytest.mark.parametrize(
     ("producer_id", "epoch"), [(-1, 0), (5, -1), (-1, 32_767)], ids=["no id", "no epoch", "last"]
 )
-def test_init_with_only_a_producer_id_or_only_an_epoch_is_refused(
+def test_case_6_init_with_only_a_producer_id_or_only_an_epoch_is_refused(
     stage: Stage, protocol: Protocol, producer_id: int, epoch: int
 ) -> None:
     with untouched(stage, protocol) as one:
@@ -249,32 +239,11 @@ def test_init_with_an_unknown_producer_id_is_fenced(stage: Stage, protocol: Prot
         assert one.init(producer_id=one.producer_id + 1, epoch=0) == FENCED
 
 
-# -- timeouts --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001, 2**31 - 1, -(2**31)])
-def test_a_timeout_out_of_range_is_refused(
-    stage: Stage, protocol: Protocol, timeout_ms: int
-) -> None:
-    with untouched(stage, protocol) as one:
-        assert one.init(timeout_ms=timeout_ms) == ErrorCode.INVALID_TRANSACTION_TIMEOUT
-
-
-@pytest.mark.parametrize("timeout_ms", [1, 900_000])
-def test_a_timeout_at_the_bounds_is_accepted(
-    stage: Stage, protocol: Protocol, timeout_ms: int
-) -> None:
-    one = WireProducer(stage, "b", protocol).initialise(timeout_ms=timeout_ms)
-    one.send("t", b"v")
-    assert describe(stage, "b").transaction_timeout_ms == timeout_ms
-    one.commit()
-
-
 # -- partitions ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [("nowhere", 0), ("t", 2), ("t", -1), ("", 0), ("t", 2**31 - 1)])
-def test_missing_partitions_are_refused(
+def test_case_23_a_missing_partition_prevents_the_others_from_being_added(
     stage: Stage, protocol: Protocol, name: tuple[str, int]
 ) -> None:
     topic, index = name
@@ -326,52 +295,6 @@ def test_every_request_before_init_is_refused(stage: Stage, protocol: Protocol) 
     assert set(everything(early).values()) == {UNKNOWN_PRODUCER}
     assert describe(stage, "early").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert log_ends(stage) == [0, 0]
-
-
-@pytest.mark.parametrize("before", ["nothing", "a commit", "an abort"])
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_an_end_in_the_wrong_state_is_refused(
-    stage: Stage, protocol: Protocol, before: str, commit: bool
-) -> None:
-    """TV2 may abort without an open transaction; only its epoch rises."""
-    one = producer(stage, protocol)
-    if before != "nothing":
-        one.send("t", b"v")
-        assert one.end(commit=before == "a commit") == NONE
-    repeats = protocol is TV1 and before == ("a commit" if commit else "an abort")
-    seen = values(stage, "t")
-    allowed = repeats or (protocol is TV2 and not commit)
-    assert one.end(commit=commit) == (NONE if allowed else ErrorCode.INVALID_TXN_STATE)
-    assert values(stage, "t") == seen
-    one.send("t", b"next")
-    one.commit()
-    assert values(stage, "t") == [*seen, b"next"]
-
-
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_a_repeated_end_gets_the_same_reply(stage: Stage, protocol: Protocol, commit: bool) -> None:
-    one = producer(stage, protocol)
-    one.send("t", b"v")
-    again = one.twin()
-    assert one.end(commit=commit) == NONE
-    assert again.end(commit=commit) == NONE
-    assert again.identity == one.identity
-    assert len(transaction_log(stage, "a")) == 4, "Empty, Ongoing, Prepare, Complete"
-
-
-def test_an_add_after_the_end_begins_the_next_transaction(stage: Stage) -> None:
-    """Not INVALID_TXN_STATE, as is often claimed: no separate request begins a transaction."""
-    one = producer(stage, TV1)
-    one.send("t", b"v")
-    one.commit()
-    assert one.add_one("t") == NONE
-    assert state_of(stage, "a") == "Ongoing"
-
-
-def test_a_batch_with_a_gap_in_its_sequence_is_refused(stage: Stage, protocol: Protocol) -> None:
-    with untouched(stage, protocol) as one:
-        refused = one.produce("t", b"v", sequence=9).error_code
-        assert refused == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_offsets_of_a_group_that_was_not_added_are_refused(stage: Stage) -> None:

@@ -23,7 +23,6 @@ from tests.transactions.wire import (
     NONE,
     WireProducer,
     await_coordinator,
-    committed_offset,
     logged_states,
     state_of,
     values,
@@ -139,24 +138,6 @@ def test_kafka_17754_in_tv1_the_init_of_a_new_producer_fences_a_late_end(stage: 
 
 
 # -- the other requests of a transaction -----------------------------------------------------------
-
-
-def test_late_tv1_offsets_join_the_next_transaction_and_late_tv2_offsets_do_not(
-    stage: Stage, protocol: Protocol
-) -> None:
-    one = producer(stage, protocol)
-    one.send_offsets("g", {("t", 0): 1})
-    late = one.twin()
-    one.commit()
-    one.send_offsets("g", {("t", 1): 1})
-    (error,) = late.commit_offsets("g", {("t", 0): 99}).values()
-    one.commit()
-    if protocol is TV1:
-        assert error == NONE
-        assert committed_offset(stage, "g", "t") == 99
-    else:
-        assert error == ErrorCode.INVALID_PRODUCER_EPOCH
-        assert committed_offset(stage, "g", "t") == 1
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])

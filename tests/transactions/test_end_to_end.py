@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -50,32 +49,6 @@ def producer(stage: Stage, protocol: Protocol, name: str = "a") -> WireProducer:
 
 
 # -- case 86: the second producer fences the first -------------------------------------------------
-
-
-@pytest.mark.parametrize("request_name", ["commit", "abort", "send", "add", "offsets", "group"])
-@pytest.mark.parametrize("busy", [False, True], ids=["idle", "in a transaction"])
-def test_case_86_every_request_of_a_fenced_producer_is_refused(
-    stage: Stage, protocol: Protocol, request_name: str, busy: bool
-) -> None:
-    first = producer(stage, protocol)
-    first.send("t", b"of the first")
-    second = producer(stage, protocol)
-    if busy:
-        second.send("t", b"of the second")
-    requests: dict[str, Callable[[], int]] = {
-        "commit": lambda: first.end(commit=True),
-        "abort": lambda: first.end(commit=False),
-        "send": lambda: first.produce("t", b"zombie").error_code,
-        "add": lambda: first.add_one("t", 1),
-        "offsets": lambda: first.commit_offsets("g", {("source", 0): 9})["source", 0],
-        "group": lambda: first.add_offsets("g"),
-    }
-    assert requests[request_name]() == (STALE if request_name in ("send", "offsets") else FENCED)
-    if not busy:
-        second.send("t", b"of the second")
-    second.commit()
-    assert values(stage, "t") == [b"of the second"]
-    assert committed_offset(stage, "g", "source") == -1
 
 
 def test_case_86_a_fenced_tv2_producer_cannot_retry_an_end_after_the_fence(

@@ -10,7 +10,7 @@ from fencepost.base.errors import ErrorCode
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
 from tests.transactions.group import commit_plainly, join, sync
-from tests.transactions.protocol import TV1, TV2, Protocol
+from tests.transactions.protocol import TV1, Protocol
 from tests.transactions.wire import (
     GROUP,
     NONE,
@@ -171,40 +171,7 @@ def test_case_80_pending_offsets_are_unstable_until_the_transaction_ends(
         stage.abandon()
 
 
-def test_pending_offsets_of_two_producers_are_independent(stage: Stage, protocol: Protocol) -> None:
-    one, two = producer(stage, protocol, "one"), producer(stage, protocol, "two")
-    one.send_offsets("g", {FOO_1: 1, BAR_0: 1})
-    two.send_offsets("g", {FOO_1: 2, BAR_1: 2})
-    one.abort()
-    assert shown(stage, stable=True) == [88, -1, 88]
-    two.commit()
-    assert shown(stage, stable=True) == [2, -1, 2]
-
-
-def test_offsets_of_a_transaction_that_times_out_are_dropped(
-    stage: Stage, protocol: Protocol
-) -> None:
-    assert commit_plainly(stage, "g", "foo", {1: 110}) == {NONE}
-    one = producer(stage, protocol)
-    one.send_offsets("g", {FOO_1: 111})
-    stage.advance(80_000)
-    assert shown(stage, stable=True) == [110, -1, -1]
-
-
 # -- cases 84 and 85 -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", range(2, 6))
-def test_case_84_metadata_and_leader_epoch_are_kept(stage: Stage, version: int) -> None:
-    one = producer(stage, TV1 if version < 5 else TV2)
-    one.send_offsets("g", {FOO_1: 110}, version=version, metadata="some metadata", leader_epoch=15)
-    one.commit()
-    (told,) = committed_offsets(stage, "g", "foo", 1, stable=True)
-    assert (told.committed_offset, told.committed_leader_epoch, told.metadata) == (
-        110,
-        15,
-        "some metadata",
-    )
 
 
 def test_metadata_that_is_too_large_is_refused_and_the_rest_is_accepted(

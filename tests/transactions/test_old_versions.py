@@ -46,7 +46,7 @@ def test_every_version_of_init_bumps_the_epoch(
 
 
 @pytest.mark.parametrize("version", range(3, 6))
-def test_init_of_a_fenced_producer_gets_the_error_of_its_version(
+def test_case_8_init_of_a_fenced_producer_gets_the_error_of_its_version(
     stage: Stage, one: WireProducer, version: int
 ) -> None:
     old = one.twin()

@@ -69,7 +69,7 @@ def requests_of(earlier: WireProducer) -> dict[str, Callable[[], int]]:
 @pytest.mark.parametrize("was_open", [False, True], ids=["idle before", "open before"])
 @pytest.mark.parametrize("old", PROTOCOLS, ids=lambda protocol: f"earlier {protocol}")
 @pytest.mark.parametrize("new", PROTOCOLS, ids=lambda protocol: f"owner {protocol}")
-def test_every_request_of_an_earlier_owner_is_refused(
+def test_case_86_every_request_of_an_earlier_owner_is_refused(
     stage: Stage, old: Protocol, new: Protocol, was_open: bool, state: str
 ) -> None:
     earlier = WireProducer(stage, "a", old).initialise()
@@ -113,15 +113,3 @@ def test_a_tv2_producer_that_took_over_from_tv1_may_retry_an_end(stage: Stage) -
     assert owner.end(commit=True) == NONE
     assert retry.end(commit=True) == NONE
     assert retry.identity == owner.identity
-
-
-def test_a_transaction_that_timed_out_may_still_be_aborted_by_its_producer(stage: Stage) -> None:
-    """TV2: the fence has raised the epoch; the producer recovers by aborting at its old epoch."""
-    owner = WireProducer(stage, "a", TV2).initialise()
-    owner.send("t", b"late")
-    stage.advance(15 * 60_000)
-    assert owner.end(commit=True) == ErrorCode.INVALID_TXN_STATE
-    assert owner.end(commit=False) == NONE
-    owner.send("t", b"again")
-    owner.commit()
-    assert values(stage, "t") == [b"again"]

@@ -104,41 +104,6 @@ def test_every_reply_has_both_end_offsets_and_only_readable_records(
         assert [record.value for record in records_in(got.records)] == seen
 
 
-def test_read_committed_stops_at_an_open_transaction_among_six_records(
-    stage: Stage, new: NewProducer
-) -> None:
-    """Records 1 and 2 committed, 3 of an open transaction, 4 committed, 5 aborted, 6 committed.
-
-    Some descriptions show 1, 2, 4 and 6 to read_committed readers. Kafka shows 1 and 2, and nothing
-    after the first open transaction. So do we; 4 and 6 become visible when 3 is decided.
-    """
-    open_one, other = new("txn1"), new("txn2")
-    plain(stage, b"1", b"2")
-    open_one.send("t", b"3")
-    plain(stage, b"4")
-    other.send("t", b"5")
-    other.abort()
-    plain(stage, b"6")
-    assert values(stage, "t", committed=False) == [b"1", b"2", b"3", b"4", b"5", b"6"]
-    assert values(stage, "t") == [b"1", b"2"]
-    open_one.abort()
-    assert values(stage, "t") == [b"1", b"2", b"4", b"6"]
-
-
-def test_a_stuck_producer_stalls_every_reader_of_its_partition_until_its_timeout(
-    stage: Stage, new: NewProducer
-) -> None:
-    stuck, other = new("stuck"), new("other")
-    stuck.send("t", b"stuck")
-    other.send("t", b"behind")
-    other.send("t", b"elsewhere", index=1)
-    other.commit()
-    assert values(stage, "t") == []
-    assert values(stage, "t", index=1) == [b"elsewhere"]
-    stage.advance(75_000)
-    assert values(stage, "t") == [b"behind"]
-
-
 # -- long polls ------------------------------------------------------------------------------------
 
 
@@ -190,16 +155,6 @@ def test_case_76_a_fetch_that_waited_for_an_abort_lists_the_aborted_transaction(
     assert [record.offset for record in consume(stage, "t").records] == [0, 3]
 
 
-def test_a_waiting_fetch_is_not_woken_by_hidden_records(stage: Stage, new: NewProducer) -> None:
-    one = new("one")
-    one.send("t", b"open")
-    poll = WaitingFetch(stage)
-    one.send("t", b"more")
-    assert not poll.is_answered
-    one.commit()
-    assert [record.value for record in records_in(poll.result().records)] == [b"open", b"more"]
-
-
 # -- how much is hidden ----------------------------------------------------------------------------
 
 
@@ -213,20 +168,6 @@ def test_case_77_two_aborted_records_are_hidden_and_two_committed_ones_are_visib
     one.commit()
     assert values(stage, "t") == [b"c1", b"c2"]
     assert values(stage, "t", committed=False) == [b"a1", b"a2", b"c1", b"c2"]
-
-
-def test_case_77_ten_thousand_aborted_records_over_twenty_partitions_are_hidden(
-    stage: Stage, new: NewProducer
-) -> None:
-    one = new("one")
-    for index in range(20):
-        one.send("t", *[b"aborted"] * 500, index=index)
-    one.abort()
-    for index in range(20):
-        one.send("t", *[b"committed"] * 50, index=index)
-    one.commit()
-    seen = [value for index in range(20) for value in values(stage, "t", index=index)]
-    assert seen == [b"committed"] * 1_000
 
 
 def test_a_hundred_thousand_aborted_records_take_space_and_are_never_visible(

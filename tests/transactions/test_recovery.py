@@ -28,8 +28,6 @@ from tests.transactions.wire import (
     values,
 )
 
-DAY_MS = 24 * 3_600_000
-
 STEPS: dict[str, Callable[[WireProducer], object]] = {
     "find the coordinator": lambda one: find_coordinator(one.client, "a"),
     "init": lambda one: one.initialise(),
@@ -110,92 +108,7 @@ def test_a_restart_between_any_two_requests_does_not_affect_the_transaction(
     assert logged_states(stage, "a")[-2:] == ["PrepareCommit", "CompleteCommit"]
 
 
-@pytest.mark.parametrize("end", ["stop", "kill", "power"])
-def test_a_restart_after_every_request_does_not_affect_the_transaction(
-    lives: Callable[..., Lives], protocol: Protocol, end: str
-) -> None:
-    world = lives(durability="fsync" if end == "power" else "os")
-    one = WireProducer(world.stage, "a", protocol)
-    for round_number in range(2):
-        for step in list(STEPS.values())[2 if round_number else 0 :]:
-            step(one)
-            world.restart(end, one)
-    assert values(world.stage, "refunds") == [b"refund", b"refund 2"] * 2
-    assert values(world.stage, "audit", index=1) == [b"audit"] * 2
-
-
-@pytest.mark.parametrize("end", ["kill", "power"])
-def test_aborted_records_stay_aborted_after_a_restart(
-    lives: Callable[..., Lives], protocol: Protocol, end: str
-) -> None:
-    world = lives(durability="fsync")
-    one = WireProducer(world.stage, "a", protocol).initialise()
-    one.send("refunds", b"aborted")
-    one.send_offsets("g", {("settlements", 0): 1})
-    one.abort()
-    one.send("refunds", b"committed")
-    one.commit()
-    world.restart(end, one)
-    assert values(world.stage, "refunds") == [b"committed"]
-    assert values(world.stage, "refunds", committed=False) == [b"aborted", b"committed"]
-    assert committed_offset(world.stage, "g", "settlements") == -1
-
-
-def test_a_retried_init_gets_the_same_reply_after_a_restart(
-    lives: Callable[..., Lives],
-) -> None:
-    """KIP-360 with the last epoch, which Kafka loses when a coordinator moves; here it is kept."""
-    world = lives()
-    one = WireProducer(world.stage, "a", TV1).initialise()
-    held = {"producer_id": one.producer_id, "epoch": one.epoch}
-    assert one.twin().init(**held) == NONE, "the epoch is raised, but the reply is lost"
-    world.restart("kill", one)
-    assert one.init(**held) == NONE
-    assert one.epoch == held["epoch"] + 1
-
-
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_a_retried_end_gets_the_same_reply_after_a_restart(
-    lives: Callable[..., Lives], protocol: Protocol, commit: bool
-) -> None:
-    world = lives()
-    one = WireProducer(world.stage, "a", protocol).initialise()
-    one.send("refunds", b"v")
-    again = one.twin()
-    assert one.end(commit=commit) == NONE
-    world.restart("kill", again)
-    assert again.end(commit=commit) == NONE
-    assert again.identity == one.identity
-    assert again.twin().end(commit=not commit) != NONE or protocol is TV2
-
-
 # -- transaction.recovery.ongoing ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("end", ["stop", "kill"])
-def test_by_default_an_open_transaction_continues_after_a_restart(
-    lives: Callable[..., Lives], protocol: Protocol, end: str
-) -> None:
-    world = lives()
-    one = WireProducer(world.stage, "a", protocol).initialise()
-    one.send("refunds", b"before")
-    world.restart(end, one)
-    assert state_of(world.stage, "a") == "Ongoing"
-    one.send("refunds", b"after")
-    one.commit()
-    assert values(world.stage, "refunds") == [b"before", b"after"]
-
-
-def test_an_abandoned_transaction_times_out_after_a_restart(
-    lives: Callable[..., Lives], protocol: Protocol
-) -> None:
-    world = lives()
-    one = WireProducer(world.stage, "a", protocol).initialise()
-    one.send("refunds", b"before")
-    world.restart("kill", one)
-    world.stage.advance(75_000)
-    assert state_of(world.stage, "a") == "CompleteAbort"
-    assert values(world.stage, "refunds") == []
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
@@ -306,57 +219,6 @@ def test_a_group_coordinator_partition_can_move_away_and_back(
     assert committed_offset(stage, "g", "settlements") == 2
 
 
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_an_end_waits_for_a_group_partition_that_is_not_loaded(
-    stage: Stage, protocol: Protocol, commit: bool
-) -> None:
-    prepare(stage)
-    one = WireProducer(stage, "a", protocol).initialise()
-    one.send("refunds", b"v")
-    one.send_offsets("g", {("settlements", 0): 1})
-    indexes = move_away(stage, CONSUMER_OFFSETS_TOPIC)
-    began_ms = stage.clock.now_ms()
-    again = one.twin()
-    assert one.end(commit=commit) == NONE
-    assert stage.clock.now_ms() - began_ms >= 4_999, "the reply waits for the bound"
-    assert state_of(stage, "a") == ("PrepareCommit" if commit else "PrepareAbort")
-    assert again.end(commit=commit) == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert again.init() == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert [topic.topic for topic in describe(stage, "a").topics] == [CONSUMER_OFFSETS_TOPIC]
-    assert values(stage, "refunds") == [b"v"][not commit :], "the other partition has its marker"
-    come_back(stage, CONSUMER_OFFSETS_TOPIC, indexes)
-    stage.advance(200)
-    assert state_of(stage, "a") == ("CompleteCommit" if commit else "CompleteAbort")
-    assert again.end(commit=commit) == NONE
-    assert committed_offset(stage, "g", "settlements") == (1 if commit else -1)
-
-
-def test_an_end_that_a_partition_can_never_accept_returns_immediately(
-    stage: Stage, protocol: Protocol
-) -> None:
-    """The partition has seen a newer coordinator epoch, so there is nothing to wait for."""
-    prepare(stage)
-    one = WireProducer(stage, "a", protocol).initialise()
-    one.send("refunds", b"v")
-    one.send("audit", b"v")
-    shut = stage.node.partitions.get("refunds", 0)
-    assert shut is not None
-    shut.append_marker(
-        one.producer_id,
-        one.epoch,
-        commit=False,
-        coordinator_epoch=9,
-        transaction_version=0,
-        now_ms=stage.clock.now_ms(),
-    )
-    began_ms = stage.clock.now_ms()
-    assert one.end(commit=True) == NONE
-    assert stage.clock.now_ms() == began_ms
-    assert state_of(stage, "a") == "PrepareCommit"
-    assert [topic.topic for topic in describe(stage, "a").topics] == ["refunds"]
-    assert values(stage, "audit") == [b"v"], "the other partition has its marker"
-
-
 def test_case_48_an_unconfirmed_marker_does_not_count_as_written(
     stage: Stage, protocol: Protocol
 ) -> None:
@@ -387,78 +249,6 @@ def test_a_topic_deleted_inside_a_transaction_does_not_prevent_its_end(
     one.commit()
     assert state_of(stage, "a") == "CompleteCommit"
     assert values(stage, "refunds") == [b"v"]
-
-
-# -- expired ids -----------------------------------------------------------------------------------
-
-
-def test_ids_that_expired_while_the_broker_was_down_are_removed_at_its_start(
-    lives: Callable[..., Lives], protocol: Protocol
-) -> None:
-    world = lives()
-    one = WireProducer(world.stage, "a", protocol).initialise()
-    one.send("refunds", b"v")
-    one.commit()
-    world.stage.kill()
-    later_ms = world.stage.clock.now_ms() + 8 * DAY_MS
-    world.stage = world.stage.again(now_ms=later_ms)
-    world.stage.settle()
-    assert describe(world.stage, "a").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-    assert logged_states(world.stage, "a")[-1] is None
-    one.client = world.stage
-    assert one.end(commit=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    fresh = WireProducer(world.stage, "a", protocol).initialise()
-    assert fresh.identity != one.identity
-
-
-def test_an_id_with_an_open_transaction_is_aborted_before_it_expires(
-    lives: Callable[..., Lives], protocol: Protocol
-) -> None:
-    world = lives(transactional_id_expiration_ms="3600000")
-    one = WireProducer(world.stage, "a", protocol).initialise()
-    one.send("refunds", b"v")
-    world.stage.kill()
-    world.stage = world.stage.again(now_ms=world.stage.clock.now_ms() + DAY_MS)
-    assert state_of(world.stage, "a") == "Ongoing"
-    world.stage.advance(11_000)
-    assert state_of(world.stage, "a") == "CompleteAbort"
-    world.stage.advance(3 * 3_600_000)
-    assert describe(world.stage, "a").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-
-
-def test_a_clock_that_moved_back_during_a_restart_breaks_nothing(
-    lives: Callable[..., Lives], protocol: Protocol
-) -> None:
-    """KAFKA-8803: nothing is asserted about times."""
-    world = lives()
-    one = WireProducer(world.stage, "a", protocol).initialise()
-    one.send("refunds", b"before")
-    world.stage.kill()
-    world.stage = world.stage.again(now_ms=world.stage.clock.now_ms() - 30 * 60_000)
-    one.client = world.stage
-    one.send("refunds", b"after")
-    one.commit()
-    assert values(world.stage, "refunds") == [b"before", b"after"]
-
-
-def test_producer_ids_are_never_reused_after_restarts(
-    lives: Callable[..., Lives],
-) -> None:
-    world = lives()
-    seen = []
-    for number in range(6):
-        seen.append(WireProducer(world.stage, f"id-{number}", TV2).initialise().producer_id)
-        world.restart(("stop", "kill")[number % 2])
-    assert len(set(seen)) == len(seen)
-
-
-def test_a_coordinator_is_found_on_the_same_node_after_a_restart(
-    lives: Callable[..., Lives],
-) -> None:
-    world = lives()
-    before = find_coordinator(world.stage, "a").node_id
-    world.restart("kill")
-    assert find_coordinator(world.stage, "a").node_id == before
 
 
 def test_kafka_20310_the_next_producer_id_survives_a_restart_between_prepare_and_complete(

@@ -4,7 +4,7 @@ Method: hypothesis chooses the steps: of the owner of an id or of a fenced produ
 protocol, on a broker that is stopped, killed, loses power, moves its coordinators and lets time
 pass. Every request gets its reply before the next one is sent, so the model knows every offset. It
 keeps the values and markers of each partition in order, and the open transaction of each id; what
-readers, administrators and groups may see follows from that. (test_random_histories covers lost
+readers, administrators and groups may see follows from that. (`broker/histories` covers lost
 replies and concurrent requests.)
 """
 

@@ -19,7 +19,6 @@ from tests.transactions.wire import (
     await_coordinator,
     committed_offset,
     consume,
-    describe,
     logged_states,
     values,
 )
@@ -91,18 +90,6 @@ def test_a_producer_that_reinitialises_after_expiry_gets_a_new_id_or_is_fenced(
     WireProducer(stage, "refunds-1", protocol).initialise()
     late = {"producer_id": sleeper.producer_id, "epoch": sleeper.epoch}
     assert sleeper.init(**late) == ErrorCode.PRODUCER_FENCED
-
-
-def test_an_id_that_is_used_from_time_to_time_never_expires(
-    forgetful: Stage, protocol: Protocol
-) -> None:
-    one = WireProducer(forgetful, "refunds-1", protocol).initialise()
-    for number in range(8):
-        forgetful.advance(HOUR_MS * 0.75)
-        one.send("refunds", b"%d" % number)
-        one.commit()
-    assert describe(forgetful, "refunds-1").error_code == NONE
-    assert len(values(forgetful, "refunds")) == 8
 
 
 # -- stable and random transactional ids -----------------------------------------------------------

@@ -160,31 +160,3 @@ def test_aborts_and_commits_write_one_marker_to_each_partition(refunds: Stage) -
         seen = consume(stage, topic, index=index)
         assert seen.markers == [(1, True), (3, False), (5, True)]
         assert len(seen.records) == 2
-
-
-def test_a_second_producer_gets_the_same_producer_id_and_a_higher_epoch(
-    refunds: Stage,
-) -> None:
-    one = WireProducer(refunds, "refunds-1", TV1).initialise()
-    two = WireProducer(refunds, "refunds-1", TV1).initialise()
-    other = WireProducer(refunds, "refunds-2", TV1).initialise()
-    assert two.identity == (one.producer_id, one.epoch + 1)
-    assert other.producer_id not in (one.producer_id, two.producer_id)
-    assert one.add_one("refund-audit") == 90
-
-
-def test_adding_a_partition_twice_writes_no_second_record(refunds: Stage) -> None:
-    one = WireProducer(refunds, "refunds-1", TV1).initialise()
-    for _ in range(3):
-        assert one.add_one("refund-audit") == NONE
-    assert logged_states(refunds, "refunds-1") == ["Empty", "Ongoing"]
-
-
-def test_after_a_commit_the_next_request_never_gets_concurrent_transactions(refunds: Stage) -> None:
-    """EndTxn returns after Complete, so there is no CONCURRENT_TRANSACTIONS in 100 transactions."""
-    for protocol in (TV1, TV2):
-        one = WireProducer(refunds, f"refunds-{protocol.name}", protocol).initialise()
-        for number in range(100):
-            one.send("refund-audit", b"%d" % number)
-            one.commit()
-    assert len(values(refunds, "refund-audit")) == 200

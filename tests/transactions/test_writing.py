@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
-from tests.broker.requests import batch_of, create_topic
+from tests.broker.requests import create_topic
 from tests.transactions.protocol import PROTOCOLS, TV1, TV2, Protocol
 from tests.transactions.requests import produce_request
 from tests.transactions.wire import (
@@ -26,8 +25,6 @@ from tests.transactions.wire import (
 )
 
 HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
-
 OLD_PRODUCE_VERSIONS = range(3, 12)
 NEW_PRODUCE_VERSIONS = (12, 13)
 
@@ -289,43 +286,6 @@ def test_case_63_a_control_batch_from_a_client_is_refused(stage: Stage, protocol
     assert values(stage, "t") == [b"v"]
 
 
-def test_two_batches_for_one_partition_are_refused(stage: Stage, protocol: Protocol) -> None:
-    one = producer(stage, protocol)
-    one.join(("t", 0))
-    both = one.batch(b"x") + one.batch(b"y", sequence=1)
-    request = produce_request({("t", 0): both}, transactional_id="a")
-    reply = stage.call(ApiKey.PRODUCE, protocol.produce, request)
-    assert reply.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
-    assert end_offset(stage, "t", committed=False) == 0
-
-
-def test_a_transactional_batch_without_a_sequence_is_refused(
-    stage: Stage, protocol: Protocol
-) -> None:
-    one = producer(stage, protocol)
-    one.join(("t", 0))
-    assert one.produce("t", b"v", sequence=-1).error_code == ErrorCode.INVALID_RECORD
-
-
-def test_a_write_outside_the_open_transaction_is_refused(stage: Stage, protocol: Protocol) -> None:
-    """Case 56, over the wire."""
-    one = producer(stage, protocol)
-    one.send("t", b"inside")
-    outside = one.produce("t", b"outside", transactional=False)
-    assert outside.error_code == ErrorCode.INVALID_TXN_STATE
-    one.abort()
-    assert values(stage, "t") == []
-
-
-def test_a_retried_batch_gets_its_first_offset(stage: Stage, protocol: Protocol) -> None:
-    one = producer(stage, protocol)
-    again = one.twin()
-    assert one.send("t", b"v") == 0
-    assert again.produce("t", b"v").base_offset == 0
-    one.commit()
-    assert values(stage, "t", committed=False) == [b"v"]
-
-
 @pytest.mark.parametrize("version", [10, 11, 12])
 def test_a_retried_batch_of_a_producer_fenced_meanwhile_is_refused(
     stage: Stage, version: int
@@ -338,24 +298,6 @@ def test_a_retried_batch_of_a_producer_fenced_meanwhile_is_refused(
     producer(stage, TV1)
     refused = again.produce("t", b"v", version=version)
     assert refused.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-
-
-@pytest.mark.parametrize("epoch", [-1, 7])
-def test_a_write_with_an_unknown_epoch_is_refused(
-    stage: Stage, protocol: Protocol, epoch: int
-) -> None:
-    one = producer(stage, protocol)
-    one.join(("t", 0))
-    assert one.produce("t", b"v", epoch=epoch).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert end_offset(stage, "t", committed=False) == 0
-
-
-def test_an_idempotent_producer_needs_no_transaction(stage: Stage) -> None:
-    records = batch_of(b"v", producer_id=4711, epoch=0, sequence=0)
-    request = produce_request({("t", 0): records}, transactional_id=None)
-    reply = stage.call(ApiKey.PRODUCE, 11, request)
-    assert reply.responses[0].partition_responses[0].error_code == NONE
-    assert values(stage, "t") == [b"v"]
 
 
 # -- cases 37 to 39: time --------------------------------------------------------------------------
@@ -394,39 +336,6 @@ def test_case_37_a_producer_recovers_from_a_timeout_as_its_protocol_defines(
     assert values(stage, "t") == [b"again"]
 
 
-@pytest.fixture
-def forgetful() -> Iterator[Stage]:
-    """A broker that expires an idle id after an hour instead of a week."""
-    settings = {"transactional.id.expiration.ms": str(HOUR_MS)}
-    with Stage(durability="os", settings=settings) as stage:
-        yield stage
-
-
-@pytest.mark.parametrize("ends_with", ["commit", "abort"])
-def test_case_38_an_expired_id_is_unknown_and_a_new_producer_gets_a_new_producer_id(
-    forgetful: Stage, protocol: Protocol, ends_with: str
-) -> None:
-    stage = forgetful
-    create_topic(stage, "t")
-    one = producer(stage, protocol)
-    one.send("t", b"before")
-    assert one.end(commit=ends_with == "commit") == NONE
-    stage.advance(3 * HOUR_MS)
-    assert logged_states(stage, "a")[-1] is None, "the tombstone is the last record"
-    unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if protocol is TV1:
-        assert one.add_one("t") == unknown
-    assert one.produce("t", b"late", version=12).error_code == unknown
-    assert one.end(commit=True) == unknown
-    assert describe(stage, "a").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-    fresh = producer(stage, protocol)
-    assert fresh.producer_id != one.producer_id
-    assert fresh.epoch == 0
-    fresh.send("t", b"after")
-    fresh.commit()
-    assert values(stage, "t") == [b"before", b"after"][ends_with == "abort" :]
-
-
 def test_case_39_a_producer_expired_only_by_its_partition_keeps_its_producer_id(
     protocol: Protocol,
 ) -> None:
@@ -445,43 +354,6 @@ def test_case_39_a_producer_expired_only_by_its_partition_keeps_its_producer_id(
         assert two.epoch == first_epoch + (1 if protocol is TV1 else 2)
         two.send("t", b"2")
         two.commit()
-        assert values(stage, "t") == [b"1", b"2"]
-
-
-def test_case_39_an_expired_id_is_refused_even_if_its_partition_knows_the_producer(
-    forgetful: Stage, protocol: Protocol
-) -> None:
-    stage = forgetful
-    create_topic(stage, "t")
-    one = producer(stage, protocol)
-    one.send("t", b"1")
-    one.commit()
-    stage.advance(3 * HOUR_MS)
-    partition = stage.node.partitions.get("t", 0)
-    assert partition is not None
-    assert len(partition.producers) == 1, "still known to the partition"
-    unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if protocol is TV1:
-        assert one.add_one("t") == unknown
-    else:
-        assert one.produce("t", b"late").error_code == unknown
-    two = producer(stage, protocol)
-    two.send("t", b"2")
-    two.commit()
-    assert values(stage, "t") == [b"1", b"2"]
-
-
-def test_a_producer_with_an_open_transaction_does_not_expire(
-    protocol: Protocol,
-) -> None:
-    settings = {"producer.id.expiration.ms": "1000", "transaction.max.timeout.ms": "86400000"}
-    with Stage(durability="os", settings=settings) as stage:
-        create_topic(stage, "t")
-        one = producer(stage, protocol, timeout_ms=DAY_MS)
-        one.send("t", b"1")
-        stage.advance(20 * HOUR_MS)
-        one.send("t", b"2")
-        one.commit()
         assert values(stage, "t") == [b"1", b"2"]
 
 

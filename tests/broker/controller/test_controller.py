@@ -113,39 +113,6 @@ def test_a_topic_without_a_partition_count_gets_the_default() -> None:
     assert outcome.partition_count == 4
 
 
-def test_validation_creates_nothing() -> None:
-    node = StubNode().start()
-    before = node.metadata.version
-    outcomes = node.create(NewTopic("orders", 2), NewTopic("a b"), validate_only=True)
-    assert errors(outcomes) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
-    assert outcomes[0].partition_count == 2
-    assert node.metadata.version == before
-    assert node.partition("orders", 0) is None
-
-
-def test_each_topic_of_a_request_gets_its_own_result() -> None:
-    node = StubNode().start()
-    outcomes = node.create(
-        NewTopic("a", 1),
-        NewTopic("a", 1),
-        NewTopic("b", 0),
-        NewTopic("c", 1, 2),
-        NewTopic("d", 1, settings=[("nonsense", "1")]),
-        NewTopic("e", 1, settings=[("retention.ms", None)]),
-        NewTopic("f", 1, settings=[("retention.ms", "1")]),
-    )
-    assert errors(outcomes) == [
-        ErrorCode.NONE,
-        ErrorCode.TOPIC_ALREADY_EXISTS,
-        ErrorCode.INVALID_PARTITIONS,
-        ErrorCode.INVALID_REPLICATION_FACTOR,
-        ErrorCode.INVALID_CONFIG,
-        ErrorCode.INVALID_CONFIG,
-        ErrorCode.NONE,
-    ]
-    assert sorted(node.metadata.topics) == ["a", "f"]
-
-
 def test_the_settings_of_a_topic_apply_to_its_log() -> None:
     node = StubNode().start()
     node.made("orders", retention_ms="5", cleanup_policy="compact")
@@ -165,17 +132,6 @@ def test_a_deleted_topic_is_removed_with_its_files() -> None:
     assert not node.disk.exists("/data/orders-0")
     assert not node.disk.exists("/data/orders-1")
     assert node.groups.deleted_topics == ["orders"]
-
-
-def test_a_recreated_topic_begins_empty() -> None:
-    node = StubNode().start()
-    node.made("orders")
-    node.fill("orders", 3)
-    node.controller.delete(["orders"], lambda _: None)
-    node.made("orders")
-    partition = node.partition("orders", 0)
-    assert partition is not None
-    assert partition.log_end_offset == 0
 
 
 def test_new_partitions_are_writable_when_the_reply_is_sent() -> None:
@@ -343,15 +299,6 @@ def test_producer_ids_continue_from_block_to_block() -> None:
     node = StubNode().start()
     assert allocate(node, 1002) == list(range(1002))
     assert node.metadata.next_producer_id == 2000
-
-
-@pytest.mark.parametrize("clean", [True, False])
-def test_a_restart_never_reuses_a_producer_id(clean: bool) -> None:
-    node = StubNode().start()
-    first = allocate(node, 3)
-    second = allocate(node.restarted(clean=clean), 3)
-    assert first == [0, 1, 2]
-    assert second == [1000, 1001, 1002]
 
 
 def test_a_block_is_durable_before_its_first_id_is_given_out() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 from collections.abc import Callable
 from typing import Final
 
@@ -33,8 +34,8 @@ from tests.halves import EVERY_CALL, half_of
 pytestmark = pytest.mark.usefixtures("quiet")
 
 SOME_CALLS: Final = 50
-SOME_SPELLS: Final = ((1, 12), (4, 1))
-"""The first failing call, and the number of failing calls."""
+SOME_SPELLS: Final = (("os", 1, 12), ("fsync", 4, 1))
+"""The durability, the first failing call, and the number of failing calls."""
 KINDS: Final = {
     "reads": (errno.EIO, ("read", "view", "read_file", "size")),
     "opens": (errno.EMFILE, ("open", "read_file", "list_dir", "sync_dir", "remove_tree")),
@@ -91,23 +92,23 @@ def test_a_disk_that_fails_for_a_while_loses_nothing(
             raise AssertionError(f"{story.__name__}, from call {call} on: {problem!r}") from problem
 
 
-@pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("failure", KINDS)
 def test_failures_of_one_kind_of_call_lose_nothing(
-    story: Callable[[Clients], None], durability: str, failure: str
+    story: Callable[[Clients], None], failure: str
 ) -> None:
     error, kinds = KINDS[failure]
-    every = [(first, count) for first in range(1, 40) for count in (1, 12)]
-    spells = half_of(SOME_SPELLS, story.__name__, durability, failure)
-    for first, count in every if EVERY_CALL else spells:
+    every = itertools.product(("os", "fsync"), range(1, 40), (1, 12))
+    some = half_of(SOME_SPELLS, story.__name__, failure)
+    for durability, first, count in every if EVERY_CALL else some:
         clients = started(durability)
         clients.stage.disk.fail_for_a_while(first, count, error, kinds=kinds)
         try:
             suffer(clients, story)
         except Exception as problem:
+            which = f"{failure} {first} to {first + count - 1}"
             raise AssertionError(
-                f"{story.__name__}, {failure} {first} to {first + count - 1}: {problem!r}"
+                f"{story.__name__}, {durability}, {which}: {problem!r}"
             ) from problem
 
 

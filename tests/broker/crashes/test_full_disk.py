@@ -6,8 +6,6 @@ fails at its beginning, in its middle and at its end.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from fencepost.base.errors import ErrorCode
@@ -19,66 +17,15 @@ from fencepost.wire.forms.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
-from fencepost.wire.forms.metadata import MetadataRequest
-from tests.broker.crashes.test_power_loss import commit_offset, committed_offset, when_coordinated
 from tests.broker.node_stage import Stage
 from tests.broker.requests import (
     batch_of,
     create_topic,
-    create_topics,
     fetch,
     produce,
     read_topic,
 )
-
-PRODUCER: dict[str, Any] = {"producer_id": 70, "epoch": 0}
-
-
-def numbered(number: int) -> Any:
-    return batch_of(b"value-%d" % number, sequence=number, **PRODUCER)
-
-
-@pytest.mark.parametrize("durability", ["os", "fsync"])
-@pytest.mark.parametrize("ending", ["none", "stop", "kill", "lose_power"])
-def test_a_batch_that_does_not_fit_is_refused_and_accepted_later(
-    durability: str, ending: str
-) -> None:
-    size = len(numbered(0))
-    for free_bytes in range(0, size, 13):
-        with Stage(durability=durability) as stage:
-            create_topic(stage, "full")
-            for number in range(3):
-                assert produce(stage, "full", numbered(number)).base_offset == number
-            stage.disk.fill(free_bytes)
-            for _ in range(2):
-                refused = produce(stage, "full", numbered(3))
-                assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-                assert refused.base_offset == -1
-            assert read_topic(stage, "full") == [b"value-%d" % n for n in range(3)]
-            after = ended(stage, ending)
-            assert produce(after, "full", numbered(3)).base_offset == 3
-            assert produce(after, "full", numbered(4)).base_offset == 4
-            assert read_topic(after, "full") == [b"value-%d" % n for n in range(5)]
-            if after is not stage:
-                after.stop()
-
-
-def ended(stage: Stage, ending: str) -> Stage:
-    """Space is freed, possibly after the broker has stopped or died."""
-    if ending == "none":
-        stage.disk.empty()
-        return stage
-    if ending == "stop":
-        stage.stop()
-    elif ending == "kill":
-        stage.kill()
-    elif stage.node.config.durability == "fsync":
-        stage.lose_power()
-    else:
-        stage.kill()
-    stage.disk.empty()
-    return stage.again()
+from tests.transactions.wire import GROUP, await_coordinator, find_coordinator
 
 
 def test_other_partitions_and_readers_are_served_while_one_batch_does_not_fit() -> None:
@@ -119,32 +66,6 @@ def test_a_segment_that_cannot_be_sealed_is_continued_when_there_is_space() -> N
 
 
 # -- metadata --------------------------------------------------------------------------------------
-
-
-def topic_names(stage: Stage) -> set[str | None]:
-    reply = stage.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))
-    return {topic.name for topic in reply.topics if not topic.is_internal}
-
-
-@pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_a_topic_that_does_not_fit_is_not_created(durability: str) -> None:
-    for free_bytes in range(0, 200, 20):
-        with Stage(durability=durability) as stage:
-            create_topic(stage, "there")
-            stage.disk.fill(free_bytes)
-            (made,) = create_topics(stage, "not-yet")
-            was_made = made.error_code == ErrorCode.NONE
-            assert was_made or made.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert topic_names(stage) == ({"there", "not-yet"} if was_made else {"there"})
-            stage.disk.empty()
-            if not was_made:
-                create_topic(stage, "not-yet")
-            stage.advance(60_000)  # A partition that could not be opened is retried.
-            assert produce(stage, "not-yet", batch_of(b"value")).base_offset == 0
-            again = stage.kill().again()
-            assert topic_names(again) == {"there", "not-yet"}
-            assert read_topic(again, "not-yet") == [b"value"]
-            again.stop()
 
 
 def test_deletions_and_changes_that_cannot_be_written_have_no_effect() -> None:
@@ -190,55 +111,13 @@ def test_a_broker_does_not_start_on_a_full_disk() -> None:
 # -- coordinators ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_an_offset_that_does_not_fit_is_not_committed(durability: str) -> None:
-    for free_bytes in range(0, 100, 20):
-        with Stage(durability=durability) as stage:
-            create_topic(stage, "first")
-            commit_offset(stage, 1)
-            stage.disk.fill(free_bytes)
-            with pytest.raises(AssertionError, match="no coordinator"):
-                commit_offset(stage, 2)
-            assert committed_offset(stage) == 1
-            stage.disk.empty()
-            commit_offset(stage, 3)
-            assert committed_offset(stage) == 3
-            again = stage.kill().again()
-            assert committed_offset(again) == 3
-            again.stop()
-
-
-@pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_a_transactional_id_that_does_not_fit_gets_no_producer_id(durability: str) -> None:
-    request = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
-    for free_bytes in range(0, 100, 20):
-        with Stage(durability=durability) as stage:
-
-            def ask(stage: Stage = stage) -> tuple[int, Any]:
-                reply = stage.call(ApiKey.INIT_PRODUCER_ID, 4, request)
-                return reply.error_code, reply
-
-            first = when_coordinated(stage, 1, ask)
-            stage.disk.fill(free_bytes)
-            with pytest.raises(AssertionError, match="no coordinator"):
-                when_coordinated(stage, 1, ask)
-            stage.disk.empty()
-            second = when_coordinated(stage, 1, ask)
-            assert second.producer_id == first.producer_id
-            assert second.producer_epoch == first.producer_epoch + 1
-            stage.kill()
-
-
 def test_an_internal_topic_that_cannot_be_created_is_created_later() -> None:
     with Stage(durability="os") as stage:
-        create_topic(stage, "first")
         stage.disk.fill()
-        with pytest.raises(AssertionError, match="no coordinator"):
-            commit_offset(stage, 1)
+        refused = find_coordinator(stage, "g", GROUP)
+        assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         stage.disk.empty()
-        stage.advance(60_000)
-        commit_offset(stage, 1)
-        assert committed_offset(stage) == 1
+        await_coordinator(stage, "g", GROUP)
 
 
 def test_housekeeping_on_a_full_disk_harms_nothing() -> None:

@@ -12,15 +12,12 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from fencepost.base.errors import ErrorCode
-from fencepost.records.batch import split_batches
 from tests.broker.raw import RawClient
-from tests.broker.requests import batch_of, create_topic, fetch, produce, read_topic, records_in
+from tests.broker.requests import batch_of, create_topic, read_topic
 from tools.fencepost_process import FencepostProcess
 
 PARTITIONS = 3
@@ -95,7 +92,7 @@ def tear(folder: Path, rng: random.Random) -> None:
             file.write(rng.randbytes(rng.randint(0, 40)))
 
 
-@pytest.mark.parametrize(("durability", "rounds"), [("os", 4), ("fsync", 2)])
+@pytest.mark.parametrize(("durability", "rounds"), [("os", 2), ("fsync", 1)])
 def test_every_acknowledged_record_survives_kills_once_and_in_order(
     tmp_path: Path, durability: str, rounds: int
 ) -> None:
@@ -111,7 +108,7 @@ def test_every_acknowledged_record_survives_kills_once_and_in_order(
     try:
         for _ in range(rounds):
             written = sum(writer.acknowledged_count for writer in writers)
-            target = written + rng.randint(100, 3_000)
+            target = written + rng.randint(100, 1_000)
             while sum(writer.acknowledged_count for writer in writers) < target:
                 for writer in writers:
                     writer.write_some("counted")
@@ -138,60 +135,3 @@ def check_partition(client: RawClient, partition: int, writers: list[Writer]) ->
     for writer in writers:
         assert found[writer.name] == list(range(writer.sent[partition]))
         assert writer.acknowledged[partition] == found[writer.name]
-
-
-def test_a_torn_tail_is_truncated_and_the_next_record_gets_its_offset(tmp_path: Path) -> None:
-    first = FencepostProcess(tmp_path)
-    with RawClient(first.bootstrap_servers) as client:
-        create_topic(client, "torn")
-        for number in range(5):
-            produce(client, "torn", batch_of(b"%d" % number))
-    first.kill()
-    log = tmp_path / "torn-0" / "00000000000000000000.log"
-    whole = log.stat().st_size
-    with log.open("ab") as file:
-        file.write(bytes(batch_of(b"half", base_offset=5))[:40])
-    with FencepostProcess(tmp_path) as second, RawClient(second.bootstrap_servers) as client:
-        assert log.stat().st_size == whole
-        assert produce(client, "torn", batch_of(b"5")).base_offset == 5
-        assert read_topic(client, "torn") == [b"%d" % number for number in range(6)]
-
-
-def test_a_damaged_batch_is_an_error_for_readers_and_nothing_after_it_is_lost(
-    tmp_path: Path,
-) -> None:
-    first = FencepostProcess(tmp_path)
-    with RawClient(first.bootstrap_servers) as client:
-        create_topic(client, "rotten")
-        for number in range(5):
-            produce(client, "rotten", batch_of(b"%d" % number))
-        size = len(split_batches(fetch(client, "rotten").records)[0].data)
-    first.kill()
-    log = tmp_path / "rotten-0" / "00000000000000000000.log"
-    content = bytearray(log.read_bytes())
-    content[3 * size + 65] ^= 0xFF
-    log.write_bytes(content)
-    with FencepostProcess(tmp_path) as second, RawClient(second.bootstrap_servers) as client:
-        before = fetch(client, "rotten")
-        assert [record.value for record in records_in(before.records)] == [b"0", b"1", b"2"]
-        assert fetch(client, "rotten", 3).error_code == ErrorCode.CORRUPT_MESSAGE
-        assert produce(client, "rotten", batch_of(b"again")).base_offset == 5
-        behind = fetch(client, "rotten", 4)
-        assert [record.value for record in records_in(behind.records)] == [b"4", b"again"]
-    assert log.read_bytes()[: len(content)] == content
-
-
-def test_producer_state_survives_a_kill(tmp_path: Path) -> None:
-    numbered: dict[str, Any] = {"producer_id": 50, "epoch": 0}
-    first = FencepostProcess(tmp_path)
-    with RawClient(first.bootstrap_servers) as client:
-        create_topic(client, "numbered")
-        for sequence in range(3):
-            produce(client, "numbered", batch_of(b"%d" % sequence, sequence=sequence, **numbered))
-    first.kill()
-    with FencepostProcess(tmp_path) as second, RawClient(second.bootstrap_servers) as client:
-        repeated = produce(client, "numbered", batch_of(b"2", sequence=2, **numbered))
-        assert (repeated.error_code, repeated.base_offset) == (0, 2)
-        following = produce(client, "numbered", batch_of(b"3", sequence=3, **numbered))
-        assert (following.error_code, following.base_offset) == (0, 3)
-        assert read_topic(client, "numbered") == [b"0", b"1", b"2", b"3"]

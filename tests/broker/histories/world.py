@@ -6,8 +6,8 @@ Method. Clients (`clients.py`) are generators. A scheduler lets one of them send
 broker for some turns of its loop, passes replies on, lets time pass, and now and then something
 happens: the process is killed, at once or at one of its next disk calls; the power fails (in fsync
 mode); the broker is stopped and started; the disk fails for a while or is full; a connection is
-cut; the clock is set; the scrub begins. Retention, compaction, checkpoints and timeouts run by
-their timers.
+cut; the clock is set; the scrub begins; the coordinators are loaded again. Retention, compaction,
+checkpoints and timeouts run by their timers.
 
 At the end the disk works again, the clients finish, and everything that they rely on is checked
 (`checks.py`), before and after another kill.
@@ -103,8 +103,11 @@ class World:
         self.latest_ms = 0
         self.events: list[str] = []
         """What happened, for the report of a failure."""
+        ongoing = {"transaction.recovery.ongoing": "abort" if seed % 4 == 2 else "resume"}
         self.stage = Stage(
-            durability="fsync" if self.is_durable else "os", settings=SETTINGS, disk=UnsyncedDisk()
+            durability="fsync" if self.is_durable else "os",
+            settings=SETTINGS | ongoing,
+            disk=UnsyncedDisk(),
         ).start()
         self._cut: set[Line] = set()
         clients: list[Client] = [
@@ -139,6 +142,7 @@ class World:
             (5, self.cut_connection),
             (2, self.set_clock),
             (1, self.scrub),
+            (2, self.load_coordinators),
         ]
         weights = [weight for weight, _ in happenings]
         for _ in range(STEPS):
@@ -325,6 +329,11 @@ class World:
         self.note(f"the clock is set by {by_ms} ms")
         self.stage.clock.jump(by_ms)
         self.now_ms()
+
+    def load_coordinators(self) -> None:
+        """As when their partitions move away and back: a load drops what was served before."""
+        self.note("the coordinators are loaded again")
+        self.stage.loop.call_soon(self.stage.node.coordinators.load_all)
 
     def scrub(self) -> None:
         self.stage.loop.call_soon(self.stage.node.scrub._begin)

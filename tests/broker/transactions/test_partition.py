@@ -75,16 +75,6 @@ def test_without_the_topic_requests_get_not_coordinator() -> None:
     assert node.init().error is ErrorCode.NOT_COORDINATOR
 
 
-@pytest.mark.parametrize("name", [""])
-def test_an_empty_id_is_refused_before_its_coordinator_is_looked_up(name: str) -> None:
-    node = ShellNode()
-    invalid = ErrorCode.INVALID_REQUEST
-    assert node.init(name).error is invalid
-    assert node.add(1, 1, transactional_id=name).error is invalid
-    assert node.end(1, 1, transactional_id=name).error is invalid
-    assert node.transactions.describe(name).error is invalid
-
-
 @pytest.mark.parametrize(
     ("prepared", "complete", "commit"),
     [

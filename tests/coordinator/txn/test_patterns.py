@@ -35,6 +35,8 @@ def matches(pattern: str, text: str) -> bool:
         (".", "é", "\n"),
         ("(?s).", "\n", ""),
         ("a{,2}", "a{,2}", "aa"),
+        (r"[a*+]{1}(?:\x61)", "+a", "ba"),
+        ("(?U)(?im)a", "A", "b"),
     ],
 )
 def test_a_pattern_in_re2_syntax_matches_whole_ids(pattern: str, yes: str, no: str) -> None:
@@ -45,7 +47,24 @@ def test_a_pattern_in_re2_syntax_matches_whole_ids(pattern: str, yes: str, no: s
 @pytest.mark.parametrize(
     "pattern",
     [
-        *("(", ")", "[", "[]", "*", "a**", "a++", "a{1}{2}", "{2}", "a{1001}", "a{2,1}", "\\"),
+        *(
+            "(",
+            ")",
+            "[",
+            "[]",
+            "*",
+            "a**",
+            "a++",
+            "a*+",
+            "a?+",
+            "a{1}+",
+            "a{1}{2}",
+            "{2}",
+            "a{1001}",
+            "a{1,1001}",
+            "a{2,1}",
+            "\\",
+        ),
         *("(?=a)", "(?!a)", "(?<=a)", "(?>a)", "(?x)a", "(?#a)", "(?(1)a|b)", "(?P=n)", "(?i-)a"),
         *(r"(a)\1", r"\Z", r"\h", r"\k<n>", r"\x{110000}", "[[:nobody:]]", "[b-a]", r"\pX"),
     ],
