@@ -22,7 +22,7 @@ def record(state: int | None, at_ms: int, transactional_id: str = "a") -> Tailed
     metadata = None
     if state is not None:
         metadata = TransactionMetadata(1, 1, -1, 0, -1, 60_000, state, {}, 0, at_ms, 2)
-    return TailedChange(transactional_id, PARTITION, StateChange(0, at_ms, 0, metadata))
+    return TailedChange(transactional_id, StateChange(0, at_ms, 0, metadata))
 
 
 def test_commits_are_timed_from_the_decision_to_the_end() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated
 
 import typer
@@ -28,6 +28,17 @@ def confirm(yes: bool, sentence: str, details: Iterable[str] = ()) -> None:
     question = textwrap.fill(f"{sentence} Continue?", width, break_on_hyphens=False)
     if not _answer(question):
         raise FencepostError("Nothing was changed.")
+
+
+def delete_each(kind: str, names: Sequence[str], delete: Callable[[str], object]) -> None:
+    """Deletes one after the other; FencepostError says how many were deleted before one was not."""
+    for deleted, name in enumerate(names):
+        try:
+            delete(name)
+        except FencepostError as problem:
+            raise FencepostError(
+                f"{deleted} of {len(names)} {kind}s were deleted, then {name!r} was not: {problem}"
+            ) from problem
 
 
 def _answer(question: str) -> bool:

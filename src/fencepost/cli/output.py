@@ -16,7 +16,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.cli.columns import GAP, choose, longest_word, most_of, shrink
 from fencepost.cli.units import for_people, moment_for_people, size_for_people
@@ -32,7 +32,7 @@ COMMAND_INDENT: Final = " " * 4
 
 
 class Column(NamedTuple):
-    """A column of `Output.listing`."""
+    """A column of `Text.listing`."""
 
     width: int = 8
     title: str = ""
@@ -55,8 +55,8 @@ _MANY_ROWS: Final = 1_000
 """Rich takes half a millisecond per row; a longer table is written without it."""
 
 
-class Output(Protocol):
-    """Prints the results of a command."""
+class Text:
+    """Output for people."""
 
     def table(
         self,
@@ -70,39 +70,6 @@ class Output(Protocol):
         A narrow terminal goes without the columns of `can_go`, in that order; by default without
         those on the right, down to two. If that is not enough, long words are broken.
         """
-        ...
-
-    def details(self, row: Row) -> None:
-        """Prints all fields of one row."""
-        ...
-
-    def stream(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
-        """Prints rows as they come: tab-separated lines, or one JSON document per line."""
-        ...
-
-    def listing(self, rows: Iterable[Row], columns: Mapping[str, Column]) -> None:
-        """Prints rows as they come, under a header: columns of these widths, or JSON lines."""
-        ...
-
-    def note(self, sentence: str) -> None:
-        """Prints sentences for people; programs get them as fields of the rows.
-
-        Lines keep their indentation when they are wrapped. A line that is indented by
-        COMMAND_INDENT is a command to copy, and is not wrapped.
-        """
-        ...
-
-
-class Text:
-    """Output for people."""
-
-    def table(
-        self,
-        rows: Sequence[Row],
-        columns: Sequence[str],
-        empty: str,
-        can_go: Sequence[str] | None = None,
-    ) -> None:
         if not rows:
             self.note(empty)
             return
@@ -125,6 +92,7 @@ class Text:
             self.note(f"(Too narrow for: {', '.join(missing)}. --json has everything.)")
 
     def details(self, row: Row) -> None:
+        """Prints all fields of one row."""
         from rich.markup import escape
         from rich.table import Table
 
@@ -136,10 +104,12 @@ class Text:
         _console(_room()).print(shown)
 
     def stream(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
+        """Prints rows as they come: tab-separated lines, or one JSON document per line."""
         for row in rows:
             print("\t".join(in_words(column, row.get(column)) for column in columns), flush=True)
 
     def listing(self, rows: Iterable[Row], columns: Mapping[str, Column]) -> None:
+        """Prints rows as they come, under a header: columns of these widths, or JSON lines."""
         columns = _fitting(columns)
         titles = [column.title or _title(name) for name, column in columns.items()]
         widths = [
@@ -154,6 +124,11 @@ class Text:
             print("  ".join(map(str.ljust, cells, widths)).rstrip())
 
     def note(self, sentence: str) -> None:
+        """Prints sentences for people; programs get them as fields of the rows.
+
+        Lines keep their indentation when they are wrapped. A line that is indented by
+        COMMAND_INDENT is a command to copy, and is not wrapped.
+        """
         width = _room() or _WIDE
         for line in sentence.splitlines() or [""]:
             print(line if line.startswith(COMMAND_INDENT) else _wrapped(line, width))
@@ -183,6 +158,10 @@ class Json:
 
     def note(self, sentence: str) -> None:
         pass
+
+
+Output = Text | Json
+"""Prints the results of a command. `Text` describes the methods."""
 
 
 def output(as_json: bool) -> Output:

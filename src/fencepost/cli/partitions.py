@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TopicPartition
+from fencepost.base.options import INT32_MAX
 
 if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster
 
-LARGEST_ID: Final = 2**31 - 1
-_MOST_DIGITS: Final = len(str(LARGEST_ID))
+_MOST_DIGITS: Final = len(str(INT32_MAX))
 
 
 def parse_partition(text: str) -> TopicPartition:
@@ -60,4 +60,4 @@ def _read(text: str) -> TopicPartition | None:
     # Not `isdecimal` alone: it is true for the digits of all scripts.
     if not index.isascii() or not index.isdecimal() or len(index) > _MOST_DIGITS:
         return None
-    return TopicPartition(topic, int(index)) if int(index) <= LARGEST_ID else None
+    return TopicPartition(topic, int(index)) if int(index) <= INT32_MAX else None

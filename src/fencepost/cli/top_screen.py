@@ -62,9 +62,7 @@ def screen(frame: Frame, title: str, width: int, height: int | None) -> Renderab
         len(frame.pinned) - min(pin_rows, len(frame.pinned)),
         width,
     )
-    parts += [
-        Text(f"! {note}", style="yellow", no_wrap=True, overflow="ellipsis") for note in frame.notes
-    ]
+    parts += map(_note, frame.notes)
     return Group(*parts)
 
 
@@ -176,20 +174,12 @@ def open_row(each: OpenTransaction) -> dict[str, Any]:
 
 def pin_row(pin: Pin) -> dict[str, Any]:
     """One pinned partition."""
-    holder = pin.holder
-    held_by = None
-    if holder is not None:
-        held_by = (
-            holder.transaction.transactional_id
-            if holder.transaction is not None
-            else f"producer {holder.producer.producer_id}"
-        )
     return {
         "partition": str(pin.partition),
         "hidden": pin.hidden_offsets,
         "for_ms": pin.pinned_for_ms,
         "kind": pin.kind,
-        "held_by": held_by,
+        "held_by": pin.held_by,
         "ends_within_ms": pin.ends_in_at_most_ms,
     }
 

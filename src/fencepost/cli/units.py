@@ -6,6 +6,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
+from fencepost.base.options import INT64_MAX
+
 _UNITS_MS: Final = {
     "ms": 1,
     "s": 1_000,
@@ -15,14 +17,13 @@ _UNITS_MS: Final = {
     "d": 86_400_000,
 }
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|min|m|h|d)")
-LARGEST_MS: Final = 2**63 - 1
 
 
 def parse_duration(text: str) -> int:
     """Returns the milliseconds of a duration such as 500ms, 10s, 5m, 2h or 1.5h."""
     found = _DURATION.fullmatch(text.strip())
     duration_ms = round(float(found[1]) * _UNITS_MS[found[2]]) if found else -1
-    if not 0 <= duration_ms <= LARGEST_MS:
+    if not 0 <= duration_ms <= INT64_MAX:
         raise ValueError(
             f"{text!r} is not a duration: write a number and a unit (500ms, 10s, 5m, 2h)"
         )

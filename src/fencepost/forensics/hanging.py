@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.failures import FencepostError
 from fencepost.client.configs import broker_settings
 from fencepost.forensics.commands import Proposal, abort_command
-from fencepost.forensics.figures import Figure, estimated, unknown
+from fencepost.forensics.figures import Figure
 from fencepost.forensics.holders import (
     Holder,
     Look,
     Standing,
     confirm,
+    last_write_age,
     look_at_holders,
     partitions_of,
 )
@@ -114,7 +115,7 @@ def judge_hanging(look: Look, max_timeout_ms: int) -> Hanging:
 def _judge(holder: Holder, now_ms: int, limit_ms: int) -> Finding | None:
     if holder.standing not in (Standing.HANGING, Standing.UNSEEN):
         return None
-    age = _age(holder, now_ms)
+    age = last_write_age(holder.producer, now_ms)
     is_old = age.value is None or age.value > limit_ms
     if holder.standing is Standing.UNSEEN:
         return Finding(holder, Verdict.CANNOT_TELL, holder.why, age, None) if is_old else None
@@ -123,10 +124,3 @@ def _judge(holder: Holder, now_ms: int, limit_ms: int) -> Finding | None:
         return Finding(holder, Verdict.HANGING, holder.why, age, command)
     why = f"{holder.why}; but its last write is younger than {limit_ms} ms"
     return Finding(holder, Verdict.SUSPECT, why, age, None)
-
-
-def _age(holder: Holder, now_ms: int) -> Figure:
-    written_ms = holder.producer.last_timestamp_ms
-    if written_ms < 0:
-        return unknown("the partition has no time of its last write")
-    return estimated(max(0, now_ms - written_ms), "DescribeProducers", "client, here")

@@ -30,6 +30,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.survey.asking import Missing
 from fencepost.client.survey.coordinators import describe_listed, transactions_of
 from fencepost.client.survey.partitions import PartitionEnds, partition_ends, producers_of
+from fencepost.forensics.figures import Figure, estimated, unknown
 from fencepost.forensics.visibility import Visibility, look_at_visibility
 
 if TYPE_CHECKING:
@@ -113,6 +114,14 @@ class Look:
 def now_ms() -> int:
     """The time of this machine."""
     return time.time_ns() // 1_000_000
+
+
+def last_write_age(producer: ActiveProducer, now_ms: int) -> Figure:
+    """How long ago a producer has last written to a partition."""
+    if producer.last_timestamp_ms < 0:
+        return unknown("the partition has no time of its last write")
+    age_ms = max(0, now_ms - producer.last_timestamp_ms)
+    return estimated(age_ms, "DescribeProducers", "client, here")
 
 
 def partitions_of(

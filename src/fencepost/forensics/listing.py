@@ -162,13 +162,6 @@ class Producer:
     pins: bool
     """Whether its transaction holds back the last stable offset."""
 
-    def last_write_age(self, at_ms: int) -> Figure:
-        """How long ago its last batch was written."""
-        if self.state.last_timestamp_ms < 0:
-            return unknown("the partition has no time of its last write")
-        age_ms = max(0, at_ms - self.state.last_timestamp_ms)
-        return estimated(age_ms, "DescribeProducers", "client, here")
-
 
 @dataclass(frozen=True, slots=True)
 class Producers:

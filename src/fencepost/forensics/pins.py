@@ -93,6 +93,15 @@ class Pin:
         """How many offsets readers of committed records do not see yet, markers included."""
         return self.ends.high_watermark - self.ends.last_stable_offset
 
+    @property
+    def held_by(self) -> str | None:
+        """The transactional id that holds it, or else the producer; None if neither is known."""
+        if self.holder is None:
+            return None
+        if self.holder.transaction is not None:
+            return self.holder.transaction.transactional_id
+        return f"producer {self.holder.producer.producer_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class Unread:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -13,26 +13,6 @@ if TYPE_CHECKING:
 LINE_EVERY_SECONDS: Final = 10
 STANDSTILL_EVERY_SECONDS: Final = 60
 """How often to repeat a progress line without progress."""
-
-
-class Display(Protocol):
-    """Shows the progress of the demo."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def say(self, text: str) -> None:
-        """Shows an event."""
-        ...
-
-    def progress(self, decided: Mapping[str, int], total: int) -> None:
-        """Shows how many settlements each query has decided."""
-        ...
-
-    def phase(self, text: str) -> None:
-        """Shows the current phase."""
-        ...
 
 
 class Clock:
@@ -68,9 +48,11 @@ class Lines:
         pass
 
     def say(self, text: str) -> None:
+        """Shows an event."""
         print(f"{self._clock!s:>5}  {text}", flush=True)
 
     def progress(self, decided: Mapping[str, int], total: int) -> None:
+        """Shows how many settlements each query has decided."""
         now = self._clock.seconds
         is_old = now >= self._said_at + STANDSTILL_EVERY_SECONDS
         if now < self._next or (decided == self._decided and not is_old):
@@ -80,6 +62,7 @@ class Lines:
         self.say(f"decided of {total:,}: {sides}")
 
     def phase(self, text: str) -> None:
+        """Shows the current phase."""
         if text != self._phase:
             self._phase = text
             self.say(text)
@@ -136,6 +119,10 @@ class Bars:
 
 def _words(side: str) -> str:
     return side.replace("-", " ")
+
+
+Display = Bars | Lines
+"""Shows the progress of the demo."""
 
 
 def display(clock: Clock) -> Display:

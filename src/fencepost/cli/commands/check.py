@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,11 +9,11 @@ import typer
 from fencepost.base.failures import ConfigError
 from fencepost.cli.connection import AsJson
 from fencepost.cli.output import output
+from fencepost.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from fencepost.broker.storage.directory_check import Finding
 
-PROGRESS_SECONDS = 1.0
 COLUMNS = ("kind", "file", "problem", "advice")
 
 
@@ -38,11 +36,18 @@ def check(
     from fencepost.broker.storage.directory_lock import refuse_used
 
     refuse_used(directory)
-    checked = DirectoryCheck(ReadOnlySystemDisk(), directory.rstrip("/") or "/", _Progress().tell)
+    progress = ProgressLine()
+
+    def tell(what: str) -> None:
+        progress.show(f"reading {what}")
+
+    checked = DirectoryCheck(ReadOnlySystemDisk(), directory.rstrip("/") or "/", tell)
     try:
         found = list(checked.run())
     except OSError as problem:
         raise ConfigError(f"{directory} cannot be read: {problem}.") from problem
+    finally:
+        progress.clear()
     empty = (
         f"{directory} is sound: {checked.partitions} partitions, {checked.bytes_read:,} bytes read."
     )
@@ -59,16 +64,3 @@ def _row(finding: Finding) -> dict[str, str]:
         "problem": finding.problem,
         "advice": finding.advice,
     }
-
-
-class _Progress:
-    """A progress line on the terminal from time to time; nothing elsewhere."""
-
-    def __init__(self) -> None:
-        self._told_at = time.monotonic()
-
-    def tell(self, what: str) -> None:
-        now = time.monotonic()
-        if sys.stderr.isatty() and now - self._told_at >= PROGRESS_SECONDS:
-            self._told_at = now
-            print(f"reading {what}", file=sys.stderr)

@@ -21,11 +21,12 @@ from fencepost.base.ids import (
     NO_NODE,
     TRANSACTION_STATE_TOPIC,
 )
+from fencepost.base.options import INT32_MAX
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.layout import App
 from fencepost.cli.naming import require_partition
 from fencepost.cli.output import output
-from fencepost.cli.partitions import LARGEST_ID, parse_partition, refuse_topic
+from fencepost.cli.partitions import parse_partition, refuse_topic
 from fencepost.cli.units import for_people
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def move_command(
         str,
         typer.Argument(metavar="TOPIC:P", help="Such as refunds:0 or refunds-0."),
     ],
-    to: Annotated[int, typer.Option(metavar="ID", help="The new leader.", min=0, max=LARGEST_ID)],
+    to: Annotated[int, typer.Option(metavar="ID", help="The new leader.", min=0, max=INT32_MAX)],
     data: Data = None,
     timeout: Annotated[
         int, typer.Option(metavar="SECONDS", help="How long to wait for it.", min=1, max=86_400)

@@ -93,7 +93,7 @@ def demo(
     """
     _refuse_brokers_of_others(brokers, bootstrap_servers, broker_only=broker_only)
     if broker_only:
-        from fencepost.cli.commands.demo_broker import demo_broker
+        from fencepost_examples.demo.broker_only import demo_broker
 
         demo_broker()
         return

@@ -10,6 +10,7 @@ from fencepost.cli.findings import Check, OneTopic, conclude
 from fencepost.cli.limits import duration_option
 from fencepost.cli.naming import require_topic
 from fencepost.cli.output import COMMAND_INDENT, Output, in_words, output
+from fencepost.cli.units import counted
 
 if TYPE_CHECKING:
     from fencepost.forensics.pins import Pin, Pins, Unread
@@ -72,7 +73,7 @@ def _print(shown: Output, late: list[Pin], found: Pins, arguments: tuple[str, ..
     if len(holders) > _MAX_NOTES:
         shown.note(f"\n... and {len(holders) - _MAX_NOTES} more: --json has all of them.")
     for reason, count in Counter(each.reason for each in found.unread).items():
-        shown.note(f"\n{_partitions(count)} could not be read: {reason}.")
+        shown.note(f"\n{counted(count, 'partition')} could not be read: {reason}.")
 
 
 def _short_row(pin: Pin) -> dict[str, Any]:
@@ -81,21 +82,13 @@ def _short_row(pin: Pin) -> dict[str, Any]:
         "hidden": pin.hidden_offsets,
         "for_ms": pin.pinned_for_ms,
         "kind": pin.kind,
-        "held_by": _name(pin),
+        "held_by": pin.held_by,
         "ends_within_ms": pin.ends_in_at_most_ms if _can_time_out(pin) else None,
     }
 
 
 def _can_time_out(pin: Pin) -> bool:
     return pin.ends_in_at_most_ms.value is not None
-
-
-def _name(pin: Pin) -> str | None:
-    if pin.holder is None:
-        return None
-    if pin.holder.transaction is not None:
-        return pin.holder.transaction.transactional_id
-    return f"producer {pin.holder.producer.producer_id}"
 
 
 def _holder_key(pin: Pin) -> Any:
@@ -109,8 +102,8 @@ def _holder_key(pin: Pin) -> Any:
 def _note(pins: list[Pin], arguments: tuple[str, ...]) -> str:
     """What one holder holds, until when, and what to do."""
     pin = pins[0]
-    where = str(pin.partition) if len(pins) == 1 else _partitions(len(pins))
-    holds = f"{_name(pin)}{_who(pin)} holds {where}" if pin.holder else where
+    where = str(pin.partition) if len(pins) == 1 else counted(len(pins), "partition")
+    holds = f"{pin.held_by}{_who(pin)} holds {where}" if pin.holder else where
     lines = [f"{holds}: {pin.why}."]
     lines += [f"  {sentence}" for sentence in _consequences(pins)]
     lines.append(f"  To do: {pin.advice}" + (":" if pin.command else "."))
@@ -143,10 +136,6 @@ def _consequences(pins: list[Pin]) -> list[str]:
     if any(each.compaction_waits.value for each in pins):
         sentences.append("Compaction waits, too.")
     return sentences
-
-
-def _partitions(count: int) -> str:
-    return f"{count} partition" if count == 1 else f"{count} partitions"
 
 
 def _command(pin: Pin, arguments: tuple[str, ...]) -> str | None:

@@ -151,37 +151,30 @@ def serve(arguments: list[str]) -> int:
     from fencepost.broker.log_format import set_up_log
 
     set_up_log(options.log_format, level=options.log_level.upper())
+    common = {
+        "listen": options.listen,
+        "data": options.data,
+        "settings": options.config,
+        "settings_file": options.config_file,
+        "durability": options.durability,
+        "allow_remote": options.allow_remote,
+        "trace_file": options.trace,
+        "metrics": options.metrics,
+        "announce": _announce,
+    }
     if options.brokers is not None:
         from fencepost.cluster.parent.serve import run as run_cluster
 
         return run_cluster(
             brokers=options.brokers,
-            listen=options.listen,
-            data=options.data,
-            settings=options.config,
-            settings_file=options.config_file,
-            durability=options.durability,
-            allow_remote=options.allow_remote,
-            trace_file=options.trace,
-            metrics=options.metrics,
             log_format=options.log_format,
             lifeline=options.lifeline,
             last_ports=options.last_ports,
-            announce=_announce,
+            **common,
         )
     from fencepost.broker.process import run
 
-    return run(
-        listen=options.listen,
-        data=options.data,
-        settings=options.config,
-        settings_file=options.config_file,
-        durability=options.durability,
-        allow_remote=options.allow_remote,
-        trace_file=options.trace,
-        metrics=options.metrics,
-        announce=_announce,
-    )
+    return run(**common)
 
 
 def _announce(address: str) -> None:

@@ -91,7 +91,7 @@ def tap(
     from fencepost.forensics.tap.run import run_tap
 
     sinks = _sinks(out, as_json)
-    counts = run_tap(options, sinks, _announce, lambda: None)
+    counts = run_tap(options, sinks, _announce)
     print(f"fencepost: {_summary(counts)}", file=sys.stderr)
 
 

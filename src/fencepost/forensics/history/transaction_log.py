@@ -8,7 +8,7 @@ is not known, but that there was a change is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -43,12 +43,6 @@ class NoTransactionLogError(FencepostError):
     """`__transaction_state` cannot be read here; the message says why."""
 
 
-def log_partition_of(cluster: Cluster, transactional_id: str) -> TopicPartition:
-    """Returns the partition that holds an id's records; NoTransactionLogError if there is none."""
-    count = _partition_count(cluster)
-    return TopicPartition(TRANSACTION_STATE_TOPIC, coordinator_partition(transactional_id, count))
-
-
 def _partition_count(cluster: Cluster) -> int:
     try:
         topic = cluster.metadata([TRANSACTION_STATE_TOPIC], missing_ok=True).topics.get(
@@ -81,7 +75,8 @@ def read_history(
 
     NoTransactionLogError if the topic is missing or this user may not read it.
     """
-    partition = log_partition_of(cluster, transactional_id)
+    index = coordinator_partition(transactional_id, _partition_count(cluster))
+    partition = TopicPartition(TRANSACTION_STATE_TOPIC, index)
     try:
         start, end = log_bounds(cluster, partition)
         wanted = Range(partition, start, end)
@@ -144,22 +139,18 @@ class TailedChange:
     """A new record of `__transaction_state`."""
 
     transactional_id: str
-    partition: TopicPartition
     change: StateChange
 
 
 class TransactionLogTail:
-    """Follows `__transaction_state` from now on, all its partitions or those of some ids."""
+    """Follows `__transaction_state` from now on."""
 
-    def __init__(self, cluster: Cluster, transactional_ids: Collection[str] = ()) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         """Begins at the end of the log; NoTransactionLogError if it cannot be read."""
-        count = _partition_count(cluster)
-        indexes = {coordinator_partition(each, count) for each in transactional_ids}
         self._cluster = cluster
-        self._wanted = frozenset(transactional_ids)
         partitions = [
             TopicPartition(TRANSACTION_STATE_TOPIC, index)
-            for index in sorted(indexes or set(range(count)))
+            for index in range(_partition_count(cluster))
         ]
         self.positions = self._look_up(dict.fromkeys(partitions, LATEST))
 
@@ -197,7 +188,5 @@ class TransactionLogTail:
             if record.offset < self.positions[partition] or record.key is None:
                 continue
             transactional_id = decode_key(record.key)
-            if transactional_id is not None and (
-                not self._wanted or transactional_id in self._wanted
-            ):
-                yield TailedChange(transactional_id, partition, read_change(batch, record))
+            if transactional_id is not None:
+                yield TailedChange(transactional_id, read_change(batch, record))

@@ -38,6 +38,21 @@ NO_RECORD: Final = -1
 """The offset of a record that was not read but inferred."""
 
 
+_NOTHING_KNOWN: Final = TransactionMetadata(
+    producer_id=NO_PRODUCER_ID,
+    previous_producer_id=NO_PRODUCER_ID,
+    next_producer_id=NO_PRODUCER_ID,
+    producer_epoch=NO_PRODUCER_EPOCH,
+    last_producer_epoch=NO_PRODUCER_EPOCH,
+    timeout_ms=-1,
+    state=ONGOING,
+    partitions=NO_PARTITIONS,
+    start_ms=NO_TIMESTAMP,
+    last_update_ms=NO_TIMESTAMP,
+    client_transaction_version=0,
+)
+
+
 def infer_changes(
     partitions: Iterable[PartitionFacts], view: TransactionView | None
 ) -> list[StateChange]:
@@ -68,53 +83,37 @@ def _protocol(seen: Sequence[Transaction]) -> int:
 def _changes(
     seen: SeenTransaction, partitions: Partitions, protocol: int, timeout_ms: int
 ) -> Iterable[StateChange]:
-    transaction = seen.transaction
-    opened = TransactionMetadata(
-        transaction.producer_id,
-        NO_PRODUCER_ID,
-        NO_PRODUCER_ID,
-        transaction.producer_epoch,
-        NO_PRODUCER_EPOCH,
-        timeout_ms,
-        ONGOING,
-        partitions,
-        seen.first_at_ms,
-        seen.first_at_ms,
-        protocol,
+    transaction, end = seen.transaction, seen.transaction.end
+    opened = replace(
+        _NOTHING_KNOWN,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        timeout_ms=timeout_ms,
+        partitions=partitions,
+        start_ms=seen.first_at_ms,
+        last_update_ms=seen.first_at_ms,
+        client_transaction_version=protocol,
     )
     yield StateChange(NO_RECORD, seen.first_at_ms, -1, opened)
-    end = transaction.end
     if end is not None:
-        ended = TransactionMetadata(
-            transaction.producer_id,
-            NO_PRODUCER_ID,
-            NO_PRODUCER_ID,
-            end.producer_epoch,
-            NO_PRODUCER_EPOCH,
-            timeout_ms,
-            PREPARE_COMMIT if end.commit else PREPARE_ABORT,
-            partitions,
-            seen.first_at_ms,
-            end.at_ms,
-            protocol,
+        ended = replace(
+            opened,
+            producer_epoch=end.producer_epoch,
+            state=PREPARE_COMMIT if end.commit else PREPARE_ABORT,
+            last_update_ms=end.at_ms,
         )
         yield StateChange(NO_RECORD, end.at_ms, end.coordinator_epoch, ended)
 
 
 def _current(view: TransactionView) -> StateChange:
-    state = STATE_NAMES.index(view.state) if view.state in STATE_NAMES else ONGOING
-    metadata = TransactionMetadata(
-        view.producer_id,
-        NO_PRODUCER_ID,
-        NO_PRODUCER_ID,
-        view.producer_epoch,
-        NO_PRODUCER_EPOCH,
-        view.timeout_ms,
-        state,
-        NO_PARTITIONS,
-        view.start_ms,
-        max(view.start_ms, NO_TIMESTAMP),
-        0,
+    metadata = replace(
+        _NOTHING_KNOWN,
+        producer_id=view.producer_id,
+        producer_epoch=view.producer_epoch,
+        timeout_ms=view.timeout_ms,
+        state=STATE_NAMES.index(view.state) if view.state in STATE_NAMES else ONGOING,
+        start_ms=view.start_ms,
+        last_update_ms=max(view.start_ms, NO_TIMESTAMP),
     )
     return StateChange(NO_RECORD, NO_TIMESTAMP, -1, metadata)
 

@@ -40,7 +40,6 @@ class Budget:
     """The bytes that may still be read; shared by all ranges of one command."""
 
     left_bytes: int = DEFAULT_MAX_READ_BYTES
-    used_bytes: int = 0
 
     @property
     def is_spent(self) -> bool:
@@ -50,7 +49,6 @@ class Budget:
     def spend(self, size_bytes: int) -> None:
         """Takes the bytes of one fetch."""
         self.left_bytes -= size_bytes
-        self.used_bytes += size_bytes
 
 
 @dataclass(slots=True)
@@ -63,8 +61,6 @@ class Range:
     """Where to stop. A fetch may reach beyond it."""
     reached: int = -1
     """The offset after the last batch that was read; `end` when all of it was."""
-    skipped: int = 0
-    """Offsets that were deleted from the log between the lookup and the fetch."""
 
     @property
     def is_whole(self) -> bool:
@@ -100,7 +96,6 @@ def read_range(
             start, _ = log_bounds(cluster, partition, isolation=isolation)
             if start <= position:
                 raise
-            wanted.skipped += min(start, wanted.end) - position
             position = wanted.reached = start
             continue
         if fetched is None:

@@ -21,9 +21,7 @@ seconds."""
 Announce = Callable[[Endpoint, Endpoint, int | None], None]
 
 
-def run_tap(
-    options: TapOptions, sinks: Sequence[Sink], announce: Announce, when_ready: Callable[[], None]
-) -> dict[str, Any]:
+def run_tap(options: TapOptions, sinks: Sequence[Sink], announce: Announce) -> dict[str, Any]:
     """Serves until it is stopped; returns the counts of the summary.
 
     FencepostError if the port is taken or no broker can be reached.
@@ -31,14 +29,14 @@ def run_tap(
     _raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-            return runner.run(_run_until_stopped(options, sinks, announce, when_ready))
+            return runner.run(_run_until_stopped(options, sinks, announce))
     finally:
         for sink in sinks:
             sink.close()
 
 
 async def _run_until_stopped(
-    options: TapOptions, sinks: Sequence[Sink], announce: Announce, when_ready: Callable[[], None]
+    options: TapOptions, sinks: Sequence[Sink], announce: Announce
 ) -> dict[str, Any]:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -47,7 +45,6 @@ async def _run_until_stopped(
     await _require_reachable(options)
     proxy = Proxy(options, sinks, announce)
     try:
-        when_ready()
         await stopped.wait()
     finally:
         proxy.close()

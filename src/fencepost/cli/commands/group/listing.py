@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fencepost.base.failures import FencepostError
-from fencepost.cli.confirmation import Yes, confirm
+from fencepost.cli.confirmation import Yes, confirm, delete_each
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.naming import unknown_group
 from fencepost.cli.output import output
@@ -133,16 +133,10 @@ def delete_command(
         views = [require_group(cluster, name) for name in dict.fromkeys(groups)]
         for view in views:
             require_no_members(view, "only a group without members can be deleted")
-        confirm(yes, _deletion(cluster, [view.group for view in views]))
-        for deleted, view in enumerate(views):
-            try:
-                cluster.run(delete_group(cluster.core, view.group))
-            except FencepostError as problem:
-                raise FencepostError(
-                    f"{deleted} of {len(views)} groups were deleted, then {view.group!r} was "
-                    f"not: {problem}"
-                ) from problem
-    rows = [{"group": view.group, "deleted": True} for view in views]
+        found = [view.group for view in views]
+        confirm(yes, _deletion(cluster, found))
+        delete_each("group", found, lambda name: cluster.run(delete_group(cluster.core, name)))
+    rows = [{"group": name, "deleted": True} for name in found]
     output(as_json).table(rows, ["group", "deleted"], "")
 
 

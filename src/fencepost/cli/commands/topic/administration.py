@@ -10,7 +10,7 @@ import typer
 from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TopicPartition, topic_id_text
 from fencepost.base.options import INT16_MAX, INT32_MAX
-from fencepost.cli.confirmation import Yes, confirm
+from fencepost.cli.confirmation import Yes, confirm, delete_each
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.naming import Set, Unset, parse_settings, require_topic
 from fencepost.cli.output import output
@@ -265,8 +265,9 @@ def delete_command(
         views = [require_topic(cluster, name) for name in dict.fromkeys(topics)]
         _refuse_internal(views)
         confirm(yes, _deletion(views))
-        for deleted, view in enumerate(views):
-            _delete(cluster, view.name, deleted, len(views))
+        delete_each(
+            "topic", [view.name for view in views], lambda name: cluster.delete_topics([name])
+        )
     rows = [{"topic": view.name, "deleted": True} for view in views]
     output(as_json).table(rows, ["topic", "deleted"], "")
 
@@ -287,12 +288,3 @@ def _deletion(views: Sequence[TopicView]) -> str:
         return f"This will delete topic {name!r}: {partitions} and all records."
     named = ", ".join(f"{name!r} ({partitions})" for name, partitions in sizes.items())
     return f"This will delete {len(views)} topics and all their records: {named}."
-
-
-def _delete(cluster: Cluster, name: str, deleted: int, of: int) -> None:
-    try:
-        cluster.delete_topics([name])
-    except FencepostError as problem:
-        raise FencepostError(
-            f"{deleted} of {of} topics were deleted, then {name!r} was not: {problem}"
-        ) from problem

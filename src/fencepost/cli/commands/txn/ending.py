@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from fencepost.base.failures import FencepostError
+from fencepost.base.options import INT64_MAX
 from fencepost.cli.confirmation import Yes, confirm
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.naming import require_partition
@@ -14,10 +15,14 @@ from fencepost.cli.output import output
 from fencepost.cli.partitions import parse_partition, refuse_topic
 
 if TYPE_CHECKING:
-    from fencepost.forensics.ending import Action, Ended, NothingOpen
+    from collections.abc import Callable
+
+    from fencepost.client.blocking import Cluster
+    from fencepost.forensics.ending import Action, Ended, IdPlan, MarkerPlan, NothingOpen
+
+Plan = TypeVar("Plan", "IdPlan", "MarkerPlan")
 
 TransactionalId = Annotated[str, typer.Argument(metavar="ID", help="The transactional id.")]
-LARGEST = 2**63 - 1
 
 
 @connected
@@ -77,7 +82,7 @@ def abort_command(
             metavar="ID",
             help="Abort this producer's hanging transaction on one partition.",
             min=0,
-            max=LARGEST,
+            max=INT64_MAX,
             show_default=False,
         ),
     ] = None,
@@ -87,7 +92,7 @@ def abort_command(
             metavar="OFFSET",
             help="Abort the hanging transaction that begins there.",
             min=0,
-            max=LARGEST,
+            max=INT64_MAX,
             show_default=False,
         ),
     ] = None,
@@ -128,18 +133,11 @@ def _end(
     *,
     even_idle: bool = False,
 ) -> None:
-    from fencepost.forensics.ending import NothingOpen, carry_out, plan_ending
+    from fencepost.forensics.ending import carry_out, plan_ending
 
     with connection.open() as cluster:
         plan = plan_ending(cluster, action, transactional_id, even_idle=even_idle)
-    if isinstance(plan, NothingOpen):
-        _print_nothing(plan, as_json)
-        return
-    # No connection stays open during the question: a person may take long to answer.
-    confirm(yes, plan.sentence)
-    with connection.open() as cluster:
-        ended = carry_out(cluster, plan)
-    _print_ended(ended, as_json)
+    _finish(connection, plan, carry_out, yes, as_json)
 
 
 def _abort_on_partition(
@@ -151,39 +149,46 @@ def _abort_on_partition(
     yes: bool,
     as_json: bool,
 ) -> None:
-    from fencepost.forensics.ending import NothingOpen, plan_marker, write_marker
+    from fencepost.forensics.ending import plan_marker, write_marker
 
     partition = parse_partition(place)
     with connection.open() as cluster:
         refuse_topic(cluster, place)
         require_partition(cluster, partition)
         plan = plan_marker(cluster, partition, producer_id, start_offset, force=force)
+    _finish(connection, plan, write_marker, yes, as_json)
+
+
+def _finish(
+    connection: Connection,
+    plan: Plan | NothingOpen,
+    carry_out: Callable[[Cluster, Plan], Ended],
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Asks, does what was planned, and prints what was done."""
+    from fencepost.forensics.ending import NothingOpen
+
+    shown = output(as_json)
     if isinstance(plan, NothingOpen):
-        _print_nothing(plan, as_json)
+        shown.note(f"{plan.sentence} Nothing was changed.")
+        if as_json:
+            shown.details({"changed": False, "found": plan.sentence})
         return
+    # No connection stays open during the question: a person may take long to answer.
     confirm(yes, plan.sentence)
     with connection.open() as cluster:
-        ended = write_marker(cluster, plan)
-    _print_ended(ended, as_json)
-
-
-def _print_nothing(found: NothingOpen, as_json: bool) -> None:
-    shown = output(as_json)
-    shown.note(f"{found.sentence} Nothing was changed.")
-    if as_json:
-        shown.details({"changed": False, "found": found.sentence})
-
-
-def _print_ended(ended: Ended, as_json: bool) -> None:
-    row: dict[str, Any] = {
-        "changed": True,
-        "action": ended.action,
-        "transactional_id": ended.transactional_id,
-        "producer_id": ended.producer_id,
-        "producer_epoch": ended.producer_epoch,
-        "partitions": [str(each) for each in ended.partitions],
-        "new_producer_id": ended.new_producer_id,
-        "new_producer_epoch": ended.new_producer_epoch,
-        "leaves": ended.leaves,
-    }
-    output(as_json).details(row)
+        ended = carry_out(cluster, plan)
+    shown.details(
+        {
+            "changed": True,
+            "action": ended.action,
+            "transactional_id": ended.transactional_id,
+            "producer_id": ended.producer_id,
+            "producer_epoch": ended.producer_epoch,
+            "partitions": [str(each) for each in ended.partitions],
+            "new_producer_id": ended.new_producer_id,
+            "new_producer_epoch": ended.new_producer_epoch,
+            "leaves": ended.leaves,
+        }
+    )

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from fencepost.base.failures import FencepostError
+from fencepost.base.options import INT64_MAX
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.findings import conclude
 from fencepost.cli.limits import duration_option
 from fencepost.cli.naming import unknown_id
 from fencepost.cli.output import output
-from fencepost.cli.units import LARGEST_MS
 
 if TYPE_CHECKING:
     from fencepost.client.admin import ListedTransaction, TransactionView
     from fencepost.forensics.listing import Description
 
-LARGEST: Final = 2**63 - 1
 COLUMNS: Final = (
     "id",
     "state",
@@ -39,13 +38,13 @@ def list_command(
     ] = [],  # noqa: B006 - typer copies it
     producer_id: Annotated[
         list[int],
-        typer.Option(metavar="ID", help="Only this producer id.", min=0, max=LARGEST),
+        typer.Option(metavar="ID", help="Only this producer id.", min=0, max=INT64_MAX),
     ] = [],  # noqa: B006
     older_than: Annotated[
         int | None,
         duration_option("Only transactions that have been open for longer, such as 10s or 5m."),
     ] = None,
-    older_than_ms: Annotated[int, typer.Option(min=-1, max=LARGEST_MS, hidden=True)] = -1,
+    older_than_ms: Annotated[int, typer.Option(min=-1, max=INT64_MAX, hidden=True)] = -1,
     pattern: Annotated[
         str | None,
         typer.Option(metavar="REGEX", help="Only ids that match this whole regular expression."),

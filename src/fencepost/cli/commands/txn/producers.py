@@ -61,6 +61,8 @@ def producers_command(
 
 def _row(producer: Producer, at_ms: int) -> dict[str, Any]:
     """All fields for JSON."""
+    from fencepost.forensics.holders import last_write_age
+
     state, transaction = producer.state, producer.transaction
     return {
         "topic": producer.partition.topic,
@@ -69,7 +71,7 @@ def _row(producer: Producer, at_ms: int) -> dict[str, Any]:
         "producer_epoch": state.producer_epoch,
         "last_sequence": _known(state.last_sequence),
         "last_written_at_ms": _known(state.last_timestamp_ms),
-        "last_write_age_ms": producer.last_write_age(at_ms),
+        "last_write_age_ms": last_write_age(state, at_ms),
         "coordinator_epoch": _known(state.coordinator_epoch),
         "start_offset": _known(state.current_txn_start_offset),
         "pins": producer.pins,

@@ -33,7 +33,8 @@ class Conversation:
     """Both directions of one connection."""
 
     def __init__(self, translate: Translate, *, keeps_bytes: bool = False) -> None:
-        self._translate = translate
+        self.translate = translate
+        """Gives the address under which the client shall reach a broker."""
         self.keeps_bytes = keeps_bytes
         """Whether lines of requests have their first bytes."""
         self._waiting: deque[Exchange] = deque()
@@ -78,10 +79,6 @@ class Conversation:
         self.is_opaque = True
         line = {"time_us": now_us, "kind": "connection", "event": "not_decoded", "reason": reason}
         self.note(lambda: line)
-
-    def translate(self, host: str, port: int, node_id: int) -> tuple[str, int]:
-        """The address under which the client shall reach a broker."""
-        return self._translate(host, port, node_id)
 
     # Requests and their replies.
 

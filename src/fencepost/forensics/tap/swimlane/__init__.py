@@ -1,7 +1,6 @@
 """`fencepost tap show`: the history of one transactional id, drawn from a trace.
 
-show.py          the command's steps
-trace_file.py    reads the lines of a trace
+show.py          the command's steps, and the lines of a trace
 story.py         finds the exchanges of one transactional id
 waits.py         where the time of a producer went
 conclusion.py    concludes: fenced, waiting, lost, and why; conclusion_words.py says it
