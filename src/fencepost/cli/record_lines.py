@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple
 from fencepost.base.failures import FencepostError
 from fencepost.base.options import INT32_MAX, INT64_MAX, suggest
 from fencepost.cli.units import moment_for_people
+from fencepost.forensics.logs.record_rows import text_or_base64
 from fencepost.records.opened import Record
 
 NULL: Final = "\\N"
@@ -222,21 +223,12 @@ def as_json(topic: str, partition: int, record: Record) -> dict[str, Any]:
         "partition": partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        **_bytes_as_json("key", record.key),
-        **_bytes_as_json("value", record.value),
+        **text_or_base64("key", record.key),
+        **text_or_base64("value", record.value),
         "headers": [
-            {"key": name, **_bytes_as_json("value", value)} for name, value in record.headers
+            {"key": name, **text_or_base64("value", value)} for name, value in record.headers
         ],
     }
-
-
-def _bytes_as_json(name: str, data: bytes | None) -> dict[str, str | None]:
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode("ascii")}
 
 
 FIELDS: Final = ("partition", "offset", "timestamp", "key", "headers", "value")

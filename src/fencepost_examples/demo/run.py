@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import random
 import sys
@@ -15,7 +14,7 @@ from typing import Final
 
 from fencepost.base.failures import FencepostError
 from fencepost.client.blocking import connect
-from fencepost.spark.installation import provide_java
+from fencepost.spark.installation import ExtraMissing, prepare
 from fencepost_examples.demo.cluster import (
     SHORT_TIMEOUTS,
     OwnBroker,
@@ -57,8 +56,6 @@ FAILURES_IN_A_ROW: Final = 4
 SAMPLE_SECONDS: Final = 0.1
 """How often to read the progress of the queries."""
 
-NEEDED: Final = ("pyspark", "pyarrow", "pandas", "numpy")
-
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
@@ -99,14 +96,13 @@ class History:
 
 def require_spark() -> None:
     """Raises FencepostError with what to install if Spark or Java is missing."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
+    try:
+        prepare()
+    except ExtraMissing as problem:
         raise FencepostError(
-            f"the demo runs a pipeline on Spark, and {missing[0]} is not installed: "
-            "pip install 'fencepost[spark]'. For a smaller demo without Spark, pip install "
-            "confluent-kafka and run fencepost demo --broker-only"
-        )
-    provide_java()
+            f"the demo runs a pipeline on Spark: {problem}. For a smaller demo without Spark, pip "
+            "install confluent-kafka and run fencepost demo --broker-only"
+        ) from problem
 
 
 def run_demo(options: DemoOptions, display: Display, clock: Clock) -> History:

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from fencepost.base.failures import FencepostError
 from fencepost.cli.app import app
 from fencepost.cli.commands import demo as demo_command
-from fencepost_examples.demo import run as demo_run
 from fencepost_examples.demo.cluster import CONNECT_TIMEOUTS
 from tests.demo.histories import a_history
 from tests.demo.waiting import wait_until
@@ -127,7 +126,7 @@ def test_a_killed_demo_leaves_no_process_and_no_file(tmp_path: Path) -> None:
 
 
 def test_without_spark_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_run, "NEEDED", ("a_library_that_nobody_has",))
+    monkeypatch.setattr("fencepost.spark.installation.PACKAGES", ("a_library_that_nobody_has",))
     result = CliRunner().invoke(app, ["demo"])
     assert isinstance(result.exception, FencepostError)
     assert "pip install 'fencepost[spark]'" in str(result.exception)

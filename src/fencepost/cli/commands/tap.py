@@ -18,6 +18,7 @@ from fencepost.cli.connection import (
     read_connection,
 )
 from fencepost.cli.layout import App
+from fencepost.cli.main import complain
 from fencepost.cli.output import output
 from fencepost.cli.units import size_for_people
 
@@ -92,7 +93,7 @@ def tap(
 
     sinks = _sinks(out, as_json)
     counts = run_tap(options, sinks, _announce)
-    print(f"fencepost: {_summary(counts)}", file=sys.stderr)
+    complain(_summary(counts))
 
 
 def _read_options(
@@ -142,7 +143,7 @@ def _sinks(out: str | None, as_json: bool) -> list[Sink]:
 
     sinks: list[Sink] = []
     if out is not None:
-        sinks.append(FileSink(out, _complain))
+        sinks.append(FileSink(out, complain))
     is_terminal = sys.stdout.isatty()
     if as_json or (out is None and not is_terminal):
         sinks.append(OutputSink(as_text, lost_as_json, sys.stdout.fileno()))
@@ -155,11 +156,7 @@ def _sinks(out: str | None, as_json: bool) -> list[Sink]:
 
 def _announce(local: Endpoint, broker: Endpoint, node_id: int | None) -> None:
     which = f"broker {node_id} ({broker})" if node_id is not None else str(broker)
-    print(f"fencepost: {local} leads to {which}", file=sys.stderr, flush=True)
-
-
-def _complain(sentence: str) -> None:
-    print(f"fencepost: {sentence}", file=sys.stderr, flush=True)
+    complain(f"{local} leads to {which}")
 
 
 def _summary(counts: dict[str, Any]) -> str:

@@ -50,7 +50,7 @@ def _record(judged: BatchFate, topic: str, record: Record, with_values: bool) ->
     if batch.base_sequence >= 0:
         delta = record.offset - batch.base_offset
         row["sequence"] = (batch.base_sequence + delta) & MAX_SEQUENCE
-    row |= as_text("key", record.key)
+    row |= text_or_base64("key", record.key)
     row["key_bytes"] = None if record.key is None else len(record.key)
     row["value_bytes"] = None if record.value is None else len(record.value)
     row["headers"] = len(record.headers)
@@ -60,7 +60,7 @@ def _record(judged: BatchFate, topic: str, record: Record, with_values: bool) ->
     else:
         row["what"] = "" if record.key is None else printable(record.key)
         if with_values:
-            row |= as_text("value", record.value)
+            row |= text_or_base64("value", record.value)
             row["what"] = f"{row['what']} = {_value_text(record.value)}"
     return row
 
@@ -119,7 +119,7 @@ def codec_name(number: int) -> str:
         return f"unknown codec {number}"
 
 
-def as_text(name: str, data: bytes | None) -> dict[str, str | None]:
+def text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
     """A field of bytes: as text, or as base64 under a name that says so."""
     if data is None:
         return {name: None}

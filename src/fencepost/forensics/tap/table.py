@@ -6,10 +6,9 @@ JSON lines have all of it.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Final
 
-from fencepost.forensics.tap.wording import TopicNames, in_words
+from fencepost.forensics.tap.wording import TopicNames, cut, in_words, moment
 from fencepost.records.trace import Body
 
 _RED: Final = "\x1b[31m"
@@ -75,14 +74,14 @@ class Table:
             if request["api"] != "Produce" or request.get("body", {}).get("acks") != 0:
                 rows.append(self._painted(self._cells(request), what, "x"))
         if event in ("failed", "not_decoded", "refused"):
-            cells = (_time(line["time_us"]), str(line.get("connection", "")), "", "", event, "")
+            cells = (moment(line["time_us"]), str(line.get("connection", "")), "", "", event, "")
             rows.append(self._painted(cells, reason, "x"))
         return "".join(rows) or None
 
     def _cells(self, line: Body) -> tuple[str, ...]:
         duration = f"{line['duration_us'] / 1000:.3f}" if "duration_us" in line else ""
         return (
-            _time(line["time_us"]),
+            moment(line["time_us"]),
             str(line["connection"]),
             line.get("client_id") or "",
             str(line.get("broker", "")),
@@ -102,26 +101,12 @@ class Table:
             if not width:
                 continue
             # A time may lose its microseconds, which is no cut that needs a sign.
-            shown = cell[:width] if number == 0 else _cut(_printable(cell), width)
+            shown = cell[:width] if number == 0 else cut(cell, width)
             parts.append(shown.rjust(width) if number in _TO_THE_RIGHT else shown.ljust(width))
         start = " ".join(parts)
-        return f"{start} {_cut(_printable(what), self._width - len(start) - 1)}".rstrip()
+        return f"{start} {cut(what, self._width - len(start) - 1)}".rstrip()
 
 
 def lost_as_row(count: int) -> str:
     """The row that stands for those that the terminal was too slow for."""
     return f"... {count} rows are not shown: the terminal is too slow\n"
-
-
-def _time(time_us: int) -> str:
-    moment = datetime.fromtimestamp(time_us // 1_000_000, UTC)
-    return f"{moment:%H:%M:%S}.{time_us % 1_000_000:06}"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
-
-
-def _printable(text: str) -> str:
-    """Client ids and topics come from strangers: no control characters reach the terminal."""
-    return "".join(char if char.isprintable() else "?" for char in text)

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from fencepost.records.trace import Body
@@ -39,6 +40,22 @@ class TopicNames:
             return str(named)
         topic_id = str(topic.get("topic_id", "?"))
         return self._names.get(topic_id, topic_id)
+
+
+def moment(time_us: int) -> str:
+    """The time of day, UTC."""
+    return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%H:%M:%S}.{time_us % 1_000_000:06}"
+
+
+def printable(text: str) -> str:
+    """Client ids and topics come from strangers: no control characters reach the terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def cut(text: str, width: int) -> str:
+    """Printable text of at most this width."""
+    shown = printable(text)
+    return shown if len(shown) <= width else shown[: max(0, width - 1)] + "…"
 
 
 def in_words(request: Body, reply: Body | None, names: TopicNames) -> str:

@@ -7,22 +7,17 @@ wait (by place), the transaction with the cause, and what was in flight.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from fencepost.forensics.tap.swimlane.conclusion import TIMEOUT, Conclusion, Outcome
 from fencepost.forensics.tap.swimlane.story import Call
 from fencepost.forensics.tap.swimlane.waits import Place, Wait
+from fencepost.forensics.tap.wording import moment
 
 
 def sentences(transactional_id: str, conclusions: Sequence[Conclusion]) -> list[str]:
     """Returns the sentences below a swim-lane."""
     return [line for each in conclusions for line in _sentences(transactional_id, each)]
-
-
-def moment(time_us: int) -> str:
-    """The time of day, UTC."""
-    return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%H:%M:%S}.{time_us % 1_000_000:06}"
 
 
 def duration(time_us: int) -> str:

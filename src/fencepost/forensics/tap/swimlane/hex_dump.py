@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from fencepost.base.failures import FencepostError
-from fencepost.forensics.tap.swimlane.conclusion_words import moment
 from fencepost.forensics.tap.swimlane.story import Call, Story
+from fencepost.forensics.tap.wording import moment
 
 _ROW: Final = 16
 

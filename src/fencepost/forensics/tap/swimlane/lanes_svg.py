@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from fencepost.base.svg import MARGIN, document, rectangle, rule, text, text_width
-from fencepost.forensics.tap.swimlane.conclusion_words import moment
 from fencepost.forensics.tap.swimlane.lanes import Kind, Row, Swimlane
+from fencepost.forensics.tap.wording import moment, printable
 
 LANE: Final = 250
 TIMES: Final = 130
@@ -84,7 +84,7 @@ def _head(kind: str, x: float, y: float, direction: int) -> str:
 
 
 def _cut(words: str, width: float) -> str:
-    shown = "".join(char if char.isprintable() else "?" for char in words)
+    shown = printable(words)
     while shown and text_width(shown) > width:
         shown = shown[:-2] + "…" if len(shown) > 2 else ""
     return shown

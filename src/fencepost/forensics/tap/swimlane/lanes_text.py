@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.forensics.tap.swimlane.conclusion_words import moment
 from fencepost.forensics.tap.swimlane.lanes import Kind, Row, Swimlane
+from fencepost.forensics.tap.wording import cut, moment, printable
 
 _TIME: Final = 16
 _LEAST_LANE: Final = 14
@@ -64,13 +64,13 @@ class _Drawing:
             return _over(line, self._places[0] + 2, row.label)
         if row.source == row.target:
             # A marker that a coordinator writes to its own partition.
-            return _over(line, self._places[row.target] + 2, f"· {_clean(row.label)}")
+            return _over(line, self._places[row.target] + 2, f"· {printable(row.label)}")
         line, fits = self._arrow(row, line)
         detail = row.detail if row.kind is Kind.REQUEST else ""
         if not fits:
             detail = f"{row.label}  {detail}"
         room = self._width - len(line) - 1
-        return f"{line} {_cut(detail, room)}" if detail and room >= _LEAST_WORDS else line
+        return f"{line} {cut(detail, room)}" if detail and room >= _LEAST_WORDS else line
 
     def words(self, row: Row) -> str:
         """A row without lanes."""
@@ -82,30 +82,21 @@ class _Drawing:
         said = f"{source} -> {target}: {row.label}"
         if row.kind is Kind.REQUEST and row.detail:
             said = f"{said}  {row.detail}"
-        return moment(row.time_us).ljust(_TIME) + _cut(said, self._width - _TIME)
+        return moment(row.time_us).ljust(_TIME) + cut(said, self._width - _TIME)
 
     def _arrow(self, row: Row, line: str) -> tuple[str, bool]:
         left, right = sorted((self._places[row.source], self._places[row.target]))
         stroke = "╌" if row.kind is Kind.MARKER else "─"
         span = right - left - 1
         fits = len(row.label) <= span - 3
-        body = f" {_cut(row.label, span - 3)} ".center(span - 1, stroke)
+        body = f" {cut(row.label, span - 3)} ".center(span - 1, stroke)
         body = f"{body}▶" if row.source < row.target else f"◀{body}"
         return _over(line, left + 1, body), fits
 
     def _cell(self, text: str) -> str:
-        return _cut(text, self._lane - 2).ljust(self._lane)
+        return cut(text, self._lane - 2).ljust(self._lane)
 
 
 def _over(line: str, start: int, text: str) -> str:
     """Writes over a line."""
     return line[:start].ljust(start) + text + line[start + len(text) :]
-
-
-def _clean(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def _cut(text: str, width: int) -> str:
-    shown = _clean(text)
-    return shown if len(shown) <= width else shown[: max(0, width - 1)] + "…"
