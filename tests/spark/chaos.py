@@ -61,28 +61,28 @@ def in_tasks(
     from pyspark import cloudpickle
 
     from fencepost.spark.ways import direct, shuffled
-    from fencepost.spark.ways.collected import CollectedRows
+    from fencepost.spark.ways.collected import RowCollector
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     for module, name in ((direct, "_task"), (shuffled, "_delivering_task")):
         patch.setattr(module, name, _around_task(getattr(module, name), around, applies))
     # The current one, so that wrappers can be nested.
-    send = CollectedRows._send
+    send = RowCollector._send
 
-    def send_rows(rows: CollectedRows, sealed: Any) -> Any:
-        if not applies(rows._identity):
-            return send(rows, sealed)
+    def send_rows(collector: RowCollector, job: Any, rows: Any) -> Any:
+        if not applies(job.identity):
+            return send(collector, job, rows)
         sent = []
 
         def deliver(_: Batches) -> Batches:
-            sent.append(send(rows, sealed))
+            sent.append(send(collector, job, rows))
             return iter(())
 
         for _ in around(deliver, iter(())):
             pass
         return sent[-1]
 
-    patch.setattr(CollectedRows, "_send", send_rows)
+    patch.setattr(RowCollector, "_send", send_rows)
 
 
 def _around_task(

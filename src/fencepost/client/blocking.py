@@ -264,14 +264,6 @@ class TransactionalWriter:
         """Queues a sealed batch. The next `write` or `flush` sends all queued batches together."""
         self._writer.accept(partition, batch, self._core.clock.now_ms(), done)
 
-    def travels_with_others(self, partition: TopicPartition) -> bool:
-        """Whether a batch for this partition would share its request with a queued one."""
-        leader = self._core.routes.leader
-        mine = leader(partition)
-        return mine is not None and any(
-            leader(queue.partition) == mine for queue in self._writer.busy_queues()
-        )
-
     def poll(self) -> None:
         """Handles the answers that have arrived and sends what they allow, without waiting."""
         self._pump(self._core.options.buffer_bytes)

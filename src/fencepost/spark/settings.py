@@ -98,16 +98,6 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """What each argument of `TransactionalSink` means. Its signature has the defaults."""
 
-REMOVED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "guarantee": "leave it out, the sink is always exactly-once; for at-least-once use Spark's "
-        'own writeStream.format("kafka")',
-        "preserve_partitioning": "select the source's column partition with key and value, and the "
-        "rows go to the partitions with those numbers",
-    }
-)
-"""Arguments that `TransactionalSink` no longer has, and what to use instead."""
-
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
@@ -125,14 +115,6 @@ class SinkSettings:
     def codec(self) -> int:
         """The compression codec of record batches."""
         return Codec[self.client.compression_type.upper()]
-
-
-def refuse_removed(given: Mapping[str, Any]) -> None:
-    """ConfigError for an argument that the sink no longer has, TypeError for any other."""
-    for name in given:
-        if name in REMOVED:
-            raise ConfigError(f"{name} is no longer an argument of the sink: {REMOVED[name]}")
-        raise TypeError(f"TransactionalSink.__init__() got an unexpected keyword argument {name!r}")
 
 
 def read_settings(

@@ -590,33 +590,6 @@ def test_an_invalid_transactional_id_is_refused_at_once(name: Any, words: str) -
 
 
 @pytest.mark.parametrize(
-    ("removed", "instead"),
-    [
-        ({"guarantee": "at-least-once"}, r'Spark\'s own writeStream\.format\("kafka"\)$'),
-        (
-            {"preserve_partitioning": True},
-            "select the source's column partition with key and value",
-        ),
-    ],
-    ids=["guarantee", "preserve_partitioning"],
-)
-def test_a_removed_argument_is_refused_with_what_to_use_instead(
-    removed: dict[str, Any], instead: str
-) -> None:
-    (name,) = removed
-    with pytest.raises(ConfigError, match=f"^{name} is no longer an argument .*{instead}"):
-        TransactionalSink("127.0.0.1:9092", transactional_id="x", topic="t", **removed)
-
-
-def test_an_argument_that_never_was_is_refused_as_python_does_it() -> None:
-    unknown: dict[str, Any] = {"topics": "t"}
-    with pytest.raises(
-        TypeError, match=r"__init__\(\) got an unexpected keyword argument 'topics'"
-    ):
-        TransactionalSink("127.0.0.1:9092", transactional_id="x", **unknown)
-
-
-@pytest.mark.parametrize(
     "name", ["a b/c\n'\"\\", "Zählung-残高-🧾", "x" * 1_000], ids=["odd", "text", "long"]
 )
 def test_an_unusual_transactional_id_has_a_working_ledger(

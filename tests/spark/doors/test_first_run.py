@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import logging
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -147,11 +146,8 @@ def test_the_reason_is_found_in_the_text_of_any_exception() -> None:
 
 
 @pytest.mark.parametrize("is_configured", [False, True], ids=["nowhere", "in the session"])
-def test_a_query_without_a_checkpoint_is_warned_first_and_then_refused(
-    pipeline: Pipeline,
-    caplog: pytest.LogCaptureFixture,
-    tmp_path: Path,
-    is_configured: bool,
+def test_the_second_start_of_a_query_without_a_checkpoint_is_refused_and_the_option_is_named(
+    pipeline: Pipeline, tmp_path: Path, is_configured: bool
 ) -> None:
     pipeline.add(numbered(0))
     lines = pipeline.spark.readStream.text(str(pipeline.folder / "in"))
@@ -166,26 +162,16 @@ def test_a_query_without_a_checkpoint_is_warned_first_and_then_refused(
         pipeline.spark.conf.set(location, str(tmp_path / "checkpoints"))
     try:
         assert run() is None
-        warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-        assert any("this query has no checkpointLocation" in text for text in warnings)
         refused = reason_in(run() or "")
     finally:
         pipeline.spark.conf.unset(location)
-    assert refused.startswith("this query has no checkpointLocation")
     assert "belongs to query" in refused
-
-
-def test_a_query_with_a_checkpoint_is_not_warned(
-    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
-) -> None:
-    pipeline.add(numbered(0))
-    assert pipeline.run() is None
-    assert "checkpointLocation" not in caplog.text
+    assert "Without the option checkpointLocation it is new at every start" in refused
 
 
 @pytest.mark.parametrize("goes_on", [False, True], ids=["in the last batch", "and went on"])
-def test_a_restart_after_a_caught_failure_says_so_although_there_is_nothing_to_read(
-    pipeline: Pipeline, caplog: pytest.LogCaptureFixture, goes_on: bool
+def test_a_restart_after_a_caught_failure_is_refused_when_a_batch_comes(
+    pipeline: Pipeline, goes_on: bool
 ) -> None:
     def fail(step: str, batch_id: int) -> None:
         if (step, batch_id) == ("written", 1):
@@ -199,37 +185,13 @@ def test_a_restart_after_a_caught_failure_says_so_although_there_is_nothing_to_r
 
     pipeline.add(numbered(0), numbered(1), *([numbered(2)] if goes_on else []))
     assert pipeline.run(careless) is None
-    caplog.clear()
     # There is no batch, and so no call that could be refused.
     assert pipeline.run() is None
-    (said,) = errors(caplog)
-    assert said.startswith("fencepost: the next batch of this query will be refused: ")
-    assert ("batch 1 of this query is not in the topics" in said) is goes_on
-    caplog.clear()
-    assert pipeline.run(pipeline.sink(adopt=True)) is None
-    assert errors(caplog) == []
     pipeline.add(numbered(3))
-    assert reason_in(pipeline.run() or "") == said.partition("will be refused: ")[2]
-
-
-def test_a_sink_whose_brokers_do_not_answer_delays_no_query_of_others_for_long(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pipeline.add(numbered(0))
-    assert pipeline.run() is None
-    asked = []
-
-    def hang(*_: object) -> None:
-        asked.append(True)
-        threading.Event().wait(60)
-
-    monkeypatch.setattr("fencepost.spark.doors.start_check.WAIT_SECONDS", 0.1)
-    unused = pipeline.sink(transactional_id="unused")
-    monkeypatch.setattr(unused, "find_refusal", hang)
-    for number in range(3):
-        pipeline.add(numbered(number + 1))
-        assert pipeline.run() is None
-    assert asked == [True], "and then no more"
+    refused = reason_in(pipeline.run() or "")
+    assert ("batch 1 of this query is not in the topics" in refused) is goes_on
+    assert ("the last batch of this query in the topics is 0" in refused) is not goes_on
+    assert pipeline.run(pipeline.sink(adopt=True)) is None
 
 
 def test_a_query_that_may_go_on_starts_without_a_word(

@@ -8,10 +8,10 @@ from fencepost.base.failures import ConfigError
 from fencepost.spark.doors.options import (
     NO_OVERWRITE,
     WRITE_OPTIONS,
-    Writes,
     check_mode,
     read_write_options,
 )
+from fencepost.spark.option_tables import Scope
 
 NEEDED = {"kafka.bootstrap.servers": "localhost:9092"}
 STREAM = NEEDED | {"transactionalId": "t"}
@@ -76,7 +76,7 @@ def test_a_stream_needs_a_transactional_id_and_a_batch_write_does_not() -> None:
 def test_every_option_of_the_table_is_accepted_by_one_of_the_writers() -> None:
     values = {"txnVersion": "1", "adopt": "true", "allowEmptyState": "true"}
     values |= {"commitSourceOffsets": "true", "txnAppId": "a", "mayWriteToSources": "true"}
-    for streaming, other in ((True, Writes.BATCH), (False, Writes.STREAM)):
+    for streaming, other in ((True, Scope.BATCH), (False, Scope.STREAM)):
         names = [option.name for option in WRITE_OPTIONS if option.scope is not other]
         read_write_options(
             NEEDED | {name: values.get(name, "x" + name) for name in names}, streaming=streaming

@@ -21,12 +21,11 @@ from fencepost.base.failures import FencepostError
 from fencepost.client.blocking import Cluster
 from fencepost.spark import TransactionalSink, route
 from fencepost.spark.engine import hosts, private_names, session, workers_python
-from fencepost.spark.engine.frames import QuickCollect, know_columns
+from fencepost.spark.engine.frames import know_columns
 from fencepost.spark.engine.micro_batch import find_run
 from fencepost.spark.engine.private_names import (
     ARROW,
     BATCH,
-    CHECKPOINT,
     CLONES,
     COLLECT,
     COLUMNS,
@@ -34,7 +33,6 @@ from fencepost.spark.engine.private_names import (
     FILES,
     HOSTS,
     JVM,
-    LOGS,
     PLAN,
     PROCESSES,
     PYTHON,
@@ -116,7 +114,7 @@ def test_the_sink_writes_every_row_once_also_if_a_batch_is_repeated(
     pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     """One query has a sink and a topic for each missing name."""
-    rows = (JVM, SETTINGS, PYTHON, COLLECT, SLOTS, THREAD, QUERIES, BATCH, LOGS, PLAN, CHECKPOINT)
+    rows = (JVM, SETTINGS, PYTHON, COLLECT, SLOTS, THREAD, QUERIES, BATCH, PLAN)
     sinks: list[tuple[Name, TransactionalSink]] = []
     for name in names_of(*rows):
         topic = new_topic()
@@ -179,15 +177,13 @@ def idle(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def known_of(spark: SparkSession, query: StreamingQuery) -> set[str]:
     """What the engine shows of the idle query."""
-    found = find_run(spark, str(query.id))
+    found = find_run(spark, str(query.id), 7)
     shown = {
         "run": found.run_id != "",
         "end": found.end_offsets != (),
         "start": found.start_offsets != (),
-        "finished": found.next_batch_id() == 2,
         "sources": found.source_options() == [None],  # Files show no options.
         "state": found.is_stateful is False,
-        "checkpoint": not found.has_lasting_checkpoint,
     }
     try:
         found.check_batch()
@@ -196,22 +192,18 @@ def known_of(spark: SparkSession, query: StreamingQuery) -> set[str]:
     return {name for name, is_shown in shown.items() if is_shown}
 
 
-EVERYTHING = {"run", "end", "start", "finished", "sources", "state", "checkpoint", "number"}
+EVERYTHING = {"run", "end", "start", "sources", "state", "number"}
 LOST = {
     "getLatestExecutionContext": {"end", "start", "number"},
     "batchId": {"number"},
     "startOffsets": {"start"},
     "endOffsets": {"end"},
-    "commitLog": {"finished"},
-    "offsetLog": {"finished"},
-    "getLatestBatchId": {"finished"},
     "logicalPlan": {"state"},
     "analyzedPlan": {"sources"},
     "collectLeaves": {"sources"},
     "isStreaming": {"sources", "state"},
     "nodeName": {"state"},
     "children": {"state"},
-    "resolvedCheckpointRoot": {"checkpoint"},
     "sharedState": EVERYTHING,
     "activeStreamingQueries": EVERYTHING,
     "_jsparkSession": EVERYTHING,
@@ -225,7 +217,7 @@ def test_the_engine_shows_everything_if_no_name_is_missing(
     assert known_of(spark, idle) == EVERYTHING
 
 
-@each(JVM, QUERIES, BATCH, LOGS, PLAN, CHECKPOINT)
+@each(JVM, QUERIES, BATCH, PLAN)
 def test_what_the_engine_does_not_show_is_unknown_and_nothing_else(
     spark: SparkSession, idle: StreamingQuery, missing: Name
 ) -> None:
@@ -267,7 +259,7 @@ def test_the_options_of_sources_are_known_or_unknown(
     stream = spark.readStream.format("rate").option("rowsPerSecond", "7").load()
     table = spark.read.format("fencepost").option("kafka.bootstrap.servers", bootstrap)
     forms = {
-        "running": find_run(spark, str(rate.id)).source_options(),
+        "running": find_run(spark, str(rate.id), 0).source_options(),
         "stream": frame_options(stream),
         "table": frame_options(table.option("subscribe", "t").load()),
     }
@@ -302,22 +294,6 @@ def test_the_workers_run_the_python_of_the_environment(
     assert not hasattr(spark.sparkContext, f"noSuch{missing}")
     (record,) = caplog.records
     assert PYTHON.without in record.getMessage()
-
-
-@each(COLLECT, JVM)
-@pytest.mark.parametrize("casts", [None, ["CAST(id AS STRING) AS id"]], ids=["as is", "cast"])
-def test_the_first_rows_are_collected_with_public_means(
-    spark: SparkSession, missing: Name, casts: list[str] | None
-) -> None:
-    rows = QuickCollect(lambda _: casts).collect(spark.range(0, 9, 1, 3), 5)
-    assert [row["id"] for row in rows] == [n if casts is None else str(n) for n in range(5)]
-
-
-def test_a_job_that_fails_is_not_taken_for_a_missing_name(spark: SparkSession) -> None:
-    frame = spark.range(3).selectExpr("raise_error('broken') AS id")
-    with pytest.raises(Exception, match="broken"):
-        QuickCollect(lambda _: None).collect(frame, 5)
-    assert not COLLECT.is_told
 
 
 def test_what_java_throws_is_raised_and_what_java_lacks_is_not(spark: SparkSession) -> None:
@@ -374,7 +350,7 @@ def test_the_last_events_are_awaited_for_a_fixed_time(
 def test_route_is_refused_without_sparks_types(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], missing: Name
 ) -> None:
-    with pytest.raises(SinkRefused, match="does not tell its types for those of Arrow"):
+    with pytest.raises(SinkRefused, match="does not show its types for those of Arrow"):
         route(spark.range(1).selectExpr("'a' AS value"), bootstrap, topic=new_topic())
 
 

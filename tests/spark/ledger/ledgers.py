@@ -13,8 +13,6 @@ from fencepost.broker.node import Node
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.client.transactions import ProducerIdentity
-from fencepost.records.builder import build_batch
-from fencepost.records.opened import Record
 from fencepost.spark.engine.micro_batch import MicroBatch
 from fencepost.spark.ledger.entry import LedgerEntry, LedgerView, encode_entry
 from fencepost.spark.ledger.reader import read_ledger_view
@@ -38,28 +36,13 @@ def enter(
     before: LedgerView,
     *,
     open_ms: int = 1,
-    beside: TopicPartition | None = None,
     **how: Any,
 ) -> LedgerView:
-    """Writes a ledger entry after the rows, as the sink does, or with a row in the same request."""
+    """Writes a ledger entry after the rows, as the sink does."""
     sources = how.pop("sources", OURS)
     batch = replace(micro_batch.as_batch(), **how)
     entry_writer = EntryWriter(store, identity, batch, before, sources)
     entry_writer.commit_sources()
-    if beside is not None:
-        with store.cluster.writer(identity) as writer:
-            row = build_batch(
-                [Record(value=b"row")],
-                timestamp_ms=1,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.producer_epoch,
-                base_sequence=0,
-                transactional=True,
-            )
-            writer.put(beside, row)
-            writer.put(entry_writer.place, entry_writer.seal())
-            writer.flush()
-        return entry_writer.view
     entry_writer.write(time.time_ns() // 1_000_000 - open_ms)
     return entry_writer.view
 

@@ -79,13 +79,12 @@ def committed(home: LedgerCluster, name: str) -> dict[TopicPartition, CommittedO
     return home.cluster.offset_fetch(group_of(name))
 
 
-@pytest.mark.parametrize("beside", [None, OUT], ids=["after the rows", "beside the rows"])
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
 def test_the_entry_and_the_source_offsets_are_committed_together_or_not_at_all(
-    home: LedgerCluster, version: int, beside: TopicPartition | None
+    home: LedgerCluster, version: int
 ) -> None:
-    name = f"together-{version}-{beside}"
-    view = enter(home, name, version=version, is_stateful=False, parts=("one",), beside=beside)
+    name = f"together-{version}"
+    view = enter(home, name, version=version, is_stateful=False, parts=("one",))
     assert home.view(name) == view
     entry = view.entry
     assert entry is not None
@@ -94,7 +93,7 @@ def test_the_entry_and_the_source_offsets_are_committed_together_or_not_at_all(
     assert entry.topic_ids == {"source": topic_id_text(topic.topic_id)}
     assert (entry.sources_committed, entry.is_stateful, entry.parts) == (True, False, ("one",))
     assert committed(home, name) == {SOURCE: CommittedOffset(42)}
-    enter(home, name, 1, ends='{"source": {"0": 50}}', commit=False, version=version, beside=beside)
+    enter(home, name, 1, ends='{"source": {"0": 50}}', commit=False, version=version)
     assert home.view(name) == view
     assert committed(home, name) == {SOURCE: CommittedOffset(42)}
 
@@ -199,7 +198,7 @@ def test_offsets_of_a_source_topic_that_was_deleted_meanwhile_are_left_out(
         home.cluster.create_topics([NewTopic(name, 1, 1)])
     store, producer = home.store(name), home.producer(name)
     identity = producer.lend()
-    view = enter_in(store, identity, planned, LedgerView(), beside=OUT)
+    view = enter_in(store, identity, planned, LedgerView())
     home.cluster.end_txn(identity, commit=True)
     assert committed(home, name) == {SOURCE: CommittedOffset(42)}
     assert home.view(name) == view

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = on_spark()
 
-MOST = 25
+MOST = 33
 """Six of them are Spark's own: they wrap the batch for the user's function."""
 
 

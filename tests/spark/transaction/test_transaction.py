@@ -29,7 +29,6 @@ from fencepost.spark.transaction.receipts import Receipt
 from fencepost.spark.transaction.states import MOVES, OPEN, State
 from fencepost.spark.transaction.transaction import Transaction
 from fencepost.spark.ways.accounts import Account
-from fencepost.spark.ways.row_writer import Written
 
 WRITE = Decision(Verdict.WRITE, "the next batch")
 
@@ -113,10 +112,10 @@ class World:
 
     # The rows.
 
-    def write(self, identity: ProducerIdentity, *, is_first: bool) -> Written:
+    def write(self, identity: ProducerIdentity, *, is_first: bool) -> dict[str, Account]:
         self.open.append(identity.producer_epoch)
         self.fate("write")
-        return Written({"out": Account(1, {})})
+        return {"out": Account(1, {})}
 
     def check(self) -> None:
         self.fate("check")
@@ -253,7 +252,7 @@ def test_a_write_that_nothing_records_is_settled_by_the_coordinator() -> None:
     transaction.fence()
     transaction.decide()
     transaction.lend()
-    transaction.enter(Written({"out": Account(1, {})}))
+    transaction.enter({"out": Account(1, {})})
     assert transaction.end()
     assert transaction.state is State.COMMITTED
 

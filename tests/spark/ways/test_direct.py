@@ -19,15 +19,13 @@ from fencepost.base.ids import TopicPartition  # noqa: E402
 from fencepost.client.blocking import Cluster  # noqa: E402
 from fencepost.client.partitioner import partition_for_key  # noqa: E402
 from fencepost.client.transactions import ProducerIdentity  # noqa: E402
-from fencepost.spark.connection import cluster_of  # noqa: E402
 from fencepost.spark.failures import (  # noqa: E402
     CountsDisagree,
     PeerLost,
     RowRefused,
 )
-from fencepost.spark.ledger.writer import sealed_record  # noqa: E402
-from fencepost.spark.ways.accounts import Report, reconcile_reports  # noqa: E402
-from fencepost.spark.ways.collected import CollectedRows, RowCollector  # noqa: E402
+from fencepost.spark.ways.accounts import Account, Report, reconcile_reports  # noqa: E402
+from fencepost.spark.ways.collected import RowCollector  # noqa: E402
 from fencepost.spark.ways.delivery import Attempt, first_length  # noqa: E402
 from fencepost.spark.ways.direct import DirectPlan, write_directly  # noqa: E402
 from fencepost.spark.ways.exchange import (  # noqa: E402
@@ -245,7 +243,7 @@ def test_the_driver_writes_a_few_rows_itself(
     identity = cluster.init_producer_id(topic)
     rows = rows_of(0, 30).to_pylist()
     collector = RowCollector(topic)
-    account, _ = collected(cluster, topic, identity, rows, collector).send(None)
+    account = write_collected(cluster, topic, identity, rows, collector)
     cluster.end_txn(identity, commit=True)
     assert (account.rows, account.records) == (30, 30)
     assert collector.limit == 300
@@ -257,48 +255,24 @@ def test_the_driver_writes_a_few_rows_itself(
     assert sorted(found) == sorted(row["key"] for row in rows)
 
 
-def test_the_ledger_record_is_sent_with_the_rows_and_not_counted_as_a_row(
-    cluster: Cluster, new_topic: Callable[..., str]
-) -> None:
-    topic, place = new_topic(PARTITIONS), TopicPartition(new_topic(1), 0)
-    identity = cluster.init_producer_id(topic)
-    rows = collected(cluster, topic, identity, rows_of(0, 30).to_pylist())
-    cluster_of(packing_plan(cluster, topic).options).metadata([topic, place.topic])
-    account, is_sent = rows.send((place, sealed_record(identity, b"entry")))
-    assert (account.records, is_sent) == (30, True)
-    cluster.end_txn(identity, commit=True)
-    assert [record.value for record in cluster.records(place)] == [b"entry"]
-
-
-def test_without_rows_or_on_another_broker_the_ledger_record_is_sent_later(
-    cluster: Cluster, new_topic: Callable[..., str]
-) -> None:
-    topic = new_topic(PARTITIONS)
-    identity = cluster.init_producer_id(topic)
-    for count, place in ((0, TopicPartition(topic, 0)), (3, TopicPartition("without-a-leader", 0))):
-        rows = collected(cluster, topic, identity, rows_of(0, count).to_pylist())
-        account, is_sent = rows.send((place, sealed_record(identity, b"entry")))
-        assert (account.records, is_sent) == (count, False)
-
-
 def test_a_row_that_cannot_be_packed_is_refused_before_anything_is_sent(
     cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(PARTITIONS)
     identity = cluster.init_producer_id(topic)
     with pytest.raises(RowRefused):
-        collected(cluster, topic, identity, [{"value": b"v", "partition": PARTITIONS}])
+        write_collected(cluster, topic, identity, [{"value": b"v", "partition": PARTITIONS}])
 
 
-def collected(
+def write_collected(
     cluster: Cluster,
     topic: str,
     identity: ProducerIdentity,
     rows: list[dict[str, Any]],
     collector: RowCollector | None = None,
-) -> CollectedRows:
-    """Rows that the driver has collected, as the sink would have them."""
+) -> Account:
+    """Writes rows that the driver has collected, as the sink does."""
     job: Any = SimpleNamespace(
         part=None, micro_batch=None, identity=identity, packing=packing_plan(cluster, topic)
     )
-    return CollectedRows(collector or RowCollector(topic), job, rows)
+    return (collector or RowCollector(topic))._send(job, rows)

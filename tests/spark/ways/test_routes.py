@@ -9,8 +9,6 @@ import pytest
 
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
-from fencepost.spark.ledger import writer
-from fencepost.spark.ledger.store import LedgerStore
 from fencepost.spark.ways import direct, shuffled
 from fencepost.spark.ways.accounts import Account
 from fencepost.spark.ways.collected import RowCollector
@@ -33,21 +31,12 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
-def test_after_a_small_batch_the_driver_writes_small_ones_itself_with_their_ledger_records(
-    pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
+def test_after_a_small_batch_the_driver_writes_small_ones_itself(
+    pipeline: Pipeline, cluster: Cluster, routes: list[str]
 ) -> None:
-    alone: list[int] = []
-
-    def write(store: LedgerStore, identity: Any, entry: Any, before: Any) -> Any:
-        alone.append(entry.batch_id)
-        return genuine(store, identity, entry, before)
-
-    genuine = writer.write_entry
-    monkeypatch.setattr(writer, "write_entry", write)
     pipeline.add(numbered(0), numbered(1), numbered(2))
     assert pipeline.run() is None
     assert routes == ["direct", "collected", "collected"]
-    assert alone == [0], "the other records share the request of the rows"
     expected = numbered(0) + numbered(1) + numbered(2)
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
 

@@ -26,7 +26,7 @@ def watch_ways(
 
         set_attribute(owner, function, run)
 
-    watch(RowCollector, "collect", "collected")
+    watch(RowCollector, "write", "collected")
     watch(direct, "run_direct", "direct")
     watch(shuffled, "run_shuffled", "shuffled")
 
@@ -38,7 +38,7 @@ def close_ways(set_attribute: Callable[[Any, str, Any], None], *names: str) -> N
 
     for name in names:
         if name == "collected":
-            set_attribute(RowCollector, "collect", lambda *_: None)
+            set_attribute(RowCollector, "write", lambda *_: None)
         else:
             assert name == "direct"
             set_attribute(direct, "run_direct", lambda *_: None)

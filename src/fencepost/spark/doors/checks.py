@@ -5,9 +5,6 @@ Each refusal says what to change. What the ledger refuses is in `transaction/spa
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from fencepost.spark.engine.hosts import check_secrets
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
 
     from fencepost.spark.engine.micro_batch import MicroBatch
     from fencepost.spark.settings import SinkSettings
-
-log = logging.getLogger(__name__)
 
 EXECUTOR_WAIT_SECONDS: Final = 120.0
 """How long to wait for the first executor: a cluster starts them while the query starts."""
@@ -40,29 +35,6 @@ def check_start(
     check_session(session)
     check_secrets(session, settings)
     claim_id(transactional_id, settings, micro_batch)
-
-
-NO_CHECKPOINT: Final = (
-    "this query has no checkpointLocation, so its checkpoint ends with it, and every start is "
-    'another query: add .option("checkpointLocation", ...), the same at every start'
-)
-
-
-def warn_about_checkpoint(micro_batch: MicroBatch) -> None:
-    """Warns of the first run of a query that cannot have a second one."""
-    if not micro_batch.has_lasting_checkpoint:
-        log.warning("fencepost: %s", NO_CHECKPOINT)
-
-
-@contextmanager
-def naming_checkpoint(micro_batch: MicroBatch) -> Iterator[None]:
-    """Adds to a refusal by the ledger that the query has no checkpointLocation."""
-    try:
-        yield
-    except SinkRefused as problem:
-        if micro_batch.has_lasting_checkpoint:
-            raise
-        raise SinkRefused(f"{NO_CHECKPOINT}. {problem}") from None
 
 
 def check_version(session: SparkSession) -> None:

@@ -32,7 +32,7 @@ from fencepost.spark.failures import CountsDisagree, RowRefused, SinkFailed, Sin
 from fencepost.spark.sentences import plain_errors
 from fencepost.spark.transaction.states import OPEN
 from fencepost.spark.ways.accounts import Account, reconcile_reports
-from fencepost.spark.ways.row_writer import BY_COLUMN, Written
+from fencepost.spark.ways.row_writer import BY_COLUMN
 
 if TYPE_CHECKING:
     from fencepost.client.transactions import ProducerIdentity
@@ -148,7 +148,7 @@ def commit(transaction: Transaction, account: Account, to_repeat: str) -> None:
     `to_repeat`: what to do if it turns out to be aborted.
     """
     try:
-        transaction.enter(Written({BY_COLUMN: account}))
+        transaction.enter({BY_COLUMN: account})
     except ProducerFenced as problem:
         raise transaction.producer.fenced() from problem
     if not transaction.end():

@@ -19,11 +19,10 @@ the same time, which stateful operators do not support.
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Never
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.spark.doors.calls import Call, RunCalls, calls_of
@@ -34,18 +33,17 @@ from fencepost.spark.doors.parts import (
     read_parts,
     session_of,
 )
-from fencepost.spark.doors.run import RunState, record_damage, start_run, starting
+from fencepost.spark.doors.run import RunState, record_damage, start_run
 from fencepost.spark.engine.session import is_connect_process
 from fencepost.spark.engine.slots import announce_if_active
 from fencepost.spark.engine.stored_batch import checked_path
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.installation import require_spark
-from fencepost.spark.ledger.rule import Batch, Decision, Overrides, Verdict
+from fencepost.spark.ledger.rule import Decision, Overrides, Verdict
 from fencepost.spark.ledger.store import LedgerStore
-from fencepost.spark.sentences import told
-from fencepost.spark.settings import checked_id, read_settings, refuse_removed
+from fencepost.spark.sentences import told, while_reaching
+from fencepost.spark.settings import checked_id, read_settings
 from fencepost.spark.transaction.receipts import Receipt, ReceiptHistory
-from fencepost.spark.transaction.sparing import find_refusal
 from fencepost.spark.transaction.transaction import Transaction
 from fencepost.spark.ways.row_writer import BatchRows, Part
 
@@ -60,7 +58,7 @@ MAX_ATTEMPTS: Final = 3
 """How often the job of one batch is tried before the query fails."""
 
 _NEXT: Final = Decision(Verdict.WRITE, "the next batch of this run; those between had no rows")
-_STATE_OF_RUN: Final = frozenset({"_receipts", "_run", "_stop_watching"})
+_STATE_OF_RUN: Final = frozenset({"_receipts", "_run"})
 
 
 class TransactionalSink:
@@ -72,12 +70,8 @@ class TransactionalSink:
     Call `sink.skip(batch_id)` for a batch that writes nothing; with `may_skip` the function may
     leave such calls out.
 
-    `settings.ARGUMENTS` says what each argument means. `removed` takes arguments of older versions,
-    to say what to use instead; no value has its type, so type checkers report unknown arguments.
+    `settings.ARGUMENTS` says what each argument means.
     """
-
-    _stop_watching: Callable[[], None] | None = None
-    """Stops listening for the start of the query."""
 
     def __init__(
         self,
@@ -99,9 +93,7 @@ class TransactionalSink:
         create_topics: Mapping[str, Any] | None = None,
         max_attempts: int = MAX_ATTEMPTS,
         on_step: Callable[[str, int], None] | None = None,
-        **removed: Never,
     ) -> None:
-        refuse_removed(removed)
         require_spark()
         self.transactional_id = checked_id(transactional_id)
         self.topic = topic
@@ -125,10 +117,6 @@ class TransactionalSink:
         self._begin()
         # Before the query plans its first batch, if there is a session.
         announce_if_active()
-        if "pyspark" in sys.modules:
-            from fencepost.spark.doors.start_check import watch_start
-
-            self._stop_watching = watch_start(self)
 
     def __repr__(self) -> str:
         return f"<TransactionalSink {self.transactional_id!r}>"
@@ -144,7 +132,6 @@ class TransactionalSink:
     def _begin(self) -> None:
         self._receipts = ReceiptHistory()
         self._run: RunState | None = None
-        self._stop_watching = None
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:
@@ -195,9 +182,6 @@ class TransactionalSink:
 
     def _handle(self, session: SparkSession, call: Call, given: Any) -> None:
         """`given`: the argument of `sink.write`; None for a single DataFrame."""
-        if self._stop_watching is not None:
-            self._stop_watching()
-            self._stop_watching = None
         micro_batch = self._find_batch(session, call)
         calls = self._calls_of(micro_batch)
         try:
@@ -272,7 +256,7 @@ class TransactionalSink:
             self._overrides,
             self._step,
         )
-        with starting(micro_batch, self.settings) if is_new else nullcontext():
+        with while_reaching(self.settings.client) if is_new else nullcontext():
             transaction.fence()
         # After the last batch of this run nothing is in doubt: those between had no rows.
         is_next = transaction.last_is(micro_batch.query_id, calls.last)
@@ -292,10 +276,6 @@ class TransactionalSink:
     def _record_damage(self, calls: RunCalls, micro_batch: MicroBatch) -> None:
         run, self._run = self._run, None
         record_damage(calls, micro_batch, run, self.settings, self._ledger)
-
-    def find_refusal(self, query_id: str, next_id: int) -> tuple[str | None, str]:
-        """The query of the ledger, and why it refuses the next batch of this query, if it does."""
-        return find_refusal(self._ledger, self._overrides, Batch(query_id, next_id))
 
     def _step(self, step: str, batch_id: int) -> None:
         log.debug("%s, batch %d: %s", self.transactional_id, batch_id, step)

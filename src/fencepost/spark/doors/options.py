@@ -1,25 +1,18 @@
-"""The options of the writers of `format("fencepost")`: name, default, meaning; and their parser.
-
-docs/reference/spark-options.md is generated from the table. Unknown names are refused with the
-nearest one that exists.
-"""
+"""The options of the writers of `format("fencepost")`: name, default, meaning; and their parser."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
-from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from fencepost.base.failures import ConfigError
-from fencepost.base.options import INT64_MAX, must_be, parse_boolean, parse_whole, suggest
+from fencepost.base.options import INT64_MAX, must_be, parse_boolean, parse_whole
 from fencepost.spark.engine.read_topics import NO_TOPICS, ReadTopics
 from fencepost.spark.ledger.rule import Overrides
 from fencepost.spark.ledger.store import LedgerStore
+from fencepost.spark.option_tables import SERVERS, Option, Scope, own_options
 from fencepost.spark.settings import SinkSettings, checked_id, read_settings
-
-_SERVERS: Final = "kafka.bootstrap.servers"
 
 NO_OVERWRITE: Final = (
     "a topic cannot be overwritten: records are only added to it, and deleted by its retention. "
@@ -27,81 +20,56 @@ NO_OVERWRITE: Final = (
 )
 
 
-class Writes(Enum):
-    """Which writers an option is for."""
-
-    BOTH = "both"
-    STREAM = "streams"
-    BATCH = "batches"
-
-
-class WriteOption(NamedTuple):
-    """One option, in its proper spelling."""
-
-    name: str
-    meaning: str
-    default: str | None = None
-    """The value that is parsed if the option is missing; None if there is none."""
-    scope: Writes = Writes.BOTH
-
-
 WRITE_OPTIONS: Final = (
-    WriteOption(
+    Option(
         "transactionalId",
         "the name of this output: one per query, never changed; required for streams. A batch "
         "write uses `txnAppId` or a random name without it",
     ),
-    WriteOption(
+    Option(
         "topic",
         "checks that all rows go to this topic; the topic itself is an argument of `route()`",
     ),
-    WriteOption("ledgerTopic", "the compacted topic that holds the ledger", "fencepost-ledger"),
-    WriteOption(
+    Option("ledgerTopic", "the compacted topic that holds the ledger", "fencepost-ledger"),
+    Option(
         "adopt",
         "write although the ledger is missing or belongs to another query; for one start, after "
         "you have checked the topics",
         "false",
     ),
-    WriteOption(
+    Option(
         "takeOver",
         "the id of the query (or the `txnAppId`) that this one continues",
     ),
-    WriteOption(
+    Option(
         "allowEmptyState",
         "let a stateful query continue another one although its state is new",
         "false",
-        Writes.STREAM,
+        scope=Scope.STREAM,
     ),
-    WriteOption(
+    Option(
         "commitSourceOffsets",
         "`auto`: commit them if the checkpoint's files prove that all sources are topics of this "
         "cluster; `true`: refuse if they do not; `false`: never",
         "auto",
-        Writes.STREAM,
+        scope=Scope.STREAM,
     ),
-    WriteOption(
+    Option(
         "mayWriteToSources",
         "write to a topic that the query reads, although its output is then its input",
         "false",
     ),
-    WriteOption(
-        "txnAppId", "the name of a repeatable write; with `txnVersion`", scope=Writes.BATCH
-    ),
-    WriteOption(
+    Option("txnAppId", "the name of a repeatable write; with `txnVersion`", scope=Scope.BATCH),
+    Option(
         "txnVersion",
         "the number of this write, 0 or more: the last one again writes nothing, a lower one is "
         "refused",
-        scope=Writes.BATCH,
+        scope=Scope.BATCH,
     ),
 )
 
 SET_BY_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """What Spark adds to the options of a stream."""
-
-NAMES: Final[Mapping[str, str]] = MappingProxyType(
-    {option.name.lower(): option.name for option in WRITE_OPTIONS}
-)
-"""The proper spelling of each name, which is case-insensitive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +106,14 @@ def check_mode(*, overwrite: bool) -> None:
 def read_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """Reads the options; ConfigError names the wrong one and what to write instead."""
     lower = {name.lower(): value for name, value in given.items()}
-    values = _own_options(lower, streaming)
+    values = own_options(
+        lower,
+        WRITE_OPTIONS,
+        "writing with format fencepost",
+        _misplaced,
+        streaming=streaming,
+        ignored=SET_BY_SPARK if streaming else (),
+    )
     settings = _settings(lower)
     app_id, version = _version(values)
     overrides = Overrides(
@@ -165,37 +140,20 @@ def read_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOpt
     )
 
 
-def _own_options(lower: Mapping[str, str], streaming: bool) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for name, value in lower.items():
-        if name in NAMES:
-            values[NAMES[name]] = value
-        elif not name.startswith("kafka.") and not (streaming and name in SET_BY_SPARK):
-            hint = suggest(name, [*NAMES.values(), _SERVERS])
-            raise ConfigError(f"{name!r} is not an option of writing with format fencepost{hint}")
-    for option in WRITE_OPTIONS:
-        if option.name in values:
-            _check_scope(option, streaming)
-        elif option.default is not None:
-            values[option.name] = option.default
-    return values
-
-
-def _check_scope(option: WriteOption, streaming: bool) -> None:
-    if streaming and option.scope is Writes.BATCH:
+def _misplaced(option: Option) -> None:
+    if option.scope is Scope.BATCH:
         raise ConfigError(
             f"{option.name} is for df.write: in a stream the query id and the batch id of its "
             "checkpoint take its place"
         )
-    if not streaming and option.scope is Writes.STREAM:
-        raise ConfigError(f"{option.name} is for streams, and this is a batch write: leave it out")
+    raise ConfigError(f"{option.name} is for streams, and this is a batch write: leave it out")
 
 
 def _settings(lower: Mapping[str, str]) -> SinkSettings:
     kafka = {name: value for name, value in lower.items() if name.startswith("kafka.")}
-    servers = kafka.pop(_SERVERS, None)
+    servers = kafka.pop(SERVERS, None)
     if servers is None:
-        raise ConfigError(f"{_SERVERS} is needed: the brokers to ask, as host:port,host:port")
+        raise ConfigError(f"{SERVERS} is needed: the brokers to ask, as host:port,host:port")
     return read_settings(servers, kafka, id_option="the option transactionalId")
 
 

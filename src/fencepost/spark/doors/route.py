@@ -113,7 +113,6 @@ def route(
     tasks: int | None = None,
     exchange: Literal["auto", "plain"] = "auto",
     write_timestamps: bool = False,
-    **removed: Any,
 ) -> DataFrame:
     """Prepares a DataFrame for `format("fencepost")`; call it last, and change nothing after it.
 
@@ -126,7 +125,6 @@ def route(
     """
     if is_before_4():
         raise SinkRefused(_NO_FORMAT.format(version=pyspark.__version__))
-    _refuse_removed(removed)
     id_option = "the option transactionalId of the format"
     settings = replace(
         read_settings(bootstrap_servers, options or {}, exchange, id_option=id_option),
@@ -150,17 +148,6 @@ def route(
     plan = RoutePlan(settings, topic, tasks, metadata=metadata)
     with workers_python(session):
         return _routed(rows, plan, is_streaming=rows.isStreaming)
-
-
-def _refuse_removed(arguments: Mapping[str, Any]) -> None:
-    if "shuffle" in arguments:
-        raise ConfigError(
-            "route() no longer has the argument shuffle, since its rows always go through Spark's "
-            "shuffle: leave it out, and use fencepost.spark.TransactionalSink in foreachBatch "
-            "where speed matters"
-        )
-    if arguments:
-        raise TypeError(f"route() got an unexpected keyword argument {min(arguments)!r}")
 
 
 def _check_session(session: SparkSession, settings: SinkSettings) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fencepost.base.failures import FencepostError
-from fencepost.spark.doors.checks import check_start, naming_checkpoint, warn_about_checkpoint
+from fencepost.spark.doors.checks import check_start
 from fencepost.spark.doors.parts import without_loops
 from fencepost.spark.engine.read_topics import NO_TOPICS, read_in_batch, topics_by_id
 from fencepost.spark.engine.session import allows_barrier
@@ -76,14 +74,6 @@ def start_run(
         sources.read != NO_TOPICS or not sources.are_known,
         RowWriter(settings, by_permit=not allows_barrier(session)),
     )
-
-
-@contextmanager
-def starting(micro_batch: MicroBatch, settings: SinkSettings) -> Iterator[None]:
-    """For the first fence of a run: warns of silent brokers, and of a missing checkpoint."""
-    with while_reaching(settings.client), naming_checkpoint(micro_batch):
-        yield
-    warn_about_checkpoint(micro_batch)
 
 
 def record_damage(

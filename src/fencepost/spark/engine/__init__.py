@@ -7,5 +7,5 @@ session.py         settings and slots of a session; `hosts.py`: its hosts, and w
 micro_batch.py     the running batch of a query; `stored_batch.py`: the same from the files of its
                    checkpoint, on Spark Connect and in the planner of a format
 read_topics.py     the topics that a query reads
-frames.py          shortcuts through DataFrames; `slots.py`: how the source learns of the slots
+frames.py          columns of DataFrames; `slots.py`: how the source learns of the slots
 """

@@ -16,7 +16,6 @@ needed, and what stays the same during a run is read once.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -26,9 +25,7 @@ from py4j.protocol import Py4JError
 
 from fencepost.spark.engine.private_names import (
     BATCH,
-    CHECKPOINT,
     JVM,
-    LOGS,
     PLAN,
     QUERIES,
     THREAD,
@@ -60,11 +57,6 @@ _KEEPING_STATE: Final = frozenset(
 )
 """Nodes of a logical plan that keep state if they are streaming, in addition to
 `...WithState...`."""
-
-_TEMPORARY: Final = "temporary-"
-_RANDOM: Final = re.compile(rf"({_TEMPORARY})?[0-9a-f-]{{36}}")
-"""The folder of a checkpoint that Spark has named at random."""
-_LOCATION: Final = "spark.sql.streaming.checkpointLocation"
 
 _UNKNOWN: Final = (Py4JError, AttributeError, TypeError)
 """Raised by calls into an engine with other internals than the supported one."""
@@ -169,25 +161,6 @@ class MicroBatch:
         """The engine's object of its current batch."""
         return None if self._execution is None else current_batch(self._execution)
 
-    def next_batch_id(self) -> int | None:
-        """The batch that comes after those that Spark has finished.
-
-        None if one is unfinished, which Spark then repeats at once, or if nothing is known.
-        """
-        try:
-            if self._execution is None:
-                return None
-            finished, begun = (
-                getattr(getattr(self._execution, name)(), LOGS.last)()
-                for name in (LOGS.finished, LOGS.begun)
-            )
-            if finished.isEmpty() or not begun.equals(finished):
-                return None
-            return int(finished.get()) + 1
-        except _UNKNOWN as problem:
-            log.debug("the last batch of the checkpoint is not known: %s", problem)
-            return None
-
     def check_batch(self) -> None:
         """Raises SinkRefused if the engine is in another batch."""
         try:
@@ -238,25 +211,6 @@ class MicroBatch:
         except _UNKNOWN as problem:
             log.debug("the options of the sources are not known: %s", problem)
             return []
-
-    @property
-    def has_lasting_checkpoint(self) -> bool:
-        """Whether the next start of the query finds this checkpoint again; True if unknown."""
-        try:
-            if self._execution is None:
-                return True
-            folder = str(getattr(self._execution, CHECKPOINT.root)()).rpartition("/")[2]
-            if not _RANDOM.fullmatch(folder):
-                return True
-            if folder.startswith(_TEMPORARY):
-                return False
-            # A query without a name has a random one in the folder that the session's setting
-            # names. Otherwise the user has chosen this name.
-            settings = self._execution.sparkSession().conf()
-            return bool(self._execution.name()) or not settings.get(_LOCATION, "")
-        except _UNKNOWN as problem:
-            log.debug("the checkpoint of the query is not known: %s", problem)
-            return True
 
     @cached_property
     def is_stateful(self) -> bool | None:
@@ -352,8 +306,8 @@ def read_micro_batch(
     return found
 
 
-def find_run(session: SparkSession, query_id: str, batch_id: int = -1) -> MicroBatch:
-    """The active run of a query; without a batch id, before its first batch."""
+def find_run(session: SparkSession, query_id: str, batch_id: int) -> MicroBatch:
+    """The active run of a query."""
     try:
         jvm = getattr(session.sparkContext, JVM.gateway)
         queries = _active_queries(getattr(session, JVM.session))

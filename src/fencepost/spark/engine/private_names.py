@@ -79,11 +79,8 @@ PYTHON: Final = Private(
     "its choice of Python", "workers run PYSPARK_PYTHON or python3", executable="pythonExec"
 )
 COLLECT: Final = Private(
-    "how it brings rows to Python",
-    "small batches are collected with more calls into the JVM, or with a second job",
-    collect="collectToPython",
-    load="_load_from_socket",
-    sequence="_jseq",
+    "how many partitions it collects from at first",
+    "a small batch is collected with several jobs",
     first="spark.sql.limit.initialNumPartitions",
 )
 COLUMNS: Final = Private(
@@ -158,13 +155,6 @@ BATCH_35: Final = Private(
     end="availableOffsets",
     last="lastExecution",
 )
-LOGS: Final = Private(
-    "the finished batches of a query",
-    "what will be refused is not logged at its start",
-    finished="commitLog",
-    begun="offsetLog",
-    last="getLatestBatchId",
-)
 PLAN: Final = Private(
     "the plan of a query",
     "it counts as one that may keep state, its source offsets stay out of the transaction, and the "
@@ -180,11 +170,6 @@ PLAN: Final = Private(
     options="options",
     extra="extraOptions",
     entries="asCaseSensitiveMap",
-)
-CHECKPOINT: Final = Private(
-    "the folder of a checkpoint",
-    "a query without checkpointLocation causes no warning",
-    root="resolvedCheckpointRoot",
 )
 
 # Files and processes: the version of the offsets in a checkpoint (`stored_batch.py`), how the

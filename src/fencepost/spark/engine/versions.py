@@ -9,7 +9,6 @@ to know it, and none is made that can only fail. Before Spark 4.0:
 - Rows go to Python in batches of 10,000, however large they are: there is no limit in bytes.
 - A listener gets the progress of a query as an object, not as a dict, and neither has the time of
   the whole batch.
-- The function that reads rows from Spark's socket stands in another module (`frames.py`).
 - There are no data sources in Python: no `format("fencepost")`, neither to read nor to write.
 """
 

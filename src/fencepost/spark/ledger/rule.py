@@ -363,10 +363,10 @@ STREAM_SENTENCES: Final[Mapping[Case, str]] = {
     "{batch.query_id}. Run `fencepost ledger show`, and name the query that this one continues",
     Case.OTHER_QUERY: "the transactional_id belongs to query {entry.query_id} (last batch "
     "{entry.batch_id}), and this is query {batch.query_id}: either two queries use one id, or the "
-    "checkpoint is new and would write rows again that are in the topics ({difference}). Give this "
-    "query its own transactional_id; or, after a lost checkpoint, start where the output "
-    'ends{start} and pass take_over="{entry.query_id}"; or pass adopt=True once if you know where '
-    "it begins",
+    "checkpoint is new and would write rows again that are in the topics ({difference}). Without "
+    "the option checkpointLocation it is new at every start. Give this query its own "
+    "transactional_id; or, after a lost checkpoint, start where the output ends{start} and pass "
+    'take_over="{entry.query_id}"; or pass adopt=True once if you know where it begins',
     Case.EMPTY_STATE: "this query keeps state, and its checkpoint is new: it would continue query "
     "{entry.query_id} (last batch {entry.batch_id}) with empty state, and its counts, windows or "
     "deduplication would be wrong. Restore the checkpoint; or read the source from its beginning "

@@ -1,13 +1,9 @@
 """Writes source offsets and the ledger's record into the transaction of a batch.
 
 Theory of operation. The transaction is atomic, so the order of its requests only affects speed. The
-offsets go before the record, never in parallel: two concurrent requests that add to one transaction
-collide at the coordinator, and one of them must be retried. Neither is sent before the rows are
-computed, which may take an hour: the transaction would stay open for so long.
-
-    tasks write the rows    rows, then source offsets, then the record
-    the driver does         source offsets, then rows and record in one request (`seal`), if one
-                            broker can take both; else the record follows
+rows go first, then the offsets, then the record, never in parallel: two concurrent requests that
+add to one transaction collide at the coordinator, and one of them must be retried. Nothing is sent
+before the rows are computed, which may take an hour: the transaction would stay open for so long.
 
 Offsets mean nothing on another topic of the same name. A group's commits carry no topic ids, so
 this module compares them first: with those that the batch was planned with, or else with those of
@@ -67,12 +63,10 @@ class EntryWriter:
         self._ids: dict[str, str] = {}
         """The current ids of the source topics."""
         self._opened_ms = 0
-        self.place = next_place(store, before)
-        """The partition of the record."""
         self.open_ms = 0
-        """How long the transaction was open when its record was made."""
+        """How long the transaction was open when its record was written."""
         self.view = before
-        """The ledger after the commit, once its record is made and acknowledged."""
+        """The ledger after the commit, once its record is written."""
 
     def commit_sources(self) -> None:
         """Commits the source offsets, if they are to be committed, in the transaction."""
@@ -88,12 +82,6 @@ class EntryWriter:
         self._commit_existing(
             {p: CommittedOffset(o) for p, o in ended.offsets.items() if p.topic not in replaced}
         )
-
-    def seal(self) -> bytearray:
-        """The record as a batch, to be sent to `place` with the rows."""
-        entry = self._make_entry(0)
-        self.view = LedgerView(self.place, entry)
-        return sealed_record(self._identity, encode_entry(entry))
 
     def write(self, opened_ms: int = 0) -> None:
         """Writes the record. `opened_ms`: when the first row was sent."""
@@ -193,15 +181,8 @@ def append_record(
     cluster: Cluster, identity: ProducerIdentity, place: TopicPartition, value: bytes | None
 ) -> None:
     """Writes one ledger record; None is a tombstone. An identity writes once to a partition."""
-    with cluster.writer(identity) as writer:
-        writer.write(place, sealed_record(identity, value))
-        writer.flush()
-
-
-def sealed_record(identity: ProducerIdentity, value: bytes | None) -> bytearray:
-    """The batch of a record, which must be the identity's first in its partition."""
     assert identity.transactional_id is not None
-    return build_batch(
+    record = build_batch(
         [Record(key=key_of(identity.transactional_id), value=value)],
         timestamp_ms=time.time_ns() // 1_000_000,
         producer_id=identity.producer_id,
@@ -209,3 +190,6 @@ def sealed_record(identity: ProducerIdentity, value: bytes | None) -> bytearray:
         base_sequence=0,
         transactional=True,
     )
+    with cluster.writer(identity) as writer:
+        writer.write(place, record)
+        writer.flush()

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from fencepost.spark.progress.board import QueryStatus
 from fencepost.spark.progress.words import html_of, line_of, table_of
@@ -27,28 +27,6 @@ LINE_SECONDS: Final = 10.0
 _REFRESHES_PER_SECOND: Final = 4
 
 Snapshot = Callable[[], Sequence[QueryStatus]]
-
-
-class Screen(Protocol):
-    """Shows the queries."""
-
-    def open(self) -> None:
-        """Begins to show them."""
-
-    def update(self, status: QueryStatus) -> None:
-        """Notes that a query has changed. Called by Spark's thread: it must be quick."""
-
-    def close(self) -> None:
-        """Shows them for the last time."""
-
-
-def choose_screen(snapshot: Snapshot, output: TextIO, interval_seconds: float) -> Screen:
-    """A notebook's cell if there is one, else a table or lines, depending on the output."""
-    if (display := _notebook_display()) is not None:
-        return NotebookScreen(snapshot, display)
-    if output.isatty():
-        return TerminalScreen(snapshot, output)
-    return LineScreen(snapshot, output, interval_seconds)
 
 
 class TerminalScreen:
@@ -155,6 +133,19 @@ class NotebookScreen:
     def _draw(self) -> None:
         if self._handle is not None:
             self._handle.update(self)
+
+
+Screen = TerminalScreen | LineScreen | NotebookScreen
+"""Shows the queries. Spark's thread calls `update`: it must be quick."""
+
+
+def choose_screen(snapshot: Snapshot, output: TextIO, interval_seconds: float) -> Screen:
+    """A notebook's cell if there is one, else a table or lines, depending on the output."""
+    if (display := _notebook_display()) is not None:
+        return NotebookScreen(snapshot, display)
+    if output.isatty():
+        return TerminalScreen(snapshot, output)
+    return LineScreen(snapshot, output, interval_seconds)
 
 
 def _notebook_display() -> Callable[..., Any] | None:

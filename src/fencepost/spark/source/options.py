@@ -18,11 +18,12 @@ from typing import Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import TopicPartition
-from fencepost.base.options import INT32_MAX, INT64_MAX, parse_boolean, parse_whole, suggest
+from fencepost.base.options import INT32_MAX, INT64_MAX, parse_boolean, parse_whole
 from fencepost.client.options import ClientOptions, read_options
 from fencepost.spark.offsets import PartitionOffsets, from_layout
+from fencepost.spark.option_tables import SERVERS, Option, Scope, own_options
 from fencepost.spark.source.columns import COLUMNS
-from fencepost.spark.source.option_table import KAFKA_OPTIONS, NAMES, SOURCE_OPTIONS, Scope
+from fencepost.spark.source.option_table import KAFKA_OPTIONS, NAMES, SOURCE_OPTIONS
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class SourceOptions:
 def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Reads the options; ConfigError names the wrong one and what to write instead."""
     given = {name.lower(): value for name, value in given.items()}
-    values = _own_options(given, streaming)
+    values = own_options(given, SOURCE_OPTIONS, "format fencepost", _misplaced, streaming=streaming)
     client = _client_options(given)
     starting, ending = _bound(values, "starting"), _bound(values, "ending")
     if not streaming:
@@ -135,27 +136,12 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
     )
 
 
-def _own_options(given: Mapping[str, str], streaming: bool) -> dict[str, str]:
-    """Options that are not the client's, under their proper spelling."""
-    values: dict[str, str] = {}
-    for name, value in given.items():
-        if name in NAMES:
-            values[NAMES[name]] = value
-        elif not name.startswith("kafka."):
-            hint = suggest(name, [*NAMES.values(), "kafka.bootstrap.servers"])
-            raise ConfigError(f"{name!r} is not an option of format fencepost{hint}")
-    for option in SOURCE_OPTIONS:
-        name, scope = option.name, option.scope
-        if name not in values:
-            if (default := option.default_in(streaming=streaming)) is not None:
-                values[name] = default
-        elif streaming and scope is Scope.BATCH:
-            raise ConfigError(
-                f"{name} cannot be set for a stream, which has no end: use it with spark.read"
-            )
-        elif not streaming and scope is Scope.STREAM:
-            log.warning("%s is without effect in spark.read: it is for spark.readStream", name)
-    return values
+def _misplaced(option: Option) -> None:
+    if option.scope is Scope.BATCH:
+        raise ConfigError(
+            f"{option.name} cannot be set for a stream, which has no end: use it with spark.read"
+        )
+    log.warning("%s is without effect in spark.read: it is for spark.readStream", option.name)
 
 
 def _client_options(given: Mapping[str, str]) -> ClientOptions:
@@ -166,9 +152,7 @@ def _client_options(given: Mapping[str, str]) -> ClientOptions:
     }
     servers = kafka.pop("bootstrap.servers", None)
     if servers is None:
-        raise ConfigError(
-            "kafka.bootstrap.servers is needed: the brokers to ask, as host:port,host:port"
-        )
+        raise ConfigError(f"{SERVERS} is needed: the brokers to ask, as host:port,host:port")
     for name, instead in REFUSED.items():
         if name in kafka:
             raise ConfigError(f"kafka.{name} cannot be set: {instead}")

@@ -60,20 +60,6 @@ def check_ledger(
         _refuse_lost_ledger(store, batch)
 
 
-def find_refusal(store: LedgerStore, overrides: Overrides, batch: Batch) -> tuple[str | None, str]:
-    """The query of the ledger; if it is the batch's, why the ledger will refuse the batch."""
-    if store.cluster.find_topic(store.topic) is None:
-        return None, ""
-    store.prepare()
-    view = store.peek()
-    owner = None if view.entry is None else view.entry.query_id
-    if owner != batch.query_id:
-        return owner, ""
-    decision = store.decide(view, batch, NO_SOURCES, overrides)
-    is_refused = decision.verdict is Verdict.REFUSE
-    return owner, str(refusal_of(store.transactional_id, decision)) if is_refused else ""
-
-
 def _settled_view(store: LedgerStore) -> LedgerView:
     """The ledger once every record has its marker, or as it is if one stays open for too long."""
     deadline = time.monotonic() + store.wait_seconds

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from fencepost.spark.ledger.rule import Batch
     from fencepost.spark.ledger.store import LedgerStore
     from fencepost.spark.transaction.identity import DriverProducer
-    from fencepost.spark.ways.row_writer import Written
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +73,8 @@ def _no_step(step: str, batch_id: int) -> None:
 class Rows(Protocol):
     """The DataFrames of a batch."""
 
-    def write(self, identity: ProducerIdentity, *, is_first: bool) -> Written:
-        """Writes all rows but those that the driver holds; raises FencepostError."""
+    def write(self, identity: ProducerIdentity, *, is_first: bool) -> Mapping[str, Account]:
+        """Writes all rows; what was acknowledged of each DataFrame. Raises FencepostError."""
 
     def check(self) -> None:
         """Called before the end: SinkRefused if the batch must not be committed."""
@@ -159,27 +158,16 @@ class Transaction:
         self._move(State.WRITING)
         return self.producer.lend()
 
-    def enter(self, written: Written) -> None:
-        """Sends what the driver holds, counts, and adds source offsets and ledger record."""
-        entry = None
-        if self.ledger is not None:
-            identity = self.producer.identity
-            entry = EntryWriter(self.ledger, identity, self.batch, self.view, self.sources)
-        accounts, is_sent = dict(written.accounts), False
-        if written.held is not None:
-            if entry is not None:
-                entry.commit_sources()
-            sealed = None if entry is None else (entry.place, entry.seal())
-            name = written.held.part.name
-            accounts[name], is_sent = written.held.send(sealed)
+    def enter(self, accounts: Mapping[str, Account]) -> None:
+        """Counts what was written, and adds source offsets and ledger record."""
         account = sum_accounts(accounts.values())
         self.step("written", self.batch.batch_id)
         view, open_ms = self.view, 0
-        if entry is not None:
-            if written.held is None:
-                entry.commit_sources()
-            if not is_sent:
-                entry.write(account.opened_ms)
+        if self.ledger is not None:
+            identity = self.producer.identity
+            entry = EntryWriter(self.ledger, identity, self.batch, self.view, self.sources)
+            entry.commit_sources()
+            entry.write(account.opened_ms)
             view, open_ms = entry.view, entry.open_ms
         self.entered = Entered(accounts, account, view, open_ms)
         self._move(State.ENTERED)

@@ -5,8 +5,7 @@ batch the driver collects the next one, up to a limit. If there are more rows th
 drops them and the batch takes another route, which runs its plan a second time.
 
 The driver is then the only writer, and the batches of all partitions travel in one request: brokers
-look up a transaction once per request, not once per partition. The ledger's record travels with
-them, so the rows are held back until it is made.
+look up a transaction once per request, not once per partition.
 """
 
 from __future__ import annotations
@@ -14,20 +13,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TopicPartition
 from fencepost.spark.connection import cluster_of
-from fencepost.spark.engine.frames import QuickCollect
-from fencepost.spark.sentences import failure_of_job
+from fencepost.spark.engine.private_names import COLLECT
+from fencepost.spark.engine.session import changed_setting
 from fencepost.spark.ways.accounts import Account, manifest_of, reconcile_reports, report_of
 from fencepost.spark.ways.delivery import Delivery, explained_refusals
 from fencepost.spark.ways.packing.by_record import Placement, pack_plain
-from fencepost.spark.ways.packing.rows import are_ready, cast_expressions
+from fencepost.spark.ways.packing.rows import are_ready, select_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql.types import StructType
 
     from fencepost.spark.ways.row_writer import WriteJob
 
@@ -38,9 +34,7 @@ MAX_COLLECTED_BYTES: Final = 1024 * 1024
 MIN_LIMIT: Final = 100
 LIMIT_GROWTH: Final = 10
 """The limit is this many times the rows of the last batch."""
-
-Sealed = tuple[TopicPartition, bytearray]
-"""The ledger's record as a batch, and its partition."""
+_ALL: Final = str(2**31 - 1)
 
 
 class RowCollector:
@@ -49,7 +43,6 @@ class RowCollector:
     def __init__(self, topic: str | None, *, with_times: bool = False) -> None:
         self._topic = topic
         self._with_times = with_times
-        self._first_rows = QuickCollect(self._casts)
         self.limit = 0
         """How many rows of the next batch the driver would collect; 0: it does not try."""
 
@@ -59,64 +52,36 @@ class RowCollector:
         wanted = max(MIN_LIMIT, LIMIT_GROWTH * account.rows)
         self.limit = min(MAX_COLLECTED_ROWS, wanted) if is_small else 0
 
-    def collect(self, job: WriteJob) -> CollectedRows | None:
-        """All rows, or None if there are more than the limit."""
-        collected = self._first_rows.collect(job.part.df, self.limit + 1)
+    def write(self, job: WriteJob) -> Account | None:
+        """Writes all rows, or returns None if there are more than the limit."""
+        df = job.part.df
+        if not are_ready(df.schema, self._topic):
+            df = select_rows(df, self._topic, with_times=self._with_times)
+        # Otherwise Spark would run the first partition alone, and then the others.
+        with changed_setting(df.sparkSession.conf, COLLECT.first, _ALL):
+            collected = df.limit(self.limit + 1).collect()
         if len(collected) > self.limit:
             return None
-        return CollectedRows(self, job, [row.asDict(recursive=True) for row in collected])
+        return self._send(job, [row.asDict(recursive=True) for row in collected])
 
-    def _casts(self, schema: StructType) -> list[str] | None:
-        """The expressions that cast such columns; None: there is nothing to cast."""
-        if are_ready(schema, self._topic):
-            return None
-        return cast_expressions(schema, self._topic, with_times=self._with_times)
-
-
-class CollectedRows:
-    """The rows of a small batch in the driver's memory: packed, and not sent."""
-
-    def __init__(
-        self, collector: RowCollector, job: WriteJob, rows: Sequence[dict[str, Any]]
-    ) -> None:
+    def _send(self, job: WriteJob, rows: Sequence[dict[str, Any]]) -> Account:
+        """Packs the rows, and sends the batches of all partitions together."""
         for row in rows:
             # Spark's byte arrays, as on the other routes.
             for name in ("key", "value"):
                 if row.get(name) is not None:
                     row[name] = bytes(row[name])
-        self.part = job.part
-        self._micro_batch = job.micro_batch
-        self._collector = collector
-        self._identity = job.identity
-        self._options = job.packing.options
-        placement = Placement(job.packing, 0)
-        self._batches = list(pack_plain(job.packing, placement, rows))
+        batches = list(pack_plain(job.packing, Placement(job.packing, 0), rows))
         packed: Counter[TopicPartition] = Counter()
-        for batch in self._batches:
+        for batch in batches:
             packed[batch.place] += batch.record_count
-        self._manifest = manifest_of(0, len(rows), packed)
-
-    def send(self, sealed: Sealed | None) -> tuple[Account, bool]:
-        """Sends the rows and, if one broker can take both, the record; whether it did."""
-        try:
-            return self._send(sealed)
-        except FencepostError:
-            raise
-        except Exception as problem:  # noqa: BLE001 - raised again in one sentence.
-            raise failure_of_job(problem, self.part.df, self._micro_batch) from None
-
-    def _send(self, sealed: Sealed | None) -> tuple[Account, bool]:
-        with cluster_of(self._options).writer(self._identity) as writer, explained_refusals():
+        cluster = cluster_of(job.packing.options)
+        with cluster.writer(job.identity) as writer, explained_refusals():
             delivery = Delivery(writer)
-            for batch in self._batches:
+            for batch in batches:
                 delivery.put(batch.place, batch.data)
-            is_sent = sealed is not None and writer.travels_with_others(sealed[0])
-            if sealed is not None and is_sent:
-                writer.put(*sealed)
             written = writer.flush()
-        if sealed is not None and is_sent:
-            del written[sealed[0]]
-        report = report_of(0, delivery.opened_ms, written, [self._manifest])
-        account = reconcile_reports([report])
-        self._collector.remember(account)
-        return account, is_sent
+        manifest = manifest_of(0, len(rows), packed)
+        account = reconcile_reports([report_of(0, delivery.opened_ms, written, [manifest])])
+        self.remember(account)
+        return account

@@ -15,7 +15,7 @@ Spark does not accept as a barrier stage (a union, for example), which it says b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.failures import FencepostError
@@ -23,7 +23,7 @@ from fencepost.spark.connection import partition_count
 from fencepost.spark.failures import CountsDisagree
 from fencepost.spark.sentences import failure_of_job
 from fencepost.spark.ways.accounts import Account, Report, reconcile_reports
-from fencepost.spark.ways.collected import MAX_COLLECTED_ROWS, CollectedRows, RowCollector
+from fencepost.spark.ways.collected import MAX_COLLECTED_ROWS, RowCollector
 from fencepost.spark.ways.limits import TopicLimits
 from fencepost.spark.ways.packing.by_record import PackingPlan
 from fencepost.spark.ways.packing.rows import select_rows
@@ -88,8 +88,8 @@ class RowWriter:
 
     def write(
         self, part: Part, identity: ProducerIdentity, batch: MicroBatch, *, is_first: bool
-    ) -> Account | CollectedRows:
-        """Writes all rows, or returns those that the driver has collected and not sent."""
+    ) -> Account:
+        """Writes all rows."""
         topic, name, settings = part.topic, part.name, self._settings
         if name not in self._batch_bytes:
             self._batch_bytes[name] = self._limits.batch_bytes(topic)
@@ -113,8 +113,8 @@ class RowWriter:
         is_quick = is_first and batch.has_engine
         if not is_quick or (batch.expected_rows or 0) > MAX_COLLECTED_ROWS:
             collector.limit = 0
-        if collector.limit and (collected := collector.collect(job)) is not None:
-            return collected
+        if collector.limit and (account := collector.write(job)) is not None:
+            return account
         account = reconcile_reports(self._run(job, is_quick=is_quick))
         collector.remember(account)
         return account
@@ -152,15 +152,6 @@ class RowWriter:
 
 
 @dataclass(slots=True)
-class Written:
-    """What was acknowledged, for each DataFrame by its name; and what is still to be sent."""
-
-    accounts: dict[str, Account] = field(default_factory=dict)
-    held: CollectedRows | None = None
-    """The last DataFrame, if the driver has collected it: it is sent with the ledger's record."""
-
-
-@dataclass(slots=True)
 class BatchRows:
     """The DataFrames of one call of the sink."""
 
@@ -172,23 +163,19 @@ class BatchRows:
     is_first: bool = True
     """Whether this is the first attempt."""
 
-    def write(self, identity: ProducerIdentity, *, is_first: bool) -> Written:
-        """Writes all DataFrames, but for the last one if the driver holds it."""
+    def write(self, identity: ProducerIdentity, *, is_first: bool) -> dict[str, Account]:
+        """Writes all DataFrames; what was acknowledged of each, by its name."""
         self.is_first = is_first
-        written = Written()
+        written = {}
         for part in self.parts:
             try:
-                found = self.writer.write(part, identity, self.micro_batch, is_first=is_first)
+                written[part.name] = self.writer.write(
+                    part, identity, self.micro_batch, is_first=is_first
+                )
             except FencepostError:
                 raise
             except Exception as problem:  # noqa: BLE001 - raised again in one sentence.
                 raise failure_of_job(problem, part.df, self.micro_batch) from None
-            if isinstance(found, Account):
-                written.accounts[part.name] = found
-            elif part is self.parts[-1]:
-                written.held = found
-            else:
-                written.accounts[part.name], _ = found.send(None)
         return written
 
     def check(self) -> None:

@@ -53,18 +53,12 @@ def are_ready(schema: StructType, topic: str | None) -> bool:
 
 def select_rows(df: DataFrame, topic: str | None, *, with_times: bool = False) -> DataFrame:
     """The columns that become records, in their final types; SinkRefused names what is wrong."""
-    return df.selectExpr(*cast_expressions(df.schema, topic, with_times=with_times))
-
-
-def cast_expressions(
-    schema: StructType, topic: str | None, *, with_times: bool = False
-) -> list[str]:
-    """The expressions of `select_rows`."""
+    schema = df.schema
     wanted = wanted_columns(schema, topic)
     found = [f"CAST(`{name}` AS {_CAST[name]}) AS `{name}`" for name in wanted]
     if with_times and _has_times(schema):
         found.append(f"unix_millis(`{TIMESTAMP}`) AS `{TIMESTAMP_MS}`")
-    return found
+    return df.selectExpr(*found)
 
 
 def _has_times(schema: StructType) -> bool:
