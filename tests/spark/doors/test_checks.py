@@ -26,7 +26,7 @@ from pyspark.errors import PySparkAttributeError
 from fencepost.spark.doors.foreach_batch import TransactionalSink
 from fencepost.spark.engine.micro_batch import MicroBatch
 from fencepost.spark.ledger.store import LedgerStore
-from fencepost.spark.transaction.sparing import check_ledger, check_timeout
+from fencepost.spark.transaction.sparing import check_ledger
 from fencepost.spark.ways.direct import run_direct
 from fencepost.spark.ways.stage import choose_slots
 
@@ -306,16 +306,6 @@ def test_a_stateful_query_with_adopt_is_refused_before_the_owner_is_fenced() -> 
     with pytest.raises(SinkRefused, match="allow_empty_state=True"):
         check_ledger(store, batch, overrides=Overrides(adopt=True))
     check_ledger(store, batch, overrides=Overrides(adopt=True, allow_empty_state=True))
-
-
-def test_a_timeout_shorter_than_recent_batches_is_refused_with_the_command_to_forget_them() -> None:
-    settings = read_settings("localhost:9092", {"kafka.transaction.timeout.ms": "100"})
-    check_timeout("id", settings.transaction_timeout_ms, None)
-    check_timeout("id", settings.transaction_timeout_ms, LedgerEntry("q", 3, recent_ms=(99, 7)))
-    with pytest.raises(SinkRefused, match="`fencepost ledger forget --durations id`"):
-        check_timeout(
-            "id", settings.transaction_timeout_ms, LedgerEntry("q", 3, recent_ms=(100, 7))
-        )
 
 
 def test_the_ledger_topic_cannot_be_an_output_topic() -> None:

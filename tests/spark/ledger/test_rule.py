@@ -15,7 +15,6 @@ import pytest
 from fencepost.base.ids import TopicPartition
 from fencepost.spark.failures import EntryUnreadable
 from fencepost.spark.ledger.entry import (
-    RECENT_BATCHES,
     LedgerEntry,
     Offsets,
     decode_entry,
@@ -405,7 +404,6 @@ def test_an_entry_survives_encoding() -> None:
         "q",
         12,
         "abc",
-        (3, 45),
         {P0: 9, P1: 0},
         IDS,
         sources_committed=True,
@@ -443,17 +441,9 @@ def test_a_record_that_is_not_an_entry_is_refused(value: bytes, words: str) -> N
         decode_entry(value)
 
 
-def test_a_slow_batch_is_forgotten_after_enough_others() -> None:
-    last = next_entry(None, LedgerEntry("q", 0), 90_000)
-    for number in range(1, RECENT_BATCHES):
-        last = next_entry(last, LedgerEntry("q", number), 5)
-        assert last.longest_ms == 90_000
-    assert next_entry(last, LedgerEntry("q", RECENT_BATCHES), 5).longest_ms == 5
-
-
 def test_each_entry_has_a_higher_serial_than_the_last() -> None:
-    first = next_entry(None, LedgerEntry("q", 0), 1)
-    assert next_entry(first, LedgerEntry("q", 1), None).serial == first.serial + 1
+    first = next_entry(None, LedgerEntry("q", 0))
+    assert next_entry(first, LedgerEntry("q", 1)).serial == first.serial + 1
 
 
 def test_a_fingerprint_does_not_depend_on_the_order_of_sources() -> None:

@@ -159,34 +159,26 @@ def forget_command(
     connection: Connection,
     transactional_id: Id,
     topic: Topic = DEFAULT_TOPIC,
-    durations: Annotated[
-        bool,
-        typer.Option("--durations", help="Delete only the recorded durations of its transactions."),
-    ] = False,
     yes: Yes = False,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the record of an id, or only its durations.
+    """Delete the record of an id.
 
-    Example: fencepost ledger forget refunds --durations
+    Example: fencepost ledger forget refunds
     """
-    from fencepost.spark.ledger.admin import forget, forget_durations
+    from fencepost.spark.ledger.admin import forget
 
     before = _describe_id(connection, transactional_id, topic)
     _require_record(before, transactional_id, topic)
-    what = "the recorded durations" if durations else "the record"
     confirm(
         yes,
-        f"This will delete {what} of {transactional_id!r} from the ledger, and fence any producer "
-        f"that uses the id; {_current(before)}.",
+        f"This will delete the record of {transactional_id!r} from the ledger, and fence any "
+        f"producer that uses the id; {_current(before)}.",
     )
     with connection.open() as cluster:
-        if durations:
-            forget_durations(cluster, transactional_id, topic, force=force)
-        else:
-            forget(cluster, transactional_id, topic, force=force)
-    output(as_json).details({"transactional_id": transactional_id, "forgotten": what})
+        forget(cluster, transactional_id, topic, force=force)
+    output(as_json).details({"transactional_id": transactional_id, "forgotten": "the record"})
 
 
 def _describe_id(connection: Connection, transactional_id: str, topic: str) -> IdDescription:
@@ -259,7 +251,6 @@ def _entry_fields(entry: LedgerEntry) -> dict[str, Any]:
         "query_id": entry.query_id,
         "last_batch": entry.batch_id,
         "fingerprint": entry.fingerprint or None,
-        "longest_open_ms": entry.longest_ms,
         "is_stateful": entry.is_stateful,
         "run_id": entry.run_id or None,
         "parts": entry.parts,

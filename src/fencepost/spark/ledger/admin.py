@@ -8,7 +8,7 @@ write. Afterwards the id has at most one record.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import FencepostError
@@ -110,23 +110,9 @@ def adopt(
     wanted = LedgerEntry(query_id, last_batch)
 
     def after(before: LedgerEntry | None) -> LedgerEntry:
-        return next_entry(before, wanted, None)
+        return next_entry(before, wanted)
 
     return _rewrite(cluster, transactional_id, topic, after, force=force)
-
-
-def forget_durations(
-    cluster: Cluster, transactional_id: str, topic: str = LEDGER_TOPIC, *, force: bool = False
-) -> LedgerEntry:
-    """Clears the recorded durations, so that the sink starts with a lower timeout."""
-    if describe_id(cluster, transactional_id, topic).entry is None:
-        raise _no_record(transactional_id, topic)
-
-    def without(before: LedgerEntry | None) -> LedgerEntry:
-        assert before is not None, "a fence removes no record"
-        return replace(next_entry(before, before, None), recent_ms=())
-
-    return _rewrite(cluster, transactional_id, topic, without, force=force)
 
 
 def forget(

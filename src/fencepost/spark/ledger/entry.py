@@ -18,9 +18,6 @@ fields."""
 
 GROUP_PREFIX: Final = "fencepost-"
 
-RECENT_BATCHES: Final = 16
-"""How many transactions `longest_ms` covers. One slow batch is forgotten after this many others."""
-
 Offsets = Mapping[TopicPartition, int]
 
 
@@ -32,8 +29,6 @@ class LedgerEntry:
     batch_id: int
     """The last committed batch; -1 if the query has none yet."""
     fingerprint: str = ""
-    recent_ms: tuple[int, ...] = ()
-    """How long the last transactions were open, newest last."""
     sources: Offsets | None = None
     """The end offsets of the batch's sources, including those of missing topics; None if they are
     unknown or the sources are not topics."""
@@ -53,11 +48,6 @@ class LedgerEntry:
     """A later batch that failed while the user's function caught the failure, so Spark went on."""
     serial: int = 0
     """One higher than in the previous entry. Orders two records of an id in any partitions."""
-
-    @property
-    def longest_ms(self) -> int:
-        """The longest time a recent transaction was open: the timeout must be higher."""
-        return max(self.recent_ms, default=0)
 
 
 class LedgerView(NamedTuple):
@@ -98,13 +88,9 @@ def starting_offsets(entry: LedgerEntry) -> str:
     return json.dumps(to_layout(entry.sources or {}), separators=(",", ":"))
 
 
-def next_entry(before: LedgerEntry | None, entry: LedgerEntry, open_ms: int | None) -> LedgerEntry:
-    """The entry as the successor of `before`. `open_ms`: how long its transaction was open."""
-    before = before or LedgerEntry("", -1)
-    recent_ms = before.recent_ms
-    if open_ms is not None:
-        recent_ms = (*recent_ms, open_ms)[-RECENT_BATCHES:]
-    return replace(entry, recent_ms=recent_ms, serial=before.serial + 1)
+def next_entry(before: LedgerEntry | None, entry: LedgerEntry) -> LedgerEntry:
+    """The entry as the successor of `before`."""
+    return replace(entry, serial=1 if before is None else before.serial + 1)
 
 
 def with_damage(
@@ -114,13 +100,13 @@ def with_damage(
     if entry is None:
         # The first batch was lost. An entry before it holds that fact.
         before_first = LedgerEntry(query_id, -1, lost=lost)
-        return None if lost is None else next_entry(None, before_first, None)
+        return None if lost is None else next_entry(None, before_first)
     if entry.query_id != query_id:
         return None
     if short is not None and entry.batch_id == short and not entry.is_short:
-        return next_entry(entry, replace(entry, is_short=True), None)
+        return next_entry(entry, replace(entry, is_short=True))
     if lost is not None and entry.batch_id < lost and entry.lost is None:
-        return next_entry(entry, replace(entry, lost=lost), None)
+        return next_entry(entry, replace(entry, lost=lost))
     return None
 
 
@@ -135,7 +121,6 @@ def encode_entry(entry: LedgerEntry) -> bytes:
         "queryId": entry.query_id,
         "batchId": entry.batch_id,
         "fingerprint": entry.fingerprint,
-        "recentMs": list(entry.recent_ms),
         "stateful": entry.is_stateful,
     }
     if entry.sources is not None:
@@ -170,7 +155,6 @@ def decode_entry(value: bytes) -> LedgerEntry:
             query_id=str(fields["queryId"]),
             batch_id=int(fields["batchId"]),
             fingerprint=str(fields.get("fingerprint", "")),
-            recent_ms=tuple(int(each) for each in fields.get("recentMs", ())),
             sources=None if sources is None else _read_offsets(sources),
             topic_ids={} if sources is None else _read_ids(sources),
             sources_committed=bool(fields.get("sourcesCommitted")),

@@ -105,7 +105,7 @@ class EntryWriter:
             parts=batch.parts,
             run_id=batch.run_id,
         )
-        return next_entry(self._before.entry, entry, self.open_ms)
+        return next_entry(self._before.entry, entry)
 
     def _replaced(self, topics: AbstractSet[str]) -> set[str]:
         """Topics that were replaced since the batch was planned."""

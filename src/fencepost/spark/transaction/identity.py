@@ -57,11 +57,6 @@ class DriverProducer:
         return f"<producer {self._identity or self._transactional_id}, {state}>"
 
     @property
-    def timeout_ms(self) -> int:
-        """How long a transaction may be open."""
-        return self._settings.transaction_timeout_ms
-
-    @property
     def has_identity(self) -> bool:
         """Whether this producer has fenced its predecessors."""
         return self._identity is not None

@@ -16,12 +16,11 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.ledger.entry import RECENT_BATCHES
 from fencepost.spark.ledger.rule import NO_OVERRIDES, Verdict
 from fencepost.spark.ledger.sources import NO_SOURCES
 
 if TYPE_CHECKING:
-    from fencepost.spark.ledger.entry import LedgerEntry, LedgerView
+    from fencepost.spark.ledger.entry import LedgerView
     from fencepost.spark.ledger.rule import Batch, Decision, Overrides
     from fencepost.spark.ledger.sources import SourceUse
     from fencepost.spark.ledger.store import LedgerStore
@@ -98,15 +97,3 @@ def refusal_of(transactional_id: str, decision: Decision) -> SinkRefused:
     return SinkRefused(
         f"transactional_id {transactional_id!r}: {decision.reason}. Nothing was written."
     )
-
-
-def check_timeout(transactional_id: str, timeout_ms: int, entry: LedgerEntry | None) -> None:
-    """Refuses a timeout that one of the id's last transactions would have exceeded."""
-    longest_ms = 0 if entry is None else entry.longest_ms
-    if longest_ms >= timeout_ms:
-        raise SinkRefused(
-            f"one of the last {RECENT_BATCHES} transactions of {transactional_id!r} was open for "
-            f"{longest_ms} ms, and the timeout is {timeout_ms} ms: raise "
-            "kafka.transaction.timeout.ms; or, if batches are smaller now, run "
-            f"`fencepost ledger forget --durations {transactional_id}`. Nothing was written"
-        )

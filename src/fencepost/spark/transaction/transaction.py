@@ -49,7 +49,7 @@ from fencepost.spark.ledger.sources import NO_SOURCES, SourceUse
 from fencepost.spark.ledger.writer import EntryWriter
 from fencepost.spark.sentences import is_final
 from fencepost.spark.transaction.receipts import Receipt, now_ms
-from fencepost.spark.transaction.sparing import check_ledger, check_timeout, refusal_of
+from fencepost.spark.transaction.sparing import check_ledger, refusal_of
 from fencepost.spark.transaction.states import MOVES, OPEN, State
 from fencepost.spark.ways.accounts import Account, sum_accounts
 
@@ -133,8 +133,6 @@ class Transaction:
             if self.ledger is not None:
                 self.view = self.ledger.read(self.producer)
                 self.step("ledger read", self.batch.batch_id)
-                name, timeout_ms = self.ledger.transactional_id, self.producer.timeout_ms
-                check_timeout(name, timeout_ms, self.view.entry)
         elif self.producer.freshen():
             self.step("fenced", self.batch.batch_id)
         self._move(State.FENCED)
