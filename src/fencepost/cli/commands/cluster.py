@@ -155,66 +155,37 @@ def _require_serving(broker_id: int, states: dict[int, str]) -> None:
         )
 
 
-@app.command("kill", short_help="Kill a broker; it stays dead until it is restarted.")
-@connected
-def kill_command(
-    connection: Connection,
-    broker_id: BrokerId,
-    data: Data = None,
-) -> None:
-    """Kill a broker (-9); it stays dead until `fencepost cluster restart`.
+def _add(name: str, short_help: str, text: str, done: str) -> None:
+    """Adds a command that does one thing with one broker."""
 
-    Example: fencepost cluster kill 2
-    """
-    _command(connection, "kill", broker_id, data)
-    typer.echo(f"broker {broker_id} is dead, and others lead its partitions")
+    @app.command(name, short_help=short_help, help=f"{text}\n\nExample: fencepost cluster {name} 2")
+    @connected
+    def command(connection: Connection, broker_id: BrokerId, data: Data = None) -> None:
+        folder = data or _controlled(connection, None)["data"]
+        _send(folder, {"do": name, "broker": broker_id})
+        typer.echo(f"broker {broker_id} {done}")
 
 
-@app.command("restart", short_help="Start a broker that is dead.")
-@connected
-def restart_command(
-    connection: Connection,
-    broker_id: BrokerId,
-    data: Data = None,
-) -> None:
-    """Start a broker that is dead; returns when it serves.
-
-    Example: fencepost cluster restart 2
-    """
-    _command(connection, "restart", broker_id, data)
-    typer.echo(f"broker {broker_id} serves")
-
-
-@app.command("pause", short_help="Stop a broker's process for a while (SIGSTOP).")
-@connected
-def pause_command(
-    connection: Connection,
-    broker_id: BrokerId,
-    data: Data = None,
-) -> None:
-    """Stop a broker's process (SIGSTOP), as a long pause of a machine does.
-
-    After broker.session.timeout.ms the broker counts as dead: it is killed and started again.
-
-    Example: fencepost cluster pause 2
-    """
-    _command(connection, "pause", broker_id, data)
-    typer.echo(f"broker {broker_id} is paused")
-
-
-@app.command("resume", short_help="Let a paused broker go on.")
-@connected
-def resume_command(
-    connection: Connection,
-    broker_id: BrokerId,
-    data: Data = None,
-) -> None:
-    """Let a paused broker go on.
-
-    Example: fencepost cluster resume 2
-    """
-    _command(connection, "resume", broker_id, data)
-    typer.echo(f"broker {broker_id} goes on")
+_add(
+    "kill",
+    "Kill a broker; it stays dead until it is restarted.",
+    "Kill a broker (-9); it stays dead until `fencepost cluster restart`.",
+    "is dead, and others lead its partitions",
+)
+_add(
+    "restart",
+    "Start a broker that is dead.",
+    "Start a broker that is dead; returns when it serves.",
+    "serves",
+)
+_add(
+    "pause",
+    "Stop a broker's process for a while (SIGSTOP).",
+    "Stop a broker's process (SIGSTOP), as a long pause of a machine does.\n\nAfter "
+    "broker.session.timeout.ms the broker counts as dead: it is killed and started again.",
+    "is paused",
+)
+_add("resume", "Let a paused broker go on.", "Let a paused broker go on.", "goes on")
 
 
 # -- the control socket, or the wire
@@ -225,11 +196,6 @@ def _send(folder: str, command: dict[str, Any], **more: Any) -> Any:
     from fencepost.cluster.parent.control import send_command
 
     return send_command(folder, command, **more)
-
-
-def _command(connection: Connection, do: str, broker_id: int, data: str | None) -> None:
-    folder = data or _controlled(connection, None)["data"]
-    _send(folder, {"do": do, "broker": broker_id})
 
 
 def _status(connection: Connection, data: str | None) -> dict[str, Any]:
