@@ -48,11 +48,7 @@ class LogMachine(RuleBasedStateMachine):
     def end(self) -> int:
         return max(self.start, self.written[-1].next_offset if self.written else 0)
 
-    @rule(
-        count=st.integers(1, 5),
-        size=st.integers(0, 300),
-        timestamp=st.integers(-1, 1000),
-    )
+    @rule(count=st.integers(1, 5), size=st.integers(0, 300), timestamp=st.integers(-1, 1000))
     def append(self, count: int, size: int, timestamp: int) -> None:
         batch = append(self.log, count, size=size, timestamp_ms=timestamp)
         self._note(batch.base_offset, batch.next_offset, bytes(batch.data), timestamp)

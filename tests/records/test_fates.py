@@ -367,11 +367,7 @@ def test_the_end_of_a_listed_transaction_ends_what_the_list_hides() -> None:
     """The list names the first transaction only; the second one has no marker in the range."""
     batches = [data_batch(5), marker_batch(6, commit=False), data_batch(7)]
     known = Known(aborted=[AbortedTxn(1, 0, -1, -1)], stable_offset=100, reaches_log_end=False)
-    assert fates_by_offset(batches, known) == {
-        5: Fate.ABORTED,
-        6: Fate.CONTROL,
-        7: Fate.COMMITTED,
-    }
+    assert fates_by_offset(batches, known) == {5: Fate.ABORTED, 6: Fate.CONTROL, 7: Fate.COMMITTED}
 
 
 def test_an_abort_by_an_administrator_splits_a_transaction_in_two() -> None:

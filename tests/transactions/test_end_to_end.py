@@ -51,9 +51,7 @@ def producer(stage: Stage, protocol: Protocol, name: str = "a") -> WireProducer:
 # -- case 86: the second producer fences the first -------------------------------------------------
 
 
-def test_case_86_a_fenced_tv2_producer_cannot_retry_an_end_after_the_fence(
-    stage: Stage,
-) -> None:
+def test_case_86_a_fenced_tv2_producer_cannot_retry_an_end_after_the_fence(stage: Stage) -> None:
     first = producer(stage, TV2)
     first.send("t", b"v")
     second = producer(stage, TV2)

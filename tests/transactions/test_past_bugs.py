@@ -155,9 +155,7 @@ def test_kafka_16570_a_fencing_tool_gets_a_retriable_error_until_the_abort_is_co
     assert tool.epoch == one.epoch + 2
 
 
-def test_kafka_18660_after_the_last_epoch_the_reply_has_the_next_producer_id(
-    stage: Stage,
-) -> None:
+def test_kafka_18660_after_the_last_epoch_the_reply_has_the_next_producer_id(stage: Stage) -> None:
     prepare(stage)
     one = WireProducer(stage, "a", TV2).initialise()
     for coordinator in stage.node.transactions.coordinators():
@@ -496,9 +494,7 @@ def test_kafka_18659_produce_is_advertised_from_version_0_on(stage: Stage) -> No
     assert (produce.min_version, produce.max_version) == (0, 13)
 
 
-def test_kafka_14920_after_a_failed_verification_the_next_sequence_is_refused(
-    stage: Stage,
-) -> None:
+def test_kafka_14920_after_a_failed_verification_the_next_sequence_is_refused(stage: Stage) -> None:
     """Cases 57 and 58 over the wire: a gap at the beginning would be permanent."""
     prepare(stage)
     one = WireProducer(stage, "a", TV1).initialise()

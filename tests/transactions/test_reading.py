@@ -114,10 +114,7 @@ class WaitingFetch:
         self._stage = stage
         self._line: Line = stage.connect()
         request = fetch_request(
-            "t",
-            isolation_level=READ_COMMITTED,
-            min_bytes=min_bytes,
-            max_wait_ms=max_wait_ms,
+            "t", isolation_level=READ_COMMITTED, min_bytes=min_bytes, max_wait_ms=max_wait_ms
         )
         self._number = self._line.send(ApiKey.FETCH, FETCH_VERSION, request)
 

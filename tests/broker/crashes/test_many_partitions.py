@@ -152,9 +152,7 @@ def test_a_partition_without_records_has_no_folder() -> None:
 
 
 @pytest.mark.parametrize("ending", ["kill", "lose_power"])
-def test_after_a_crash_at_any_call_of_a_first_write_the_partition_is_writable(
-    ending: str,
-) -> None:
+def test_after_a_crash_at_any_call_of_a_first_write_the_partition_is_writable(ending: str) -> None:
     durability = "os" if ending == "kill" else "fsync"
     stage = Stage(durability=durability).start()
     create_topic(stage, "t", 1)

@@ -32,10 +32,7 @@ from tests.broker.requests import batch_of, produce_request, read_topic
 
 TOPICS: Final = ("a", "b")
 PRODUCE_VERSION: Final = 11
-REFUSALS: Final = {
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-}
+REFUSALS: Final = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 topics = st.sampled_from(TOPICS)
 steps = st.one_of(

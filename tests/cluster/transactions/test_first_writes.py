@@ -111,9 +111,7 @@ def test_two_brokers_that_verify_with_each_other_do_not_wait_for_each_other(
             end.is_held = True
         calls = [
             cluster.send(
-                ApiKey.PRODUCE,
-                protocol.produce,
-                producers[key].produce_request(names[key], b"x"),
+                ApiKey.PRODUCE, protocol.produce, producers[key].produce_request(names[key], b"x")
             )
             for key in names
         ]

@@ -76,9 +76,7 @@ def test_no_event_in_any_state_leaves_the_table(
 
 
 @pytest.mark.parametrize("state", WRITTEN)
-def test_both_end_tables_have_every_cell_that_the_earlier_checks_allow(
-    state: State,
-) -> None:
+def test_both_end_tables_have_every_cell_that_the_earlier_checks_allow(state: State) -> None:
     for commit in (True, False):
         assert (state, commit) in END_TXN_TV1
         lets_retry_through = state not in (State.EMPTY, State.ONGOING)

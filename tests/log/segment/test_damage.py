@@ -206,9 +206,7 @@ def test_a_truncated_segment_below_the_recovery_point_removes_nothing(disk: Unsy
     assert log.log_end_offset == RECORDS
 
 
-def test_record_bytes_that_look_like_a_batch_are_not_read_as_one(
-    disk: UnsyncedDisk,
-) -> None:
+def test_record_bytes_that_look_like_a_batch_are_not_read_as_one(disk: UnsyncedDisk) -> None:
     inner = open_log(disk, folder="data/inner-0")
     for _ in range(9):
         append(inner)
