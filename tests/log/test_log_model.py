@@ -15,6 +15,7 @@ from fencepost.log import LogConfig, OpenSegments
 from fencepost.log.times import find_timestamp
 from fencepost.records.batch import split_batches
 from fencepost.simulation.disk import UnsyncedDisk
+from tests.halves import examples
 from tests.log.audit import audit
 from tests.log.batches import FOLDER, SeededRandomness, append, open_log
 
@@ -162,4 +163,6 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogAgainstAList = LogMachine.TestCase
-TestLogAgainstAList.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLogAgainstAList.settings = settings(
+    max_examples=examples(60), stateful_step_count=40, deadline=None
+)
