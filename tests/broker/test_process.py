@@ -26,13 +26,7 @@ from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicS
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.raw import ClosedError, RawClient
-from tests.broker.requests import (
-    batch_of,
-    create_topic,
-    produce,
-    produce_request,
-    read_topic,
-)
+from tests.broker.requests import batch_of, create_topic, produce, produce_request, read_topic
 from tests.cli.running import fencepost_command
 from tests.transactions.requests import init_request
 from tools.fencepost_process import ROOT, FencepostProcess
@@ -431,9 +425,7 @@ def test_the_trace_is_complete_after_a_kill(tmp_path: Path) -> None:
 # -- deletions -------------------------------------------------------------------------------------
 
 
-def test_deleting_topics_during_transactional_writes_does_not_stop_syncs(
-    tmp_path: Path,
-) -> None:
+def test_deleting_topics_during_transactional_writes_does_not_stop_syncs(tmp_path: Path) -> None:
     """In fsync mode, 30 times: the topic is deleted while a write waits for its coordinator."""
     with (
         FencepostProcess(tmp_path, options=["--durability", "fsync"]) as broker,

@@ -81,9 +81,7 @@ def test_metrics_are_off_and_their_library_is_not_imported_unless_asked(tmp_path
     assert done.stdout == "[]\n"
 
 
-def test_a_metrics_port_that_is_taken_is_a_sentence_and_leaves_no_directory(
-    tmp_path: Path,
-) -> None:
+def test_a_metrics_port_that_is_taken_is_a_sentence_and_leaves_no_directory(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -191,10 +191,7 @@ def test_metrics_stay_on_this_machine() -> None:
 
 
 def test_a_broker_without_metrics_says_so(broker: fencepost.Broker) -> None:
-    with (
-        fencepost.Broker() as plain,
-        pytest.raises(FencepostError, match="serves no metrics"),
-    ):
+    with fencepost.Broker() as plain, pytest.raises(FencepostError, match="serves no metrics"):
         _ = plain.metrics_url
 
 
