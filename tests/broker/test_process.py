@@ -24,7 +24,7 @@ from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
-from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.wire.forms.metadata import MetadataRequest
 from tests.broker.raw import ClosedError, RawClient
 from tests.broker.requests import batch_of, create_topic, produce, produce_request, read_topic
 from tests.cli.running import fencepost_command
@@ -314,11 +314,6 @@ def test_an_unknown_setting_is_refused_with_a_suggestion(tmp_path: Path) -> None
     assert "did you mean num.partitions?" in line
 
 
-@pytest.mark.parametrize("setting", ["num.partitions", "num.partitions=many", "=3"])
-def test_an_unreadable_setting_is_refused(tmp_path: Path, setting: str) -> None:
-    assert refusal(tmp_path / "data", "--config", setting)
-
-
 def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "file"
     data.write_text("not a directory")
@@ -365,23 +360,6 @@ def test_a_refused_start_keeps_the_clean_shutdown_marker(tmp_path: Path) -> None
 
 
 # -- settings and trace ----------------------------------------------------------------------------
-
-
-def partitions_of_a_new_topic(client: RawClient) -> int:
-    request = MetadataRequest(topics=[MetadataRequestTopic(name="made-by-asking")])
-    client.call(ApiKey.METADATA, 9, request)
-    (topic,) = client.call(ApiKey.METADATA, 9, request).topics
-    return len(topic.partitions)
-
-
-def test_the_command_line_overrides_the_settings_file(tmp_path: Path) -> None:
-    settings = tmp_path / "server.properties"
-    settings.write_text("# a comment\nnum.partitions = 7\nlog.retention.hours: 24\n")
-    for options, count in (([], 7), (["--config", "num.partitions=3"], 3)):
-        data = tmp_path / f"data-{count}"
-        options = ["--config-file", str(settings), *options]
-        with FencepostProcess(data, options=options) as broker, client_of(broker) as client:
-            assert partitions_of_a_new_topic(client) == count
 
 
 def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
