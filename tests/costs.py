@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Generator
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
@@ -27,23 +28,15 @@ _costs: defaultdict[str, float] = defaultdict(float)
 
 def tree_seconds() -> float:
     """What this process, its descendants and those it waited for have used."""
-    ticks: dict[int, int] = {}
-    children: dict[int, list[int]] = defaultdict(list)
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # It ended while we looked.
-        ticks[int(entry)] = sum(map(int, fields[11:15]))
-        children[int(fields[1])].append(int(entry))
-    total, found = 0, [os.getpid()]
+    ticks, found = 0, [str(os.getpid())]
     while found:
-        process = found.pop()
-        total += ticks.get(process, 0)
-        found.extend(children[process])
-    return total / _TICKS
+        process = Path("/proc", found.pop())
+        with suppress(OSError):  # It ended while we looked.
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+            for thread in os.listdir(process / "task"):
+                found += (process / "task" / thread / "children").read_text().split()
+    return ticks / _TICKS
 
 
 @pytest.hookimpl(wrapper=True)

@@ -31,6 +31,11 @@ def half_of(samples: Sequence[Sample], *variation: str) -> Sequence[Sample]:
     return samples[turn % 2 :: 2]
 
 
+def examples(count: int) -> int:
+    """How many random examples a run draws: half of them, because the other run draws its own."""
+    return count if EVERY_CALL else count // 2
+
+
 def described() -> str:
     """What this run takes, for pytest's header."""
     return "long matrices: " + ("all samples" if EVERY_CALL else f"half {HALF} of 2")

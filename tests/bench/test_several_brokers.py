@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.clusters import FencepostCluster, kafka_settings, proportional_bytes
+from bench.clusters import FencepostCluster, kafka_settings
 from bench.generate import generate
 from bench.generator.failover import at_share
 from bench.generator.failover import main as fail_over
@@ -45,11 +44,6 @@ def test_a_placement_without_partitions_is_refused() -> None:
         partitions_for(Job("a:1,b:2", "tv2", placement="local"), 3, LEADERS)
 
 
-def test_a_job_with_several_addresses_is_for_a_cluster() -> None:
-    assert Job("a:1,b:2", "tv2").is_cluster
-    assert not Job("[::1]:9092", "tv2").is_cluster
-
-
 def test_only_the_first_process_of_apache_kafka_is_a_controller() -> None:
     first, second = (kafka_settings(broker_id, 3, 9000 + broker_id, 9100) for broker_id in (1, 2))
 
@@ -65,11 +59,6 @@ def test_the_99th_percentile_is_where_the_slowest_hundredth_begins() -> None:
     assert at_share([float(n) for n in range(1, 101)], 0.99) == 100.0
     assert at_share([1.0, 2.0], 0.5) == 2.0
     assert at_share([1.0], 0.99) == 1.0
-
-
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's /proc")
-def test_the_proportional_memory_of_a_process_is_known() -> None:
-    assert proportional_bytes(os.getpid()) > 1_000_000
 
 
 def test_a_round_of_two_brokers_has_every_measure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,10 +26,7 @@ class Smallest(Scale):
 
 def test_a_stall_counts_for_every_ping_that_was_due_during_it() -> None:
     stop_seconds = 0.2
-    with (
-        fencepost.Broker() as broker,
-        pinging(broker.bootstrap_servers, os.getpid()) as pings,
-    ):
+    with fencepost.Broker() as broker, pinging(broker.bootstrap_servers, os.getpid()) as pings:
         broker.call(lambda _: time.sleep(stop_seconds))
     assert pings.worst >= stop_seconds * 1000 * 0.9
     late = [wait for wait in pings.waits if wait > INTERVAL_SECONDS * 1000]

@@ -85,11 +85,6 @@ def test_no_line_is_drawn_across_missing_points() -> None:
     assert names(picture)[0].text == "70", "a single point shows its value"
 
 
-def test_a_picture_has_its_own_background() -> None:
-    first = next(iter(drawn(Line("ours", [point(1, 1)])).iter(f"{SVG}rect")))
-    assert (first.get("class"), first.get("width")) == ("paper", str(WIDTH - 1))
-
-
 PAGE = """
 ### 1 record per transaction
 
@@ -126,8 +121,3 @@ def test_an_axis_has_round_numbers_up_to_the_highest_value(
     highest: float, ticks: list[float]
 ) -> None:
     assert nice_ticks(highest) == pytest.approx(ticks)
-
-
-def test_a_plot_without_points_is_refused() -> None:
-    with pytest.raises(AssertionError, match="nothing to draw"):
-        line_plot("empty", "x", "y", [Line("ours", [])])

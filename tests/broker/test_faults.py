@@ -291,18 +291,13 @@ def lines_of(path: Path, api: str) -> list[dict[str, Any]]:
     return [line for line in lines[1:] if line["api"] == api]
 
 
-def test_a_transaction_can_be_followed_in_the_trace(
-    traced: tuple[fencepost.Broker, Path],
-) -> None:
+def test_a_transaction_can_be_followed_in_the_trace(traced: tuple[fencepost.Broker, Path]) -> None:
     broker, path = traced
     with RawClient(broker.bootstrap_servers) as client:
         create_topic(client, "t")
         transaction = Transaction(client, "t", "transfer-1")
         client.call(ApiKey.END_TXN, OLDER, transaction.commit_request())
-    identity = {
-        "producer_id": transaction.producer_id,
-        "transactional_id": "transfer-1",
-    }
+    identity = {"producer_id": transaction.producer_id, "transactional_id": "transfer-1"}
     (request, reply) = lines_of(path, "EndTxn")
     assert request["kind"] == "request"
     assert request["body"].items() >= {**identity, "committed": True}.items()

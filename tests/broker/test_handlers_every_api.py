@@ -25,6 +25,7 @@ from tests.broker.conftest import Complaints
 from tests.broker.node_stage import Stage
 from tests.broker.raw import RawClient, frame_as_written
 from tests.broker.requests import batch_of, create_topic
+from tests.halves import examples
 from tests.wire.samples import fill
 
 EVERY_VERSION = [
@@ -137,7 +138,7 @@ class Odd:
         return -1.0
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_well_formed_nonsense_gets_a_reply_and_breaks_nothing(data: st.DataObject) -> None:
     with Stage(durability="os") as stage:

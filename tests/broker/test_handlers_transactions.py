@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.ids import (
-    CONSUMER_OFFSETS_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    TopicPartition,
-)
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.context import Context
 from fencepost.broker.coordinators import log_loader
 from fencepost.broker.handlers import (

@@ -89,9 +89,7 @@ def test_a_retention_changed_while_the_broker_runs_takes_effect() -> None:
             configs=[AlterableConfig(name="retention.ms", config_operation=0, value="1000")],
         )
         stage.call(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            1,
-            IncrementalAlterConfigsRequest(resources=[change]),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=[change])
         )
         stage.advance(A_MINUTE_MS)
         assert read_topic(stage, "t") == []

@@ -24,15 +24,9 @@ from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
-from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.wire.forms.metadata import MetadataRequest
 from tests.broker.raw import ClosedError, RawClient
-from tests.broker.requests import (
-    batch_of,
-    create_topic,
-    produce,
-    produce_request,
-    read_topic,
-)
+from tests.broker.requests import batch_of, create_topic, produce, produce_request, read_topic
 from tests.cli.running import fencepost_command
 from tests.transactions.requests import init_request
 from tools.fencepost_process import ROOT, FencepostProcess
@@ -320,11 +314,6 @@ def test_an_unknown_setting_is_refused_with_a_suggestion(tmp_path: Path) -> None
     assert "did you mean num.partitions?" in line
 
 
-@pytest.mark.parametrize("setting", ["num.partitions", "num.partitions=many", "=3"])
-def test_an_unreadable_setting_is_refused(tmp_path: Path, setting: str) -> None:
-    assert refusal(tmp_path / "data", "--config", setting)
-
-
 def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "file"
     data.write_text("not a directory")
@@ -373,23 +362,6 @@ def test_a_refused_start_keeps_the_clean_shutdown_marker(tmp_path: Path) -> None
 # -- settings and trace ----------------------------------------------------------------------------
 
 
-def partitions_of_a_new_topic(client: RawClient) -> int:
-    request = MetadataRequest(topics=[MetadataRequestTopic(name="made-by-asking")])
-    client.call(ApiKey.METADATA, 9, request)
-    (topic,) = client.call(ApiKey.METADATA, 9, request).topics
-    return len(topic.partitions)
-
-
-def test_the_command_line_overrides_the_settings_file(tmp_path: Path) -> None:
-    settings = tmp_path / "server.properties"
-    settings.write_text("# a comment\nnum.partitions = 7\nlog.retention.hours: 24\n")
-    for options, count in (([], 7), (["--config", "num.partitions=3"], 3)):
-        data = tmp_path / f"data-{count}"
-        options = ["--config-file", str(settings), *options]
-        with FencepostProcess(data, options=options) as broker, client_of(broker) as client:
-            assert partitions_of_a_new_topic(client) == count
-
-
 def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "server.properties"
     assert str(missing) in refusal(tmp_path / "data", "--config-file", str(missing))
@@ -431,9 +403,7 @@ def test_the_trace_is_complete_after_a_kill(tmp_path: Path) -> None:
 # -- deletions -------------------------------------------------------------------------------------
 
 
-def test_deleting_topics_during_transactional_writes_does_not_stop_syncs(
-    tmp_path: Path,
-) -> None:
+def test_deleting_topics_during_transactional_writes_does_not_stop_syncs(tmp_path: Path) -> None:
     """In fsync mode, 30 times: the topic is deleted while a write waits for its coordinator."""
     with (
         FencepostProcess(tmp_path, options=["--durability", "fsync"]) as broker,

@@ -64,10 +64,7 @@ def write_and_commit(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("command", SENTENCES)
 def test_a_question_is_one_plain_sentence_and_no_means_no(
-    servers: str,
-    command: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    servers: str, command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     shown = Commands(servers, capsys).run(*command.split(), code=1)

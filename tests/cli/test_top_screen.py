@@ -20,9 +20,5 @@ from fencepost.cli.top_screen import _lines
 def test_names_are_shortened_and_figures_are_left_out_rather_than_cut(
     width: int, last: str
 ) -> None:
-    cells = {
-        "client": ["client", "x" * 50],
-        "age_ms": ["age", "12.3 s"],
-        "kind": ["kind", "open"],
-    }
+    cells = {"client": ["client", "x" * 50], "age_ms": ["age", "12.3 s"], "kind": ["kind", "open"]}
     assert _lines(cells, width)[-1] == last

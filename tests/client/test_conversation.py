@@ -19,11 +19,7 @@ from fencepost.client.options import Login
 from fencepost.client.secret import Secret
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.codec import decode_request, encode_response, read_request_header
-from fencepost.wire.forms.api_versions import (
-    ApiVersion,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-)
+from fencepost.wire.forms.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from fencepost.wire.forms.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.wire.forms.metadata import MetadataRequest
 from fencepost.wire.forms.sasl_authenticate import SaslAuthenticateResponse

@@ -22,14 +22,8 @@ from fencepost.records.compression import Codec
 from fencepost.records.control import Marker, build_marker
 from fencepost.records.opened import Record
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.fetch import (
-    AbortedTransaction as AbortedForm,
-)
-from fencepost.wire.forms.fetch import (
-    FetchableTopicResponse,
-    FetchResponse,
-    PartitionData,
-)
+from fencepost.wire.forms.fetch import AbortedTransaction as AbortedForm
+from fencepost.wire.forms.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.client.scripted import Script, partition
 
 

@@ -21,11 +21,7 @@ from fencepost.wire.forms.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from fencepost.wire.forms.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseTopic,
-)
+from fencepost.wire.forms.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from fencepost.wire.forms.sasl_authenticate import SaslAuthenticateResponse
 from fencepost.wire.forms.sasl_handshake import SaslHandshakeResponse
 from fencepost.wire.framing import INBOX_BYTES

@@ -36,9 +36,7 @@ from fencepost.wire.forms.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from fencepost.wire.forms.describe_transactions import (
-    DescribeTransactionsResponse,
-)
+from fencepost.wire.forms.describe_transactions import DescribeTransactionsResponse
 from fencepost.wire.forms.describe_transactions import TransactionState as DescribedState
 from fencepost.wire.forms.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from fencepost.wire.forms.list_offsets import (

@@ -148,9 +148,7 @@ def test_compaction_between_write_and_read_changes_nothing(home: LedgerCluster) 
 def batches(home: LedgerCluster, place: TopicPartition) -> list[Any]:
     found: list[Any] = []
     while got := home.cluster.fetch(
-        {place: found[-1].next_offset if found else 0},
-        isolation="read_uncommitted",
-        max_wait_ms=10,
+        {place: found[-1].next_offset if found else 0}, isolation="read_uncommitted", max_wait_ms=10
     )[place].batches:
         found += got
     return found

@@ -118,36 +118,6 @@ def test_the_partition_metadata_has_the_topic_id(folder: Folder) -> None:
     assert re.fullmatch(r"version: 0\ntopic_id: [A-Za-z0-9_-]{22}\n?", metadata.read_text())
 
 
-def test_kafkas_decoder_reads_the_transaction_log(folder: Folder) -> None:
-    files = [file for file in _internal(folder, "__transaction_state") if file.stat().st_size]
-    dumped = folder.dump(files, "--transaction-log-decoder")
-    for transactional_id, status in (("txn-committed", 4), ("txn-aborted", 5)):
-        lines = [
-            line
-            for line in dumped.splitlines()
-            if f'"transactionalId":"{transactional_id}"' in line
-        ]
-        found = [
-            int(number)
-            for line in lines
-            for number in re.findall(r'"transactionStatus":(\d)', line)
-        ]
-        assert found[0] == 0
-        assert found[-2:] == [status - 2, status]
-
-
-def test_kafkas_decoder_reads_the_offsets_log(folder: Folder) -> None:
-    files = [file for file in _internal(folder, "__consumer_offsets") if file.stat().st_size]
-    dumped = folder.dump(files, "--offsets-decoder")
-    lines = [line for line in dumped.splitlines() if '"group":"groups-offsets"' in line]
-    assert any('"offset":17' in line and '"metadata":"a word"' in line for line in lines)
-    assert "endTxnMarker: COMMIT" in dumped
-
-
-def _internal(folder: Folder, topic: str) -> list[Path]:
-    return sorted(folder.data.rglob(f"{topic}-*/*.log"))
-
-
 def test_a_changed_byte_in_a_log_is_reported(folder: Folder, tmp_path: Path) -> None:
     """Checks the method: DumpLogSegments must be able to find damage."""
     (source, *_) = folder.files("codec-none-0", "log")

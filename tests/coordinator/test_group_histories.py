@@ -16,6 +16,7 @@ from fencepost.base.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from fencepost.coordinator.group.events import JoinReply, Leaver
 from fencepost.coordinator.group.lifecycle import State
 from tests.coordinator.group.stage import BOTH, GROUP, RANGE, GroupStage
+from tests.halves import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -182,21 +183,21 @@ def play(history: list[Step]) -> GroupHistory:
     return player
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(histories(*OFFSETS, "restart"))
 def test_offsets_match_the_log_before_and_after_compaction(history: list[Step]) -> None:
     stage = play(history).stage
     assert summary(stage.fold(compacted(stage.log))) == summary(stage.fold())
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(histories(*MEMBERSHIP, *MEMBERSHIP, *OFFSETS, *TROUBLE))
 def test_groups_match_the_log_before_and_after_compaction(history: list[Step]) -> None:
     stage = play(history).stage
     assert summary(stage.fold(compacted(stage.log))) == summary(stage.fold())
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(histories(*MEMBERSHIP, *TROUBLE))
 def test_no_request_waits_forever(history: list[Step]) -> None:
     player = play(history)
@@ -207,7 +208,7 @@ def test_no_request_waits_forever(history: list[Step]) -> None:
     assert {group.state for group in stage.state.groups.values()} <= {State.EMPTY}
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(histories(*MEMBERSHIP))
 def test_a_group_whose_members_join_and_sync_in_time_becomes_stable(history: list[Step]) -> None:
     """After any history: when all join and sync in time, all have an assignment."""

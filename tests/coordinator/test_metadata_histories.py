@@ -39,6 +39,7 @@ from fencepost.coordinator.metadata.snapshot import snapshot
 from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.records.metadata_log import encode_record
 from tests.coordinator.metadata.cluster import Cluster, entries
+from tests.halves import examples
 
 if TYPE_CHECKING:
     from fencepost.coordinator.metadata.events import Decision
@@ -313,5 +314,5 @@ class MetadataLog(RuleBasedStateMachine):
         }
 
 
-MetadataLog.TestCase.settings = settings(max_examples=80, stateful_step_count=30)
+MetadataLog.TestCase.settings = settings(max_examples=examples(80), stateful_step_count=30)
 TestMetadataLog = MetadataLog.TestCase

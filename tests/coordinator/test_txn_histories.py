@@ -14,6 +14,7 @@ from fencepost.coordinator.txn.apply import CoordinatorState, apply, read_entry
 from fencepost.coordinator.txn.events import Reply
 from fencepost.coordinator.txn.states import TRANSITIONS, State
 from tests.coordinator.txn.ledger import TXN, Ledger, transaction
+from tests.halves import examples
 
 EVENTS = ("init", "resume", "add", "commit", "abort", "time out", "complete", "expire", "fail")
 
@@ -130,7 +131,7 @@ def check_log(ledger: Ledger) -> None:
             assert before.producer_epoch >= 32766
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(steps, first_epochs, st.sampled_from([0, 2]))
 def test_any_requests_keep_log_and_state_equal_and_never_give_out_the_last_epoch(
     sequence: list[tuple[str, int, int, int, int]], first_epoch: int, cluster_version: int
@@ -141,7 +142,7 @@ def test_any_requests_keep_log_and_state_equal_and_never_give_out_the_last_epoch
     check_log(client.ledger)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(steps, first_epochs, st.sampled_from([0, 2]))
 def test_a_transaction_can_be_completed_after_a_crash_at_any_step(
     sequence: list[tuple[str, int, int, int, int]], first_epoch: int, cluster_version: int

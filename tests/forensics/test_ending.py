@@ -60,11 +60,7 @@ def planned(cluster: Cluster, action: Action, opened: OpenTransaction) -> IdPlan
 
 @pytest.mark.parametrize(
     ("action", "seen"),
-    [
-        (Action.FENCE, [b"plain"]),
-        (Action.ABORT, [b"plain"]),
-        (Action.COMMIT, [b"open", b"plain"]),
-    ],
+    [(Action.FENCE, [b"plain"]), (Action.ABORT, [b"plain"]), (Action.COMMIT, [b"open", b"plain"])],
 )
 def test_each_action_ends_the_transaction_on_all_partitions_and_a_second_one_finds_nothing(
     servers: str, cluster: Cluster, name: str, action: Action, seen: list[bytes]

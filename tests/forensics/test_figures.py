@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.forensics.figures import Figure, estimated, exact, unknown
-from fencepost.forensics.record_counts import (
-    add,
-)
+from fencepost.forensics.record_counts import add
 
 
 @pytest.mark.parametrize(

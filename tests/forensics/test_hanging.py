@@ -7,15 +7,7 @@ import pytest
 from fencepost.client.survey.asking import Missing
 from fencepost.forensics.hanging import GRACE_MS, Verdict, judge_hanging
 from fencepost.forensics.visibility import Visibility
-from tests.forensics.facts import (
-    NOW_MS,
-    SEES_ALL,
-    SEES_SOME,
-    look,
-    producer,
-    transaction,
-    view,
-)
+from tests.forensics.facts import NOW_MS, SEES_ALL, SEES_SOME, look, producer, transaction, view
 
 MAX_MS = 900_000
 OLD = NOW_MS - MAX_MS - GRACE_MS - 1

@@ -18,15 +18,7 @@ from fencepost.forensics.holders import (
 )
 from fencepost.forensics.pins import Surroundings, judge_pins
 from fencepost.forensics.visibility import Visibility
-from tests.forensics.facts import (
-    ORDERS,
-    SEES_ALL,
-    SEES_SOME,
-    look,
-    producer,
-    transaction,
-    view,
-)
+from tests.forensics.facts import ORDERS, SEES_ALL, SEES_SOME, look, producer, transaction, view
 
 OTHER = TopicPartition("other", 3)
 

@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from fencepost.base.ids import TopicPartition
 from fencepost.client.fetched import AbortedTransaction, FetchedPartition
 from fencepost.forensics.figures import Certainty, estimated
-from fencepost.forensics.record_counts import (
-    BehindCount,
-    HiddenCount,
-    RangeScan,
-    records_from,
-)
+from fencepost.forensics.record_counts import BehindCount, HiddenCount, RangeScan, records_from
 from fencepost.records.batch import SealedBatch, read_header
 from fencepost.records.builder import build_batch, rebuild_batch
 from fencepost.records.control import Marker, build_marker

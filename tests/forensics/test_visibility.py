@@ -60,10 +60,7 @@ def test_a_partition_of_the_transaction_log_without_a_leader_may_hide_ids() -> N
 
 @pytest.mark.parametrize(
     ("code", "is_complete"),
-    [
-        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False),
-    ],
+    [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True), (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)],
 )
 def test_a_transaction_log_that_does_not_exist_hides_nothing(
     code: ErrorCode, is_complete: bool

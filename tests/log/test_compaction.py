@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import count
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from fencepost.records.builder import build_batch
 from fencepost.records.index import AbortedTxn
 from fencepost.records.opened import Record, open_batch
 from fencepost.simulation.disk import UnsyncedDisk
+from tests.halves import EVERY_CALL, HALF
 from tests.log.audit import audit
 from tests.log.batches import (
     FOLDER,
@@ -419,9 +421,7 @@ def test_an_abandoned_round_leaves_no_files_behind(log: Log, disk: UnsyncedDisk)
 
 
 def test_a_disk_failure_at_any_call_loses_only_the_round(disk: UnsyncedDisk) -> None:
-    number = 0
-    while True:
-        number += 1
+    for number in count(1) if EVERY_CALL else count(HALF, 2):
         log = filled(UnsyncedDisk())
         broken = log.disk
         assert isinstance(broken, UnsyncedDisk)

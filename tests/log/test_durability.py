@@ -76,9 +76,7 @@ def test_a_clean_close_survives_with_its_indexes(disk: UnsyncedDisk) -> None:
     assert len(audit(disk, FOLDER)) == 20
 
 
-def test_a_prepared_sync_covers_only_what_was_appended_before_it(
-    disk: UnsyncedDisk,
-) -> None:
+def test_a_prepared_sync_covers_only_what_was_appended_before_it(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log, 2)
     pending = log.prepare_sync()

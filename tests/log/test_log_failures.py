@@ -38,7 +38,10 @@ def test_on_a_full_disk_an_append_fails_and_the_log_is_unchanged(
     assert len(audit(disk, FOLDER)) == 2
 
 
-def test_a_torn_tail_blocks_appends_until_it_can_be_truncated(disk: UnsyncedDisk) -> None:
+@pytest.mark.parametrize("rolls", [False, True])
+def test_a_torn_tail_blocks_appends_until_it_is_truncated_before_a_batch_or_a_roll(
+    disk: UnsyncedDisk, rolls: bool
+) -> None:
     log = open_log(disk)
     append(log)
     disk.fill(20)
@@ -51,22 +54,10 @@ def test_a_torn_tail_blocks_appends_until_it_can_be_truncated(disk: UnsyncedDisk
     disk.fail_call(1)
     with pytest.raises(StorageError):
         append(log)
+    if rolls:
+        log.roll(0)
     append(log)
     assert [batch.base_offset for batch in all_batches(log)] == [0, 1]
-    log.close(clean=True)
-    assert len(audit(disk, FOLDER)) == 2
-
-
-def test_a_torn_tail_is_truncated_before_the_segment_is_sealed(disk: UnsyncedDisk) -> None:
-    log = open_log(disk)
-    append(log)
-    disk.fill(20)
-    disk.fail_call(2)
-    with pytest.raises(StorageError):
-        append(log)
-    disk.empty()
-    log.roll(0)
-    append(log)
     log.close(clean=True)
     assert len(audit(disk, FOLDER)) == 2
 

@@ -15,6 +15,7 @@ from fencepost.log import LogConfig, OpenSegments
 from fencepost.log.times import find_timestamp
 from fencepost.records.batch import split_batches
 from fencepost.simulation.disk import UnsyncedDisk
+from tests.halves import examples
 from tests.log.audit import audit
 from tests.log.batches import FOLDER, SeededRandomness, append, open_log
 
@@ -48,11 +49,7 @@ class LogMachine(RuleBasedStateMachine):
     def end(self) -> int:
         return max(self.start, self.written[-1].next_offset if self.written else 0)
 
-    @rule(
-        count=st.integers(1, 5),
-        size=st.integers(0, 300),
-        timestamp=st.integers(-1, 1000),
-    )
+    @rule(count=st.integers(1, 5), size=st.integers(0, 300), timestamp=st.integers(-1, 1000))
     def append(self, count: int, size: int, timestamp: int) -> None:
         batch = append(self.log, count, size=size, timestamp_ms=timestamp)
         self._note(batch.base_offset, batch.next_offset, bytes(batch.data), timestamp)
@@ -166,4 +163,6 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogAgainstAList = LogMachine.TestCase
-TestLogAgainstAList.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLogAgainstAList.settings = settings(
+    max_examples=examples(60), stateful_step_count=40, deadline=None
+)

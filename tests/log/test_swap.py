@@ -14,15 +14,7 @@ from fencepost.log.durability import PendingSync
 from fencepost.records.batch import split_batches
 from fencepost.simulation.disk import UnsyncedDisk
 from tests.log.audit import audit
-from tests.log.batches import (
-    FOLDER,
-    Table,
-    append_pairs,
-    compact,
-    fold,
-    open_log,
-    round_of,
-)
+from tests.log.batches import FOLDER, Table, append_pairs, compact, fold, open_log, round_of
 
 CONFIG = LogConfig(cleanup_policy=frozenset({COMPACT}), segment_bytes=300)
 NOW = 1_000_000

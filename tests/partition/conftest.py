@@ -27,12 +27,7 @@ class PartitionStage:
 
     def _open(self, *, clean: bool, recovery_point: int = 0) -> Partition:
         log = open_log(
-            self.disk,
-            FOLDER,
-            self.config,
-            now_ms=0,
-            clean=clean,
-            recovery_point=recovery_point,
+            self.disk, FOLDER, self.config, now_ms=0, clean=clean, recovery_point=recovery_point
         )
         return Partition(
             TopicPartition("t", 0), bytes(16), 0, log, durable_at_append=self._durable_at_append

@@ -306,9 +306,7 @@ def test_case_59_an_append_is_refused_after_a_marker_during_verification(
     assert refused(partition, batch, guard).error is ErrorCode.INVALID_TXN_STATE
 
 
-def test_case_59_a_tv2_marker_keeps_the_guard_of_the_next_transaction(
-    new_world: NewWorld,
-) -> None:
+def test_case_59_a_tv2_marker_keeps_the_guard_of_the_next_transaction(new_world: NewWorld) -> None:
     partition = new_world().partition
     write(partition, txn_batch(0, b"a", epoch=0), tv2=True)
     following = txn_batch(0, b"b", epoch=1)

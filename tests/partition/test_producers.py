@@ -15,12 +15,7 @@ PID = 7
 
 
 def numbered(
-    sequence: int,
-    *,
-    count: int = 1,
-    epoch: int = 0,
-    offset: int = 0,
-    transactional: bool = False,
+    sequence: int, *, count: int = 1, epoch: int = 0, offset: int = 0, transactional: bool = False
 ) -> SealedBatch:
     batch = client_batch(
         *[b"v"] * count,

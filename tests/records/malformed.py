@@ -146,10 +146,7 @@ LYING: Final[Mapping[str, tuple[bytes, int]]] = {
     "-1 headers": (record(header_count=-1) + record(1), 2),
     "2^31-1 headers": (record(header_count=2**31 - 1), 1),
     "a header count that does not end": (record(header_count=TOO_LONG), 1),
-    "one header more than there are": (
-        record(header_count=2, headers=header()) + record(1),
-        2,
-    ),
+    "one header more than there are": (record(header_count=2, headers=header()) + record(1), 2),
     "one header fewer than there are": (
         record(header_count=1, headers=header() + header()) + record(1),
         2,
@@ -315,10 +312,7 @@ def odd_streams() -> dict[str, tuple[int, bytes]]:
         "plain lz4, stored": (Codec.LZ4, plain_lz4(GOOD, stored=True)),
         "plain lz4 without its last byte": (Codec.LZ4, plain[:-1]),
         "plain lz4 with an empty block": (Codec.LZ4, plain[:7] + b"\0\0\0\x80" + plain[7:]),
-        "plain lz4 with a block of nothing": (
-            Codec.LZ4,
-            plain[:7] + b"\1\0\0\0\0" + plain[7:],
-        ),
+        "plain lz4 with a block of nothing": (Codec.LZ4, plain[:7] + b"\1\0\0\0\0" + plain[7:]),
         "plain lz4 with a block of nothing at its end": (
             Codec.LZ4,
             plain[:-4] + b"\1\0\0\0\0" + plain[-4:],

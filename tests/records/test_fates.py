@@ -25,6 +25,7 @@ from fencepost.records.fates import (
     fates_when_decided,
 )
 from fencepost.records.index import AbortedTxn
+from tests.halves import examples
 from tests.partition.batches import client_batch
 from tests.partition.conftest import PartitionStage
 
@@ -197,7 +198,7 @@ def test_transactions_agree_with_the_partition_about_what_is_open_and_what_was_a
     assert sorted(aborted) == sorted(txn[:3] for txn in indexed)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(steps=STEPS, data=st.data())
 def test_a_range_from_a_read_committed_fetch_has_the_fates_of_the_whole_log(
     steps: list[tuple[object, ...]], data: st.DataObject
@@ -219,7 +220,7 @@ def test_a_range_from_a_read_committed_fetch_has_the_fates_of_the_whole_log(
     assert {each.batch.base_offset: each.fate for each in decided} == found
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(steps=STEPS, max_bytes=st.integers(1, 300), data=st.data())
 def test_a_follower_that_learns_from_each_fetch_decides_everything_at_once(
     steps: list[tuple[object, ...]], max_bytes: int, data: st.DataObject
@@ -249,7 +250,7 @@ def test_a_follower_that_learns_from_each_fetch_decides_everything_at_once(
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(steps=STEPS, data=st.data())
 def test_the_transaction_index_gives_the_fate_and_the_bounds_of_what_was_aborted(
     steps: list[tuple[object, ...]], data: st.DataObject
@@ -272,7 +273,7 @@ def test_the_transaction_index_gives_the_fate_and_the_bounds_of_what_was_aborted
             assert each.transaction.key == expected.transaction.key
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(steps=STEPS, data=st.data())
 def test_a_range_that_knows_what_was_open_where_it_begins_has_the_transactions_of_the_whole_log(
     steps: list[tuple[object, ...]], data: st.DataObject
@@ -367,11 +368,7 @@ def test_the_end_of_a_listed_transaction_ends_what_the_list_hides() -> None:
     """The list names the first transaction only; the second one has no marker in the range."""
     batches = [data_batch(5), marker_batch(6, commit=False), data_batch(7)]
     known = Known(aborted=[AbortedTxn(1, 0, -1, -1)], stable_offset=100, reaches_log_end=False)
-    assert fates_by_offset(batches, known) == {
-        5: Fate.ABORTED,
-        6: Fate.CONTROL,
-        7: Fate.COMMITTED,
-    }
+    assert fates_by_offset(batches, known) == {5: Fate.ABORTED, 6: Fate.CONTROL, 7: Fate.COMMITTED}
 
 
 def test_an_abort_by_an_administrator_splits_a_transaction_in_two() -> None:

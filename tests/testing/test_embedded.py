@@ -91,10 +91,7 @@ def test_a_broker_keeps_its_port_across_restarts() -> None:
 
 def test_using_a_stopped_broker_fails_and_explains_how_to_start_it() -> None:
     broker = fencepost.Broker()
-    uses: list[Callable[[], str]] = [
-        lambda: broker.bootstrap_servers,
-        lambda: broker.call(repr),
-    ]
+    uses: list[Callable[[], str]] = [lambda: broker.bootstrap_servers, lambda: broker.call(repr)]
     for use in uses:
         with pytest.raises(FencepostError, match="not running: use `with Broker"):
             use()

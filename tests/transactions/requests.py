@@ -125,10 +125,7 @@ def end_request(sender: Sender, *, commit: bool) -> EndTxnRequest:
 
 
 def produce_request(
-    batches: Mapping[Place, Buffer | None],
-    *,
-    transactional_id: str | None,
-    acks: int = -1,
+    batches: Mapping[Place, Buffer | None], *, transactional_id: str | None, acks: int = -1
 ) -> ProduceRequest:
     """Any batches for any partitions in one request."""
     topics = by_topic(

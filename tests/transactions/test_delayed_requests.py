@@ -79,9 +79,7 @@ def test_kafka_17754_a_late_tv1_commit_commits_the_transaction_that_is_open_by_t
     assert values(stage, "t", index=1) == []
 
 
-def test_kafka_17754_a_late_tv1_abort_loses_records_of_the_next_transaction(
-    stage: Stage,
-) -> None:
+def test_kafka_17754_a_late_tv1_abort_loses_records_of_the_next_transaction(stage: Stage) -> None:
     one = producer(stage, TV1)
     one.send("t", b"first")
     late = Delayed(stage, ApiKey.END_TXN, 4, one.end_request(commit=False))

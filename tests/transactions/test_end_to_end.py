@@ -25,7 +25,6 @@ from tests.transactions.wire import (
     WireProducer,
     await_coordinator,
     committed_offset,
-    committed_offsets,
     consume,
     describe,
     end_offset,
@@ -51,9 +50,7 @@ def producer(stage: Stage, protocol: Protocol, name: str = "a") -> WireProducer:
 # -- case 86: the second producer fences the first -------------------------------------------------
 
 
-def test_case_86_a_fenced_tv2_producer_cannot_retry_an_end_after_the_fence(
-    stage: Stage,
-) -> None:
+def test_case_86_a_fenced_tv2_producer_cannot_retry_an_end_after_the_fence(stage: Stage) -> None:
     first = producer(stage, TV2)
     first.send("t", b"v")
     second = producer(stage, TV2)
@@ -281,15 +278,3 @@ def test_a_marker_of_an_older_coordinator_is_fenced_over_the_wire(stage: Stage) 
     assert write(4) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
     assert write(5) == NONE
     stage.abandon()
-
-
-def test_offsets_and_records_become_visible_together(stage: Stage, protocol: Protocol) -> None:
-    one = producer(stage, protocol)
-    one.send("t", b"v")
-    one.send_offsets("g", {("source", 0): 1})
-    assert values(stage, "t") == []
-    (unstable,) = committed_offsets(stage, "g", "source", 0, stable=True)
-    assert unstable.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
-    one.commit()
-    assert values(stage, "t") == [b"v"]
-    assert committed_offset(stage, "g", "source") == 1

@@ -130,9 +130,7 @@ def test_the_end_of_a_transaction_wakes_read_committed_polls(commit: bool) -> No
         assert waiting.is_answered()
 
 
-def test_the_end_of_a_transaction_wakes_no_poll_while_an_older_one_is_open(
-    reads: Reads,
-) -> None:
+def test_the_end_of_a_transaction_wakes_no_poll_while_an_older_one_is_open(reads: Reads) -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, TOPIC)
         older, younger = (WireProducer(stage, name, TV2).initialise() for name in "ab")

@@ -65,10 +65,7 @@ def test_case_78_offsets_can_be_committed_without_a_member_in_every_version(
         ({"member_id": "stranger"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"generation_id": 99}, ErrorCode.ILLEGAL_GENERATION),
         ({"generation_id": 0}, ErrorCode.ILLEGAL_GENERATION),
-        (
-            {"group_instance_id": "static", "member_id": "stranger"},
-            ErrorCode.FENCED_INSTANCE_ID,
-        ),
+        ({"group_instance_id": "static", "member_id": "stranger"}, ErrorCode.FENCED_INSTANCE_ID),
     ],
     ids=["unknown member", "later generation", "earlier generation", "fenced instance"],
 )

@@ -91,19 +91,6 @@ def test_case_75_timestamps_after_the_last_stable_offset_are_not_found(
     assert offset_at(stage, "t", START_MS + 2) == 2
 
 
-def test_every_reply_has_both_end_offsets_and_only_readable_records(
-    stage: Stage, new: NewProducer
-) -> None:
-    one = new("one")
-    plain(stage, b"plain")
-    one.send("t", b"open")
-    for isolation, seen in ((0, [b"plain", b"open"]), (READ_COMMITTED, [b"plain"])):
-        request = fetch_request("t", isolation_level=isolation)
-        got = stage.call(ApiKey.FETCH, FETCH_VERSION, request).responses[0].partitions[0]
-        assert (got.high_watermark, got.last_stable_offset) == (2, 1)
-        assert [record.value for record in records_in(got.records)] == seen
-
-
 # -- long polls ------------------------------------------------------------------------------------
 
 
@@ -114,10 +101,7 @@ class WaitingFetch:
         self._stage = stage
         self._line: Line = stage.connect()
         request = fetch_request(
-            "t",
-            isolation_level=READ_COMMITTED,
-            min_bytes=min_bytes,
-            max_wait_ms=max_wait_ms,
+            "t", isolation_level=READ_COMMITTED, min_bytes=min_bytes, max_wait_ms=max_wait_ms
         )
         self._number = self._line.send(ApiKey.FETCH, FETCH_VERSION, request)
 

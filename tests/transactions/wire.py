@@ -152,12 +152,7 @@ class WireProducer:
         )
 
     def produce(
-        self,
-        topic: str,
-        *values: bytes,
-        index: int = 0,
-        version: int | None = None,
-        **fields: Any,
+        self, topic: str, *values: bytes, index: int = 0, version: int | None = None, **fields: Any
     ) -> Any:
         """Produce of one batch, without AddPartitionsToTxn; the partition's part of the reply."""
         request = self.produce_request(topic, *values, index=index, **fields)

@@ -77,10 +77,7 @@ REQUESTS: list[tuple[ApiKey, Any]] = [
             ]
         ),
     ),
-    (
-        ApiKey.LEAVE_GROUP,
-        LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")]),
-    ),
+    (ApiKey.LEAVE_GROUP, LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])),
     (
         ApiKey.DELETE_TOPICS,
         DeleteTopicsRequest(

@@ -150,14 +150,6 @@ def test_a_partition_moves_to_any_broker_by_a_reassignment_and_an_election(
     assert after.leader_epoch == (before[0] != target), "the leader changes once"
 
 
-def test_an_election_of_all_partitions_lists_those_that_changed() -> None:
-    stage = three()
-    stage.assign("orders", [1, 2], [2, 1])
-    reassign(stage, {ORDERS_0: [2, 1]})
-    assert elect(stage) == {ORDERS_0: ErrorCode.NONE}
-    assert stage.leaders("orders") == [2, 2]
-
-
 def test_an_election_that_cannot_be_written_is_refused_and_others_keep_their_errors() -> None:
     stage = three()
     stage.assign("orders", [1, 2], [2, 1])
@@ -170,15 +162,6 @@ def test_an_election_that_cannot_be_written_is_refused_and_others_keep_their_err
         second: ErrorCode.ELECTION_NOT_NEEDED,
     }
     assert stage.leaders("orders") == [1, 2]
-
-
-def test_many_elections_are_all_made() -> None:
-    stage = three()
-    stage.assign("orders", *[[1, 2, 3]] * 1_000)
-    names = [TopicPartition("orders", index) for index in range(1_000)]
-    assert set(reassign(stage, {name: [3, 2, 1] for name in names}).values()) == {ErrorCode.NONE}
-    assert len(elect(stage)) == 1_000
-    assert set(stage.leaders("orders")) == {3}
 
 
 # -- deadlines
@@ -315,23 +298,6 @@ def test_new_topics_have_three_replicas_if_there_are_three_brokers() -> None:
     assert (internal.partition_count, internal.replication_factor) == (50, 3)
 
 
-def test_a_replication_factor_that_is_given_wins() -> None:
-    given = {
-        "default.replication.factor": "2",
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.replication.factor": "9",
-    }
-    stage = ClusterStage(1, 2, 3, settings=given).start()
-    outcomes = stage.create("orders", OFFSETS, INTERNAL, NewTopic("refunds", 1, 1))
-    assert [each.replication_factor for each in outcomes] == [2, 1, 3, 1]
-
-
-def test_more_replicas_than_brokers_are_refused() -> None:
-    (outcome,) = three().create(NewTopic("orders", 1, 4))
-    assert outcome.error is ErrorCode.INVALID_REPLICATION_FACTOR
-    assert outcome.replication_factor == -1
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -376,15 +342,6 @@ def test_a_directory_of_one_broker_can_be_served_by_three_and_by_one_again() -> 
     assert {p.leader for t in again.metadata.topics.values() for p in t.partitions} == {1}
     assert again.partition("orders", 5) is not None, "it is open"
     assert "min.insync.replicas" not in again.metadata.settings_of(TOPIC_RESOURCE, INTERNAL)
-
-
-def test_one_broker_takes_over_after_all_of_three_died() -> None:
-    cluster = three()
-    cluster.create(NewTopic("orders", 3, 1))
-    cluster.done(lambda done: cluster.controller.fence_brokers([1, 2, 3], done))
-    cluster.stop(clean=False)
-    node = StubNode(disk=cluster.disk).start()
-    assert all(node.partition("orders", index) is not None for index in range(3))
 
 
 def test_the_same_brokers_start_with_their_partitions_and_without_a_record() -> None:

@@ -18,11 +18,7 @@ from fencepost.wire.forms.list_offsets import (
     ListOffsetsTopic,
 )
 from tests.broker.node_stage import Stage
-from tests.broker.requests import (
-    NOW_MS,
-    create_topic,
-    fetch,
-)
+from tests.broker.requests import NOW_MS, create_topic, fetch
 from tests.transactions.protocol import TV2
 from tests.transactions.wire import WireProducer, consume
 

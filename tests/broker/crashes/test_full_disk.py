@@ -18,13 +18,7 @@ from fencepost.wire.forms.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.broker.node_stage import Stage
-from tests.broker.requests import (
-    batch_of,
-    create_topic,
-    fetch,
-    produce,
-    read_topic,
-)
+from tests.broker.requests import batch_of, create_topic, fetch, produce, read_topic
 from tests.transactions.wire import GROUP, await_coordinator, find_coordinator
 
 

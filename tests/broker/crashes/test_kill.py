@@ -45,7 +45,7 @@ class Writer:
                 "queue.buffering.max.messages": 3_000,
                 "batch.num.messages": 100,
                 "log_level": 0,
-            },
+            }
         )
 
     def write_some(self, topic: str) -> None:

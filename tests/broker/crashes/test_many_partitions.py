@@ -15,7 +15,7 @@ from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.broker.node_stage import FOLDER, DiedError, Stage
 from tests.broker.raw import ClosedError
-from tests.broker.requests import batch_of, create_topic, create_topics, produce, read_topic
+from tests.broker.requests import batch_of, create_topic, produce, read_topic
 
 pytestmark = pytest.mark.usefixtures("quiet", "one_step_per_turn")
 
@@ -152,9 +152,7 @@ def test_a_partition_without_records_has_no_folder() -> None:
 
 
 @pytest.mark.parametrize("ending", ["kill", "lose_power"])
-def test_after_a_crash_at_any_call_of_a_first_write_the_partition_is_writable(
-    ending: str,
-) -> None:
+def test_after_a_crash_at_any_call_of_a_first_write_the_partition_is_writable(ending: str) -> None:
     durability = "os" if ending == "kill" else "fsync"
     stage = Stage(durability=durability).start()
     create_topic(stage, "t", 1)
@@ -195,38 +193,3 @@ def test_a_first_write_that_fails_at_any_call_succeeds_on_retry(error: int) -> N
                 assert outcome.error_code == ErrorCode.KAFKA_STORAGE_ERROR
                 assert produce(stage, "t", batch_of(b"value")).error_code == ErrorCode.NONE
             assert read_topic(stage, "t") == [b"value"]
-
-
-# -- a deletion ------------------------------------------------------------------------------------
-
-
-def test_after_a_crash_at_any_call_of_a_deletion_the_topic_is_gone_or_complete() -> None:
-    def work(stage: Stage) -> None:
-        delete(stage, "t")
-        stage.settle()
-
-    stage = Stage(durability="os").start()
-    written(stage, "t", 3)
-    first = stage.disk.calls
-    work(stage)
-    calls = stage.disk.calls - first
-    stage.abandon()
-    for number in range(1, calls + 1):
-        stage = Stage(durability="os").start()
-        written(stage, "t", 3)
-        stage.disk.lose_power_at(number)
-        with contextlib.suppress(PowerLost, ClosedError, DiedError):
-            work(stage)
-        again = stage.kill().again()
-        again.settle()
-        if "t" in again.node.metadata.topics:
-            check(again, "t", 3)
-            assert delete(again, "t") == ErrorCode.NONE
-            again.settle()
-        assert not folders(again, "-delete")
-        (made,) = create_topics(again, "t", partitions=3)
-        assert made.error_code == ErrorCode.NONE
-        for index in range(3):
-            assert read_topic(again, "t", index) == []
-            assert produce(again, "t", batch_of(b"new"), index=index).base_offset == 0
-        again.stop()

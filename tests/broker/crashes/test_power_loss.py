@@ -23,13 +23,7 @@ from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicS
 from fencepost.wire.forms.metadata import MetadataRequest
 from tests.broker.controller.topics_stage import CountingRandomness, bump_leader_epochs
 from tests.broker.node_stage import Stage
-from tests.broker.requests import (
-    batch_of,
-    create_topic,
-    produce,
-    produce_request,
-    read_topic,
-)
+from tests.broker.requests import batch_of, create_topic, produce, produce_request, read_topic
 from tests.log.batches import SeededRandomness
 
 pytestmark = pytest.mark.usefixtures("quiet")

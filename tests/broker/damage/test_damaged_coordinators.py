@@ -34,10 +34,7 @@ from tests.transactions.protocol import TV1, TV2
 from tests.transactions.requests import init_request, offset_fetch_request
 from tests.transactions.wire import NONE, WireProducer, consume
 
-ONE = {
-    "transaction.state.log.num.partitions": "1",
-    "offsets.topic.num.partitions": "1",
-}
+ONE = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
 SMALL = {
     **ONE,
     "transaction.state.log.segment.bytes": "1000",

@@ -70,26 +70,6 @@ def read_around(stage: Stage, topic: str, end: int) -> tuple[list[bytes | None],
     return values, refused
 
 
-@pytest.mark.parametrize("durability", ["os", "fsync"])
-@pytest.mark.parametrize("ending", ["kill", "lose_power"])
-def test_a_flipped_bit_in_an_old_segment_loses_one_batch(durability: str, ending: str) -> None:
-    stage = written(durability)
-    stage.advance(5_000)
-    if (durability, ending) == ("os", "lose_power"):
-        stage.stop()
-    else:
-        getattr(stage, ending)()
-    flip(stage, f"{FOLDER}/t-0/{0:020d}.log", 200)
-    again = stage.again()
-    again.advance(5_000)
-    values, refused = read_around(again, "t", 100)
-    assert len(values) + len(refused) == 100
-    assert len(refused) <= 1
-    assert values[-1] == b"99"
-    assert produce(again, "t", batch_of(b"next")).base_offset == 100
-    again.stop()
-
-
 def test_a_flipped_bit_in_the_active_segment_loses_one_batch_after_a_kill() -> None:
     stage = written("os")
     partition = stage.node.partitions.get("t", 0)
@@ -216,23 +196,3 @@ def test_a_metadata_log_below_its_recovery_point_prevents_the_start() -> None:
             stage.again()
         assert content(stage) == before
         stage.disk.write_file(METADATA, spoiled[METADATA], sync=True)
-
-
-def test_a_topic_of_the_same_name_does_not_inherit_the_offsets_of_a_deleted_one() -> None:
-    from fencepost.wire.apis import ApiKey
-    from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
-
-    stage = written("os")
-    partition = stage.node.partitions.get("t", 0)
-    assert partition is not None
-    partition.delete_before(60)
-    stage.advance(120_000)  # Now the checkpoints have the old topic.
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
-    stage.call(ApiKey.DELETE_TOPICS, 6, request)
-    create_topic(stage, "t", settings=SMALL_SEGMENTS)
-    for number in range(20):
-        assert produce(stage, "t", batch_of(b"new %d" % number)).base_offset == number
-    again = stage.kill().again()
-    values, refused = read_around(again, "t", 20)
-    assert (values, refused) == ([b"new %d" % number for number in range(20)], [])
-    again.stop()

@@ -106,26 +106,6 @@ def test_sync_group_needs_a_protocol_from_version_5_on() -> None:
     assert sync(node, member_id, 1, 4, protocol_name=None, protocol_type=None).error_code == 0
 
 
-def test_a_session_expires_unless_heartbeats_extend_it() -> None:
-    node = GroupNode().begin()
-    member_id = stable(node)
-    for _ in range(5):
-        node.advance(SESSION_MS - 1)
-        assert beat(node, member_id, 1) == NONE
-    node.advance(SESSION_MS)
-    assert beat(node, member_id, 1) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert describe(node).group_state == "Empty"
-
-
-def test_an_empty_group_waits_for_the_initial_rebalance_delay() -> None:
-    node = GroupNode({"group.initial.rebalance.delay.ms": "3000"}).begin()
-    waiting = join(node, version=3)
-    node.advance(2_999)
-    assert not waiting.answered
-    node.advance(1)
-    assert waiting.answered
-
-
 def test_waiting_requests_get_not_coordinator_when_the_partition_is_unloaded() -> None:
     node = GroupNode({"group.initial.rebalance.delay.ms": "3000"}).begin()
     waiting = join(node, version=3)
@@ -294,18 +274,6 @@ def test_an_offset_is_not_shown_before_it_is_durable() -> None:
     node.sync()
     assert errors(committing.reply) == [NONE]
     assert offsets(fetching.reply) == [5]
-
-
-def test_acknowledged_offsets_survive_a_power_loss() -> None:
-    node = GroupNode(FSYNC).begin()
-    node.sync()
-    acknowledged = commit(node, {0: 5})
-    node.sync()
-    assert acknowledged.answered
-    commit(node, {0: 6})
-    node.disk.crash()
-    node = node.again()
-    assert offsets(fetch(node, [0])) == [5]
 
 
 # -- the clock is set ------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from fencepost.base.errors import ErrorCode
@@ -99,13 +97,6 @@ def test_an_old_client_may_set_the_retention_of_its_offsets() -> None:
     assert offsets(fetch(node, [0])) == [-1]
 
 
-def test_a_commit_to_a_missing_group_gets_the_error_of_its_version() -> None:
-    node = GroupNode().begin()
-    as_member: dict[str, Any] = {"member_id": "m", "generation_id_or_member_epoch": 1}
-    assert errors(commit(node, {0: 1}, 8, **as_member)) == [ErrorCode.ILLEGAL_GENERATION]
-    assert errors(commit(node, {0: 1}, 9, **as_member)) == [ErrorCode.GROUP_ID_NOT_FOUND]
-
-
 def test_all_offsets_of_several_groups_are_fetched_in_one_request() -> None:
     node = GroupNode().begin()
     node.made("refunds", 1)
@@ -169,29 +160,6 @@ def test_groups_are_deleted_by_request() -> None:
 
 
 # -- transactions ----------------------------------------------------------------------------------
-
-
-def test_transactional_offsets_are_pending_until_the_marker() -> None:
-    node = GroupNode().begin()
-    commit(node, {0: 5})
-    assert errors(commit_in_transaction(node, {0: 6, 1: 7})) == [NONE, NONE]
-    unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
-    assert offsets(fetch(node, [0, 1], require_stable=True)) == [unstable, unstable]
-    assert offsets(fetch(node, [0, 1])) == [5, -1]
-    node.end_transaction(GROUP, 4000, 1, commit=True)
-    assert offsets(fetch(node, [0, 1], require_stable=True)) == [6, 7]
-
-
-def test_pending_offsets_survive_a_kill_and_an_abort_drops_them() -> None:
-    node = GroupNode().begin()
-    commit(node, {0: 5})
-    commit_in_transaction(node, {0: 6})
-    node.stop(clean=False)
-    node = node.again()
-    unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
-    assert offsets(fetch(node, [0], require_stable=True)) == [unstable]
-    node.end_transaction(GROUP, 4000, 1, commit=False)
-    assert offsets(fetch(node, [0], require_stable=True)) == [5]
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -17,12 +17,7 @@ from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.records.entry import Entry
 from fencepost.records.group_log import GroupKey, GroupRecord, encode_record
 from tests.broker.groups.group_requests import commit as commit_offsets
-from tests.broker.groups.group_requests import (
-    commit_in_transaction,
-    delete,
-    fetch,
-    offsets,
-)
+from tests.broker.groups.group_requests import commit_in_transaction, delete, fetch, offsets
 from tests.broker.groups.groups_stage import GroupNode
 from tests.coordinator.group.stage import GROUP, GroupStage
 from tests.coordinator.test_group_histories import (

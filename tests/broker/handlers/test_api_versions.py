@@ -80,9 +80,7 @@ def test_a_feature_with_a_minimum_of_zero_is_hidden_from_clients_that_reject_it(
     assert "transaction.version" in shown[4]
 
 
-def test_only_our_own_client_gets_tagged_fields_that_kafka_does_not_have(
-    client: RawClient,
-) -> None:
+def test_only_our_own_client_gets_tagged_fields_that_kafka_does_not_have(client: RawClient) -> None:
     create_topic(client, "tagged")
     # Open, because kio also refuses the time of a transaction that has not begun.
     WireProducer(client, "tags").initialise().send("tagged", b"x")

@@ -205,8 +205,7 @@ def test_a_topic_is_deleted_by_either_name_or_id_and_listed_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "error"),
-    [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)],
+    ("version", "error"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
 )
 def test_deletion_can_be_disabled(version: int, error: ErrorCode) -> None:
     node = StubNode({"delete.topic.enable": "false"}).start()
@@ -307,8 +306,7 @@ def delete_records(
     request = DeleteRecordsRequest(
         topics=[
             DeleteRecordsTopic(
-                name=name,
-                partitions=[DeleteRecordsPartition(partition_index=index, offset=offset)],
+                name=name, partitions=[DeleteRecordsPartition(partition_index=index, offset=offset)]
             )
         ]
     )

@@ -120,19 +120,6 @@ def test_an_election_of_all_lists_the_partitions_by_topic() -> None:
     assert len(again.replica_election_results) == 2, "as in Kafka, every topic is listed"
 
 
-def test_a_dead_preferred_leader_is_not_elected() -> None:
-    stage = three()
-    stage.assign("orders", [1, 2])
-    stage.assign("alone", [1])
-    stage.done(lambda done: stage.controller.fence_brokers([1], done))
-    assert elected(stage.ask(ELECT, election())) == dict.fromkeys(
-        [("orders", 0), ("alone", 0)], ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    )
-    assert elected(stage.ask(ELECT, election(0, topic="alone", kind=1))) == {
-        ("alone", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-    }
-
-
 def test_a_partition_that_is_named_twice_has_two_results() -> None:
     stage = three()
     stage.assign("orders", [1, 2])
@@ -175,13 +162,6 @@ def test_a_client_can_forbid_a_change_of_the_replication_factor() -> None:
         ("orders", 0): ErrorCode.INVALID_REPLICATION_FACTOR,
         ("orders", 1): ErrorCode.NONE,
     }
-
-
-def test_there_is_no_reassignment_to_cancel() -> None:
-    stage = three()
-    stage.assign("orders", [1])
-    reply = stage.ask(REASSIGN, reassignment({0: None}))
-    assert reassigned(reply) == {("orders", 0): ErrorCode.NO_REASSIGNMENT_IN_PROGRESS}
 
 
 @pytest.mark.parametrize(

@@ -209,11 +209,7 @@ def test_a_fetch_from_a_missing_partition_gets_an_error(
 
 @pytest.mark.parametrize(
     ("ahead", "error"),
-    [
-        (-1, ErrorCode.FENCED_LEADER_EPOCH),
-        (0, ErrorCode.NONE),
-        (1, ErrorCode.UNKNOWN_LEADER_EPOCH),
-    ],
+    [(-1, ErrorCode.FENCED_LEADER_EPOCH), (0, ErrorCode.NONE), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
 def test_a_fetch_with_another_leader_epoch_gets_an_error(ahead: int, error: ErrorCode) -> None:
     stage = Stage(durability="os").start()

@@ -134,11 +134,7 @@ def two_epochs() -> Stage:
 
 @pytest.mark.parametrize(
     ("epoch", "error"),
-    [
-        (0, ErrorCode.FENCED_LEADER_EPOCH),
-        (1, ErrorCode.NONE),
-        (2, ErrorCode.UNKNOWN_LEADER_EPOCH),
-    ],
+    [(0, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.NONE), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
 def test_a_client_with_another_leader_epoch_gets_an_error(epoch: int, error: ErrorCode) -> None:
     stage = two_epochs()
@@ -164,8 +160,7 @@ def end_of(client: Client, epoch: int, *, current: int = -1, topic: str = "led")
 
 
 @pytest.mark.parametrize(
-    ("epoch", "expected"),
-    [(0, (0, 2)), (1, (1, 3)), (2, (-1, -1)), (-1, (-1, -1)), (-2, (-1, -1))],
+    ("epoch", "expected"), [(0, (0, 2)), (1, (1, 3)), (2, (-1, -1)), (-1, (-1, -1)), (-2, (-1, -1))]
 )
 def test_an_epoch_ends_where_the_next_one_begins(epoch: int, expected: tuple[int, int]) -> None:
     stage = two_epochs()
@@ -211,9 +206,7 @@ def test_a_partition_listed_twice_is_refused_once(client: RawClient, new_topic: 
     assert partition.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_request_for_many_partitions_is_served_in_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_request_for_many_partitions_is_served_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
     with Stage(durability="os") as stage:
         for topic in ("stays", "goes"):

@@ -19,13 +19,7 @@ from fencepost.wire.forms.fetch import FetchRequest
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.conftest import NewTopic
 from tests.broker.raw import RawClient
-from tests.broker.requests import (
-    batch_of,
-    create_topics,
-    fetch,
-    produce,
-    read_topic,
-)
+from tests.broker.requests import batch_of, create_topics, fetch, produce, read_topic
 
 LENGTH, MAGIC, CRC, ATTRIBUTES, LAST_DELTA, COUNT = 8, 16, 17, 21, 23, 57
 
@@ -73,10 +67,7 @@ REFUSED: dict[str, tuple[Buffer | None, ErrorCode]] = {
         batch_of(b"value", producer_id=5, epoch=0, sequence=-7),
         ErrorCode.INVALID_RECORD,
     ),
-    "a batch above max.message.bytes": (
-        batch_of(b"x" * 2_000_000),
-        ErrorCode.MESSAGE_TOO_LARGE,
-    ),
+    "a batch above max.message.bytes": (batch_of(b"x" * 2_000_000), ErrorCode.MESSAGE_TOO_LARGE),
 }
 
 

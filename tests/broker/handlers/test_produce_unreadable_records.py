@@ -18,9 +18,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.limits import MAX_DECOMPRESSED_BYTES
 from fencepost.records.batch import split_batches
-from fencepost.records.builder import build_batch
 from fencepost.records.compression import CODECS, Codec
-from fencepost.records.opened import Record
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.metadata import MetadataRequest
 from tests.broker.conftest import NewTopic
@@ -50,7 +48,7 @@ from tests.records.test_compression import READ_BY_ALL
 from tests.records.test_scan import READABLE
 from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.requests import list_offsets_request
-from tests.transactions.wire import WireProducer, committed_offset, consume
+from tests.transactions.wire import WireProducer, consume
 from tools.fencepost_process import FencepostProcess
 
 INVALID = ErrorCode.INVALID_RECORD
@@ -235,35 +233,6 @@ def test_a_transaction_survives_an_unreadable_batch(
     assert consume(stage, "t").values[-2:] == [b"good", b"last"]
 
 
-@pytest.mark.parametrize("protocol", [TV1, TV2], ids=lambda protocol: protocol.name)
-def test_a_transaction_with_nothing_but_an_unreadable_batch_can_be_ended(
-    stage: Stage, protocol: Protocol
-) -> None:
-    producer = WireProducer(stage, "id", protocol).initialise()
-    if protocol is TV1:
-        producer.add_one("t")
-    identity = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch}
-    bad = broken(base_sequence=0, transactional=True, **identity)
-    request = produce_request("t", bad, transactional_id="id")
-    reply = stage.call(ApiKey.PRODUCE, protocol.produce, request)
-    assert reply.responses[0].partition_responses[0].error_code == INVALID
-    producer.abort()
-    assert consume(stage, "t").values == []
-    part = fetch(stage, "t", isolation_level=1)
-    assert part.last_stable_offset == part.high_watermark
-
-
-def test_nothing_of_an_unreadable_batch_is_left_after_a_kill(stage: Stage) -> None:
-    produce(stage, "t", batch_of(b"kept", producer_id=7, epoch=0, sequence=0))
-    bad = broken(producer_id=7, producer_epoch=0, base_sequence=1)
-    assert produce(stage, "t", bad).error_code == INVALID
-    again = stage.kill().again()
-    assert read_topic(again, "t") == [b"kept"]
-    more = batch_of(b"more", producer_id=7, epoch=0, sequence=1)
-    assert produce(again, "t", more).base_offset == 1
-    again.stop()
-
-
 # -- times
 # -------------------------------------------------------------------------------------------------
 
@@ -364,16 +333,6 @@ def test_others_are_served_while_the_records_of_a_large_batch_are_checked(
 
 
 @pytest.mark.usefixtures("one_step_per_turn")
-@pytest.mark.parametrize("codec", sorted(CODECS))
-def test_a_large_batch_with_damage_at_its_end_is_refused(stage: Stage, codec: int) -> None:
-    payload = b"".join(record(number) for number in range(5000)) + record(5000, off_by=1)
-    reply = produce(stage, "t", malformed(payload, 5001, codec=codec))
-    assert reply.error_code == INVALID
-    assert "record 5000" in reply.error_message
-    assert read_topic(stage, "t") == []
-
-
-@pytest.mark.usefixtures("one_step_per_turn")
 def test_batches_that_are_checked_in_turns_do_not_mix(stage: Stage) -> None:
     """Short ones are unpacked into one buffer, also while others wait to be continued."""
     lines = [stage.connect() for _ in range(4)]
@@ -432,20 +391,3 @@ def test_a_batch_that_unpacks_to_megabytes_is_accepted(stage: Stage, codec: int)
     reply = produce(stage, "huge", malformed(b"", 1, codec=codec, packed=packed))
     assert reply.error_code == 0
     assert [len(value or b"") for value in read_topic(stage, "huge")] == [20 << 20]
-
-
-def test_a_batch_of_very_many_headers_is_accepted(stage: Stage) -> None:
-    records = [Record(value=b"v", headers=(("n", None),) * 20_000), Record(value=b"w")]
-    assert produce(stage, "t", build_batch(records, timestamp_ms=NOW_MS)).error_code == 0
-    assert read_topic(stage, "t") == [b"v", b"w"]
-
-
-def test_an_offset_can_be_committed_after_an_unreadable_batch_was_refused(stage: Stage) -> None:
-    producer = WireProducer(stage, "id", TV2).initialise()
-    identity = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch}
-    bad = broken(base_sequence=0, transactional=True, **identity)
-    stage.call(ApiKey.PRODUCE, TV2.produce, produce_request("t", bad, transactional_id="id"))
-    producer.send("t", b"good")
-    producer.send_offsets("group", {("t", 0): 5})
-    producer.commit()
-    assert committed_offset(stage, "group", "t") == 5

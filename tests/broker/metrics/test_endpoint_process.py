@@ -7,13 +7,12 @@ import re
 import socket
 import subprocess
 import sys
-import urllib.error
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.broker.metrics.scraped import MeasuredStage, get, scrape
+from tests.broker.metrics.scraped import MeasuredStage, scrape
 from tests.broker.raw import RawClient
 from tests.broker.requests import batch_of, create_topic, produce
 from tests.broker.test_process import refusal
@@ -82,9 +81,7 @@ def test_metrics_are_off_and_their_library_is_not_imported_unless_asked(tmp_path
     assert done.stdout == "[]\n"
 
 
-def test_a_metrics_port_that_is_taken_is_a_sentence_and_leaves_no_directory(
-    tmp_path: Path,
-) -> None:
+def test_a_metrics_port_that_is_taken_is_a_sentence_and_leaves_no_directory(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -111,14 +108,6 @@ def test_an_address_that_cannot_be_is_refused_in_its_own_terms(
 def test_too_few_ports_for_all_brokers_are_a_sentence(tmp_path: Path) -> None:
     line = refusal(tmp_path / "data", "--metrics", "127.0.0.1:65534", "--brokers", "3")
     assert "--metrics needs ports 65534 to 65537" in line
-
-
-def test_the_endpoint_is_gone_when_the_process_is(tmp_path: Path) -> None:
-    with FencepostProcess(tmp_path, options=["--metrics", ANY]) as process:
-        url = URL.findall(process.process.output)[0]
-        assert get(f"{url}/readyz") == "ready\n"
-    with pytest.raises(urllib.error.URLError):
-        get(f"{url}/healthz")
 
 
 def test_a_broker_is_not_ready_before_its_start_and_after_its_stop() -> None:

@@ -38,12 +38,8 @@ from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicS
 from fencepost.wire.forms.describe_groups import DescribeGroupsRequest
 from fencepost.wire.forms.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from fencepost.wire.forms.describe_producers import DescribeProducersRequest, TopicRequest
-from fencepost.wire.forms.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-)
-from fencepost.wire.forms.describe_topic_partitions import (
-    TopicRequest as DescribedTopic,
-)
+from fencepost.wire.forms.describe_topic_partitions import DescribeTopicPartitionsRequest
+from fencepost.wire.forms.describe_topic_partitions import TopicRequest as DescribedTopic
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.heartbeat import HeartbeatRequest
 from fencepost.wire.forms.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -29,13 +29,11 @@ from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicS
 from tests.broker.moves.moving import OTHER, THIS, Change, in_a_turn, join_other, start_move
 from tests.broker.node_stage import FOLDER, Line, Stage
 from tests.broker.requests import batch_of, produce_request, read_topic
+from tests.halves import examples
 
 TOPICS: Final = ("a", "b")
 PRODUCE_VERSION: Final = 11
-REFUSALS: Final = {
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-}
+REFUSALS: Final = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 topics = st.sampled_from(TOPICS)
 steps = st.one_of(
@@ -176,5 +174,5 @@ class MovesWithoutSync(Moves):
 @pytest.mark.parametrize("machine", [Moves, MovesWithoutSync])
 def test_logs_and_metadata_agree_after_any_moves_writes_and_deletions(machine: type[Moves]) -> None:
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=60, stateful_step_count=12, deadline=None)
+        machine, settings=settings(max_examples=examples(60), stateful_step_count=12, deadline=None)
     )

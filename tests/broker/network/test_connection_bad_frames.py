@@ -200,11 +200,7 @@ def test_random_bytes_in_a_frame_never_disturb_the_broker(
 
 
 @_any_broker
-@given(
-    key=st.sampled_from(sorted(API)),
-    offset=st.integers(0, 6),
-    body=st.binary(max_size=100),
-)
+@given(key=st.sampled_from(sorted(API)), offset=st.integers(0, 6), body=st.binary(max_size=100))
 def test_a_valid_header_followed_by_random_bytes_never_disturbs_the_broker(
     broker: fencepost.Broker, other: RawClient, key: ApiKey, offset: int, body: bytes
 ) -> None:

@@ -19,13 +19,7 @@ from tests.broker.conftest import Complaints, NewTopic
 from tests.broker.network.test_connection import A_MINUTE_MS
 from tests.broker.node_stage import Stage
 from tests.broker.raw import RawClient, frame_of
-from tests.broker.requests import (
-    FETCH_VERSION,
-    batch_of,
-    create_topic,
-    fetch_request,
-    produce,
-)
+from tests.broker.requests import FETCH_VERSION, batch_of, create_topic, fetch_request, produce
 
 METADATA = MetadataRequest(topics=[])
 ONE_MEGABYTE = b"x" * 1_000_000

@@ -192,9 +192,7 @@ def test_clients_that_read_slowly_stay_connected(stage: Stage) -> None:
     assert deaf[1].is_closed
 
 
-def test_a_client_does_not_wait_for_memory_behind_its_own_poll(
-    stage: Stage,
-) -> None:
+def test_a_client_does_not_wait_for_memory_behind_its_own_poll(stage: Stage) -> None:
     line = stage.connect()
     poll = line.send(
         ApiKey.FETCH, FETCH_VERSION, fetch_request("quiet", max_wait_ms=A_MINUTE_MS, max_bytes=1000)

@@ -26,14 +26,7 @@ from fencepost.wire.forms.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from tests.broker.node_stage import FOLDER, Line, Stage
-from tests.broker.requests import (
-    batch_of,
-    create_topic,
-    create_topics,
-    fetch,
-    produce,
-    read_topic,
-)
+from tests.broker.requests import batch_of, create_topic, create_topics, fetch, produce, read_topic
 from tests.transactions.requests import (
     commit_offsets_request,
     end_request,

@@ -20,10 +20,7 @@ from fencepost.log.log import Log
 from fencepost.log.segment.segment import Segment
 from fencepost.partition.partition import Partition
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-)
+from fencepost.wire.forms.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from fencepost.wire.forms.delete_groups import DeleteGroupsRequest
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.describe_groups import DescribeGroupsRequest

@@ -14,6 +14,7 @@ from fencepost.base.ids import NO_NODE, TopicPartition
 from fencepost.broker.storage.layout import Layout
 from fencepost.partition.partition import Partition
 from tests.broker.storage.cluster_stage import BROKERS, FOLDER, ClusterStage
+from tests.halves import examples
 
 TOPICS = ("a", "b")
 brokers = st.sampled_from(BROKERS)
@@ -146,4 +147,6 @@ class OneDirectory(RuleBasedStateMachine):
 
 
 TestOneDirectory = pytest.mark.usefixtures("quiet")(OneDirectory.TestCase)
-TestOneDirectory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestOneDirectory.settings = settings(
+    max_examples=examples(60), stateful_step_count=30, deadline=None
+)

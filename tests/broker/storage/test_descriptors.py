@@ -20,14 +20,7 @@ from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicS
 from fencepost.wire.forms.metadata import MetadataRequest
 from tests.broker.node_stage import Stage
 from tests.broker.raw import RawClient
-from tests.broker.requests import (
-    batch_of,
-    create_topic,
-    create_topics,
-    fetch,
-    produce,
-    read_topic,
-)
+from tests.broker.requests import batch_of, create_topic, create_topics, fetch, produce, read_topic
 from tools.fencepost_process import FencepostProcess
 
 LIMIT: Final = 256

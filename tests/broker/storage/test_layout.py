@@ -45,9 +45,7 @@ def test_a_folder_of_another_topic_is_set_aside_and_kept(layout: Layout) -> None
     assert layout._disk.exists(f"{folder}.{topic_id_text(FIRST_ID)}-stray/content")
 
 
-def test_an_unclaimed_folder_is_set_aside_every_time_it_reappears(
-    layout: Layout,
-) -> None:
+def test_an_unclaimed_folder_is_set_aside_every_time_it_reappears(layout: Layout) -> None:
     """A power loss may undo a deletion, and undo it again after the next one."""
     for number in range(3):
         folder = layout.claim(ORDERS, FIRST_ID)

@@ -294,11 +294,7 @@ def test_damage_disappears_when_retention_removes_its_segment() -> None:
 
 def test_a_damaged_log_is_not_compacted() -> None:
     stage = Stage(durability="os").start()
-    settings = {
-        **SMALL_SEGMENTS,
-        "cleanup.policy": "compact",
-        "min.cleanable.dirty.ratio": "0.01",
-    }
+    settings = {**SMALL_SEGMENTS, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     create_topic(stage, "t", settings=settings)
     for number in range(50):
         produce(stage, "t", batch_of(b"%d" % number, key=b"k"))

@@ -9,11 +9,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.base.limits import END_TXN_WAIT_MS
-from fencepost.broker.transactions.ending import (
-    ABORT_POINTS,
-    COMMIT_POINTS,
-    Ending,
-)
+from fencepost.broker.transactions.ending import ABORT_POINTS, COMMIT_POINTS, Ending
 from fencepost.coordinator.txn.events import Reply
 from fencepost.coordinator.txn.states import State
 from tests.broker.transactions.shell import Broken, ShellNode

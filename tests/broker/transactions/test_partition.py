@@ -118,9 +118,7 @@ def test_expired_ids_get_a_tombstone_at_load() -> None:
     assert node.init().reply == Reply(NONE, 9_000, 0)
 
 
-def test_case_41_an_unreadable_record_is_skipped(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_case_41_an_unreadable_record_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     node = written(State.EMPTY)
     node.partitions[COORDINATOR_LOG].append_records([(b"\0\7x", b"y"), (b"", b"")], 1)
     node.load()

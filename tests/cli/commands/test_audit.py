@@ -92,8 +92,7 @@ def test_an_audit_needs_an_input_and_an_output(commands: Commands) -> None:
 
 
 @pytest.mark.parametrize(
-    ("judged", "seen", "code"),
-    [(10, (), 0), (10, ("4 inputs share their key",), 4), (0, (), 4)],
+    ("judged", "seen", "code"), [(10, (), 0), (10, ("4 inputs share their key",), 4), (0, (), 4)]
 )
 def test_a_check_that_cannot_tell_has_its_own_exit_code(
     commands: Commands,

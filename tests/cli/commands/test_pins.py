@@ -14,14 +14,12 @@ from fencepost.client.blocking import connect
 from fencepost.client.groups import CommittedOffset
 from tests.cli.running import Commands
 from tests.forensics.situations.open_transactions import (
-    create_topic,
     end,
     forgotten_hanging_transaction,
     hanging_transaction,
     pinned_partition,
     several_producers,
     stuck_marker_on_fencepost,
-    write_committed,
 )
 
 
@@ -112,15 +110,6 @@ def test_check_exits_with_3_only_if_a_partition_is_pinned_for_longer(
     assert commands.json("pins", name, "--check") == []
 
 
-def test_records_without_a_transaction_pin_nothing(
-    servers: str, commands: Commands, name: str
-) -> None:
-    with connect(servers) as cluster:
-        (place,) = create_topic(cluster, name)
-        write_committed(cluster, place, 5)
-    assert commands.json("pins", name) == []
-
-
 class Deny:
     """Refuses some operations."""
 
@@ -165,11 +154,3 @@ def test_missing_permissions_make_a_holder_unknown_and_fail_nothing(
         assert why in row["why"]
         assert [each["verdict"] for each in found] == ([] if "TOPIC" in why else [kind])
         assert code == (0 if kind == "hanging" else 1)
-
-
-def test_all_open_producers_of_a_partition_are_counted(
-    servers: str, commands: Commands, name: str
-) -> None:
-    with several_producers(servers, name, [f"{name}-{index}" for index in range(20)]):
-        (row,) = commands.json("pins", name)
-        assert row["open_producers"] == 20

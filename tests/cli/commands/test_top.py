@@ -84,10 +84,7 @@ def commits(servers: str, partition: TopicPartition) -> Iterator[None]:
 def test_a_frame_has_states_rates_the_oldest_transactions_and_pins(
     servers: str, commands: Commands, cluster: Cluster
 ) -> None:
-    with (
-        pinned_partition(servers, "refunds", "refunds-1"),
-        hanging_transaction(servers, "orders"),
-    ):
+    with pinned_partition(servers, "refunds", "refunds-1"), hanging_transaction(servers, "orders"):
         create_topic(cluster, "busy")
         with commits(servers, TopicPartition("busy", 0)):
             (frame,) = commands.lines("top", "--once", "--interval", "300ms")

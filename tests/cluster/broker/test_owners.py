@@ -75,8 +75,7 @@ def test_two_processes_cannot_be_the_same_broker(tmp_path: Path) -> None:
 
 def test_a_child_of_a_broker_does_not_keep_its_byte(tmp_path: Path) -> None:
     script = CLAIM.replace(
-        'print("claimed"',
-        'import subprocess; subprocess.Popen(["sleep", "60"]); print("claimed"',
+        'print("claimed"', 'import subprocess; subprocess.Popen(["sleep", "60"]); print("claimed"'
     )
     with subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path), "1"],

@@ -165,8 +165,7 @@ class StageBroker:
                 port = 9091 + self.broker_id
                 hello = {"port": port, "advertised": ["localhost", port]}
                 self.send(
-                    Kind.HELLO,
-                    messages.encode_json({**hello, "address": f"localhost:{port}"}),
+                    Kind.HELLO, messages.encode_json({**hello, "address": f"localhost:{port}"})
                 )
                 self._beat()
             case Kind.STATE:

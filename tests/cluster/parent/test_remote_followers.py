@@ -35,10 +35,7 @@ from fencepost.coordinator.metadata.events import (
     DeleteTopic,
     RegisterBroker,
 )
-from fencepost.coordinator.metadata.leadership import (
-    decide_alter_reassignments,
-    decide_rebalance,
-)
+from fencepost.coordinator.metadata.leadership import decide_alter_reassignments, decide_rebalance
 from fencepost.coordinator.metadata.registry import (
     decide_allocate_block,
     decide_controlled_shutdown,

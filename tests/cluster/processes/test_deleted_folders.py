@@ -20,10 +20,7 @@ pytestmark = [
 
 def test_the_files_of_a_deleted_topic_are_gone_when_the_cluster_has_stopped(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with (
-        fencepost.Cluster(2, data=data) as cluster,
-        connect(cluster.bootstrap_servers) as client,
-    ):
+    with fencepost.Cluster(2, data=data) as cluster, connect(cluster.bootstrap_servers) as client:
         client.create_topics([NewTopic("orders", partitions=2)])
         with client.writer(client.init_producer_id(None)) as writer:
             for partition in range(2):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,12 +14,10 @@ from fencepost.wire.apis import ApiKey
 from tests.cluster.transactions.brokers_stage import BrokersStage, Call
 from tests.records.malformed import batch, record
 from tests.transactions.protocol import PROTOCOLS, TV1, TV2, Protocol
-from tests.transactions.requests import add_request, produce_request, transaction_of
+from tests.transactions.requests import produce_request
 from tests.transactions.wire import WireProducer, state_of, values
 
 both = pytest.mark.parametrize("protocol", PROTOCOLS, ids=repr)
-
-ASKED = ApiKey.ADD_PARTITIONS_TO_TXN
 
 
 def produce_in_background(cluster: BrokersStage, producer: WireProducer, *values: bytes) -> Call:
@@ -75,13 +72,6 @@ def test_an_unreadable_batch_is_refused_after_the_coordinator_has_verified_it(
         assert values(cluster, "t") == [b"readable"]
 
 
-def test_a_write_that_was_not_added_is_refused() -> None:
-    with BrokersStage() as cluster:
-        producer = cluster.producer("a", TV1)
-        assert producer.produce("t", b"x").error_code == ErrorCode.TRANSACTION_ABORTABLE
-        assert values(cluster, "t", committed=False) == []
-
-
 @both
 def test_a_fenced_producer_is_refused_by_a_leader_that_has_not_seen_the_next_one(
     protocol: Protocol,
@@ -91,41 +81,6 @@ def test_a_fenced_producer_is_refused_by_a_leader_that_has_not_seen_the_next_one
         cluster.producer("a", protocol)
         assert old.produce("t", b"x").error_code == ErrorCode.INVALID_PRODUCER_EPOCH
         assert values(cluster, "t", committed=False) == []
-
-
-@both
-def test_two_brokers_that_verify_with_each_other_do_not_wait_for_each_other(
-    protocol: Protocol,
-) -> None:
-    with BrokersStage(topics={"t": (1,), "u": (2,)}, transactions=(1, 2)) as cluster:
-        names = {"a": "u", "b": "t"}  # hash("a") and hash("b") differ by one.
-        producers = {each: cluster.producer(each, protocol) for each in names}
-        for key, producer in producers.items():
-            coordinator = cluster.coordinator(key)
-            assert coordinator is not None
-            names[key] = "u" if coordinator.broker_id == 1 else "t"
-            producer.join((names[key], 0))
-        assert set(names.values()) == {"t", "u"}
-        ends = [cluster.link(1, 2), cluster.link(2, 1)]
-        for end in ends:
-            end.is_held = True
-        calls = [
-            cluster.send(
-                ApiKey.PRODUCE,
-                protocol.produce,
-                producers[key].produce_request(names[key], b"x"),
-            )
-            for key in names
-        ]
-        cluster.advance(100)
-        assert all(len(end.unread) == 1 for end in ends)
-        for end in ends:
-            end.release()
-        assert [error_of(cluster.wait_for(call)) for call in calls] == [ErrorCode.NONE] * 2
-        for producer in producers.values():
-            producer.commit()
-        assert values(cluster, "t") == values(cluster, "u") == [b"x"]
-        assert cluster.open_transactions() == []
 
 
 @both
@@ -280,39 +235,3 @@ def test_a_write_waits_for_the_markers_of_the_previous_transaction_at_the_coordi
         link.release()
         assert cluster.wait_for(end).error_code == ErrorCode.NONE
         assert error_of(cluster.wait_for(call)) is ErrorCode.NONE
-
-
-@pytest.mark.parametrize("version", [4, 5])
-def test_a_client_may_send_the_versions_for_brokers_to_a_cluster(version: int) -> None:
-    with BrokersStage() as cluster:
-        producer = cluster.producer("a", TV2)
-        ask = partial(ask_for_partition, cluster, producer, version)
-        assert ask(verify_only=True) is ErrorCode.TRANSACTION_ABORTABLE
-        assert state_of(cluster, "a") == "Empty"
-        assert ask(verify_only=False) is ErrorCode.NONE
-        assert state_of(cluster, "a") == "Ongoing"
-        assert ask(verify_only=True) is ErrorCode.NONE
-        assert ask(verify_only=True, broker=2) is ErrorCode.NOT_COORDINATOR
-        producer.epoch -= 1
-        assert ask(verify_only=True) is ErrorCode.PRODUCER_FENCED
-        assert ask(verify_only=False) is ErrorCode.PRODUCER_FENCED
-
-
-def ask_for_partition(
-    cluster: BrokersStage,
-    producer: WireProducer,
-    version: int,
-    *,
-    verify_only: bool,
-    broker: int = 1,
-) -> ErrorCode:
-    """Adds or verifies t-0; the coordinator is broker 1."""
-    request = add_request(transaction_of(producer, {"t": [0]}, verify_only=verify_only))
-    reply = cluster.brokers[broker].call(ASKED, version, request)
-    assert reply.error_code == ErrorCode.NONE
-    return ErrorCode(
-        reply.results_by_transaction[0]
-        .topic_results[0]
-        .results_by_partition[0]
-        .partition_error_code
-    )

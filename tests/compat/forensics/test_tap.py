@@ -85,12 +85,7 @@ def test_a_fenced_java_producer_is_explained(tap: TapProcess) -> None:
     [("SCRAM-SHA-512", "scram-user", "scram-secret"), ("PLAIN", "alice", PASSWORD)],
 )
 def test_a_login_passes_and_is_hidden(
-    secured: Secured,
-    topic: str,
-    tmp_path: Path,
-    mechanism: str,
-    user: str,
-    password: str,
+    secured: Secured, topic: str, tmp_path: Path, mechanism: str, user: str, password: str
 ) -> None:
     config = tmp_path / "cluster.properties"
     config.write_text(

@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.alter_configs import (
-    AlterableConfig as LegacyConfig,
-)
-from fencepost.wire.forms.alter_configs import (
-    AlterConfigsRequest,
-)
-from fencepost.wire.forms.alter_configs import (
-    AlterConfigsResource as LegacyResource,
-)
+from fencepost.wire.forms.alter_configs import AlterableConfig as LegacyConfig
+from fencepost.wire.forms.alter_configs import AlterConfigsRequest
+from fencepost.wire.forms.alter_configs import AlterConfigsResource as LegacyResource
 from fencepost.wire.forms.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -133,10 +127,7 @@ def settings_of(
 
 
 def metadata(
-    *topics: Named,
-    everything: bool = False,
-    create_missing: bool = False,
-    **more: Any,
+    *topics: Named, everything: bool = False, create_missing: bool = False, **more: Any
 ) -> Ask:
     named = [name_and_id(topic) for topic in topics]
     wanted = [MetadataRequestTopic(name=name, topic_id=topic_id) for name, topic_id in named]

@@ -106,11 +106,7 @@ class Talk:
         return Later(step, ask, chosen, on, correlation_id)
 
     def receive(
-        self,
-        later: Later,
-        *,
-        differs: str | None = None,
-        see: Callable[[Any], Any] | None = None,
+        self, later: Later, *, differs: str | None = None, see: Callable[[Any], Any] | None = None
     ) -> Any:
         """Reads the reply to a request that was sent, and records it under the name of its step."""
         try:

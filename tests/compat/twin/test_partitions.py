@@ -122,9 +122,7 @@ def test_another_client_claims_a_later_epoch_of_a_producer(
     twins.compare(script)
 
 
-def test_a_first_sequence_gap_after_a_refused_write_of_the_other_protocol(
-    twins: Twins,
-) -> None:
+def test_a_first_sequence_gap_after_a_refused_write_of_the_other_protocol(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("leftover")
         producer = start(talk, "leftover")
@@ -432,8 +430,7 @@ def test_end_txn_after_a_marker_of_a_later_coordinator(twins: Twins, protocol: P
         for index in range(3):
             write(talk, producer, protocol, topic, b"x", index=index)
         talk.ask(
-            "a later coordinator",
-            marker(producer, {topic: [1]}, commit=False, coordinator_epoch=9),
+            "a later coordinator", marker(producer, {topic: [1]}, commit=False, coordinator_epoch=9)
         )
         late = producer.at()
         producer.take(talk.ask("the end", end(producer, commit=True), protocol.end_txn))

@@ -239,10 +239,7 @@ def test_markers_settle_offsets(twins: Twins) -> None:
             talk.ask("pending still", offsets_of(group, "settled", stable=True))
             right = {"__consumer_offsets": [index]}
             old = producer.at(epoch=producer.epoch - 1 if producer.epoch else 0)
-            talk.ask(
-                "of an old coordinator",
-                marker(old, right, commit=True, coordinator_epoch=-1),
-            )
+            talk.ask("of an old coordinator", marker(old, right, commit=True, coordinator_epoch=-1))
             talk.ask("the right one", marker(producer, right, commit=number == 0))
             talk.ask("settled", offsets_of(group, "settled", stable=True))
             talk.ask("again", marker(producer, right, commit=number == 1))

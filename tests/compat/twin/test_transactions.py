@@ -202,9 +202,7 @@ def test_an_old_epoch_of_the_same_producer_aborts_an_open_transaction_only_on_ka
         talk.ask("the owner continues", end(second, commit=True), TV1.end_txn, differs=row)
 
 
-def test_an_earlier_tv2_owner_gets_the_epoch_of_a_tv1_owner_only_on_kafka(
-    twins: Twins,
-) -> None:
+def test_an_earlier_tv2_owner_gets_the_epoch_of_a_tv1_owner_only_on_kafka(twins: Twins) -> None:
     """Kafka mistakes its EndTxn for a retry, because the epoch is the previous one."""
     row = "EndTxn v5 with the epoch before that of a TV1 owner"
 

@@ -64,8 +64,7 @@ def test_the_txn_command_prints_the_same_on_both_brokers(twins: Twins) -> None:
         again = ids["cmd-again"]
         finish(talk, again, TV2, commit=True)
         talk.ask(
-            "its own epoch",
-            init("cmd-again", producer_id=again.producer_id, epoch=again.epoch),
+            "its own epoch", init("cmd-again", producer_id=again.producer_id, epoch=again.epoch)
         )
         for filters in (
             ("--pattern", "cmd-.*"),

@@ -243,8 +243,7 @@ def look(talk: Talk, moment: str, topic: str, *, index: int = 0) -> None:
     """Everything that a reader or an administrator can see of a partition."""
     for isolation, word in ((READ_UNCOMMITTED, "all"), (READ_COMMITTED, "committed")):
         talk.ask(
-            f"{moment}: {word} of {topic}-{index}",
-            fetch(topic, index=index, isolation=isolation),
+            f"{moment}: {word} of {topic}-{index}", fetch(topic, index=index, isolation=isolation)
         )
         ask = list_offsets(topic, index=index, isolation=isolation)
         talk.ask(f"{moment}: end of {word} of {topic}-{index}", ask)

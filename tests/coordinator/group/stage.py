@@ -196,12 +196,7 @@ class GroupStage:
 
     def heartbeat(self, member_id: str, generation_id: int, **fields: Any) -> ErrorCode:
         event = Heartbeat(
-            **{
-                "group_id": GROUP,
-                "member_id": member_id,
-                "generation_id": generation_id,
-                **fields,
-            }
+            **{"group_id": GROUP, "member_id": member_id, "generation_id": generation_id, **fields}
         )
         error = sessions.on_heartbeat(self.state, event, self.now_ms)
         self.check()

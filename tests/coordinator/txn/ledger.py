@@ -133,12 +133,7 @@ class Ledger:
         return self._do(decision)
 
     def add(
-        self,
-        producer_id: int,
-        epoch: int,
-        partitions: Partitions = T0,
-        *,
-        version: int = 0,
+        self, producer_id: int, epoch: int, partitions: Partitions = T0, *, version: int = 0
     ) -> ErrorCode:
         event = AddPartitions(TXN, producer_id, epoch, partitions, version)
         return self._do(decide_add_partitions(self.state, self.pending, event, self.now_ms)).error

@@ -33,9 +33,9 @@ PREVIOUS = {
 }
 
 
-@pytest.mark.parametrize(("before", "after"), list(product(State, State)))
-def test_the_table_is_the_inverse_of_kafkas(before: State, after: State) -> None:
-    assert (after in TRANSITIONS[before]) == (before in PREVIOUS[after])
+def test_the_table_is_the_inverse_of_kafkas() -> None:
+    for before, after in product(State, State):
+        assert (after in TRANSITIONS[before]) == (before in PREVIOUS[after])
 
 
 def test_every_state_has_kafkas_name_and_number() -> None:
@@ -45,16 +45,16 @@ def test_every_state_has_kafkas_name_and_number() -> None:
 
 
 @pytest.mark.parametrize("state", WRITTEN)
-@pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize(
     "event", ["init", "init with identity", "add", "commit", "abort", "time out", "expire"]
 )
-@pytest.mark.parametrize("epoch_delta", [-1, 0, 1])
-def test_no_event_in_any_state_leaves_the_table(
-    state: State, version: int, event: str, epoch_delta: int
-) -> None:
+def test_no_event_in_any_state_leaves_the_table(state: State, event: str) -> None:
+    for version, epoch in product((0, 2), (4, 5, 6)):
+        check_transition(state, event, version, epoch)
+
+
+def check_transition(state: State, event: str, version: int, epoch: int) -> None:
     ledger = Ledger(transaction(state, epoch=5, version=version), cluster_version=version)
-    epoch = 5 + epoch_delta
     if event == "init":
         ledger.init()
     elif event == "init with identity":
@@ -76,9 +76,7 @@ def test_no_event_in_any_state_leaves_the_table(
 
 
 @pytest.mark.parametrize("state", WRITTEN)
-def test_both_end_tables_have_every_cell_that_the_earlier_checks_allow(
-    state: State,
-) -> None:
+def test_both_end_tables_have_every_cell_that_the_earlier_checks_allow(state: State) -> None:
     for commit in (True, False):
         assert (state, commit) in END_TXN_TV1
         lets_retry_through = state not in (State.EMPTY, State.ONGOING)

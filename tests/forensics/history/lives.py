@@ -24,9 +24,7 @@ def ended(
     outcome = "Commit" if commit else "Abort"
     return [
         change(
-            2,
-            metadata(f"Prepare{outcome}", at_ms, epoch, start_ms=1_000, tv=tv),
-            coordinator_epoch,
+            2, metadata(f"Prepare{outcome}", at_ms, epoch, start_ms=1_000, tv=tv), coordinator_epoch
         ),
         change(
             3,

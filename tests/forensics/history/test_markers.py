@@ -39,9 +39,7 @@ def long_log() -> FakeCluster:
 def test_only_the_surroundings_of_each_marker_are_read() -> None:
     cluster = long_log()
     found = search(
-        cluster,
-        Window(HOUR + 1_000, HOUR + 1_000),
-        Window(24 * HOUR + 50, 24 * HOUR + 50),
+        cluster, Window(HOUR + 1_000, HOUR + 1_000), Window(24 * HOUR + 50, 24 * HOUR + 50)
     )
     assert [(each.end.offset, each.end.commit) for each in found.markers] == [
         (1_000, True),

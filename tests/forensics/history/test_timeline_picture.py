@@ -6,13 +6,7 @@ import xml.etree.ElementTree as ET
 
 from fencepost.forensics.history.timeline import Timeline, build_timeline
 from fencepost.forensics.history.timeline_picture import MAX_LANES, draw
-from tests.forensics.history.changes import (
-    change,
-    committed,
-    history,
-    metadata,
-    seen,
-)
+from tests.forensics.history.changes import change, committed, history, metadata, seen
 
 
 def drawn(timeline: Timeline) -> list[str]:

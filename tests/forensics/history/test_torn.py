@@ -8,12 +8,7 @@ from fencepost.forensics.history.markers import SeenMarker
 from fencepost.forensics.history.state_changes import StateChange
 from fencepost.forensics.history.torn import find_torn
 from fencepost.records.fates import End
-from tests.forensics.history.changes import (
-    ORDERS,
-    PRODUCER,
-    committed,
-    marker,
-)
+from tests.forensics.history.changes import ORDERS, PRODUCER, committed, marker
 
 
 @pytest.mark.parametrize(

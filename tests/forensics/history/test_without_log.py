@@ -41,11 +41,7 @@ LATE = 1_000 + TIMEOUT + 3_000
 
 CASES = {
     "past the timeout": ([transaction(1_000, LATE)], view("CompleteAbort", 1), Cause.TIMEOUT),
-    "taken over in time": (
-        [transaction(1_000, 5_000)],
-        view("Empty", 2),
-        Cause.NEWER_INSTANCE,
-    ),
+    "taken over in time": ([transaction(1_000, 5_000)], view("Empty", 2), Cause.NEWER_INSTANCE),
     "aborted at its own epoch": (
         [transaction(1_000, 5_000, raised=False)],
         view("CompleteAbort", 0),

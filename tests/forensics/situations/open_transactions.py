@@ -29,11 +29,7 @@ from fencepost.wire.forms.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from fencepost.wire.forms.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
+from fencepost.wire.forms.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 if TYPE_CHECKING:
     from fencepost.broker.node import Node

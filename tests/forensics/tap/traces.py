@@ -108,10 +108,7 @@ def written(partition: int, epoch: int, sequence: int = 0) -> dict[str, Any]:
         "base_sequence": sequence,
     }
     data = {"index": partition, "records": {"size_bytes": 99, "batches": [batch]}}
-    return {
-        "transactional_id": ID,
-        "topic_data": [{"name": "payments", "partition_data": [data]}],
-    }
+    return {"transactional_id": ID, "topic_data": [{"name": "payments", "partition_data": [data]}]}
 
 
 def a_timeout() -> Script:

@@ -140,7 +140,10 @@ def test_a_batch_that_fails_its_check_is_damage_even_after_a_power_loss(
         log.read(base, 1000, upper_offset=RECORDS)
 
 
-def test_after_a_power_loss_the_log_ends_at_a_page_of_zeros(disk: UnsyncedDisk) -> None:
+@pytest.mark.parametrize("lost_power", [False, True])
+def test_a_page_of_zeros_is_the_end_of_the_log_only_after_a_power_loss(
+    disk: UnsyncedDisk, lost_power: bool
+) -> None:
     log = open_log(disk)
     for _ in range(20):
         append(log, size=1000)
@@ -149,21 +152,9 @@ def test_after_a_power_loss_the_log_ends_at_a_page_of_zeros(disk: UnsyncedDisk) 
     data = bytearray(disk.read_file(path))
     data[4096:8192] = bytes(4096)
     disk.write_file(path, bytes(data), sync=True)
-    assert open_log(disk, lost_power=True).log_end_offset == 3
-
-
-def test_without_a_power_loss_a_page_of_zeros_is_damage(disk: UnsyncedDisk) -> None:
-    log = open_log(disk)
-    for _ in range(20):
-        append(log, size=1000)
-    path = log.segments[0].path(".log")
-    log.close(clean=False)
-    data = bytearray(disk.read_file(path))
-    data[4096:8192] = bytes(4096)
-    disk.write_file(path, bytes(data), sync=True)
-    log = open_log(disk, lost_power=False)
-    assert log.log_end_offset == 20
-    assert readable(log) == [0, 1, 2, *range(8, 20)]
+    log = open_log(disk, lost_power=lost_power)
+    assert log.log_end_offset == (3 if lost_power else 20)
+    assert readable(log) == [0, 1, 2, *(() if lost_power else range(8, 20))]
 
 
 @pytest.mark.parametrize("lost_power", [False, True])
@@ -206,9 +197,7 @@ def test_a_truncated_segment_below_the_recovery_point_removes_nothing(disk: Unsy
     assert log.log_end_offset == RECORDS
 
 
-def test_record_bytes_that_look_like_a_batch_are_not_read_as_one(
-    disk: UnsyncedDisk,
-) -> None:
+def test_record_bytes_that_look_like_a_batch_are_not_read_as_one(disk: UnsyncedDisk) -> None:
     inner = open_log(disk, folder="data/inner-0")
     for _ in range(9):
         append(inner)

@@ -56,10 +56,7 @@ def test_json_has_keys_headers_tombstones_and_times(
     first, second = commands.lines("topic", "consume", topic)
     assert (first["key"], first["value"], first["timestamp_ms"]) == ("k", None, 5)
     assert second["key_base64"] == "/w=="
-    assert second["headers"] == [
-        {"key": "h", "value": "1"},
-        {"key": "h", "value_base64": "/w=="},
-    ]
+    assert second["headers"] == [{"key": "h", "value": "1"}, {"key": "h", "value_base64": "/w=="}]
     fields = "partition,offset,key,headers,value"
     shown = commands.run("topic", "consume", topic, "--fields", fields)
     assert shown == "2\t0\tk\t-\t\\N\n2\t1\t\\xff\th=1,h=\\xff\tv\n"
@@ -240,10 +237,7 @@ def test_a_closed_pipe_ends_the_reader_and_commits_nothing_more(
 
 
 def test_a_broker_that_dies_ends_consume_with_one_sentence_and_a_restart_is_survived(
-    mortal: FencepostProcess,
-    capsys: pytest.CaptureFixture[str],
-    start: Processes,
-    tmp_path: Path,
+    mortal: FencepostProcess, capsys: pytest.CaptureFixture[str], start: Processes, tmp_path: Path
 ) -> None:
     commands = Commands(mortal.bootstrap_servers, capsys)
     commands.run("topic", "create", "t")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from tests.cli.running import Commands
 from tests.cli.screen import on_terminal
-from tests.forensics.situations.open_transactions import (
-    pinned_partition,
-)
+from tests.forensics.situations.open_transactions import pinned_partition
 
 
 def test_without_a_yes_nothing_is_changed(servers: str, commands: Commands, name: str) -> None:

@@ -27,9 +27,7 @@ def test_find_hanging_has_the_verdict_and_the_command(
         assert commands.json("txn", "find-hanging", name, "--check") == []
 
 
-def test_find_hanging_of_a_broker_that_does_not_exist_is_refused(
-    commands: Commands,
-) -> None:
+def test_find_hanging_of_a_broker_that_does_not_exist_is_refused(commands: Commands) -> None:
     said = commands.refusal("txn", "find-hanging", "--broker", "9")
     assert "no live broker 9; its brokers are 1" in said
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from tests.cli.running import Commands
-from tests.forensics.situations.open_transactions import (
-    several_producers,
-)
+from tests.forensics.situations.open_transactions import several_producers
 
 
 def test_producers_are_listed_with_their_ids(servers: str, commands: Commands, name: str) -> None:

@@ -26,10 +26,7 @@ from fencepost.wire.forms.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from fencepost.wire.forms.sasl_authenticate import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-)
+from fencepost.wire.forms.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from fencepost.wire.forms.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.forensics.tap.talk import Talk, framed, request_frame
 

@@ -17,9 +17,7 @@ from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import connect
 from fencepost.client.failures import ClientError
 from fencepost.forensics.tap.swimlane import show
-from fencepost.forensics.tap.swimlane.conclusion import (
-    FENCING_ERRORS,
-)
+from fencepost.forensics.tap.swimlane.conclusion import FENCING_ERRORS
 from fencepost.forensics.tap.swimlane.story import Story
 from fencepost.records.opened import Record
 from tests.cli.running import fencepost_command
@@ -183,9 +181,7 @@ def test_a_fenced_producer_is_explained(fenced: tuple[Path, Path, str], which: i
     assert len(set(story.leaders.values())) == 3
 
 
-def test_brokers_show_the_markers_that_they_sent_each_other(
-    fenced: tuple[Path, Path, str],
-) -> None:
+def test_brokers_show_the_markers_that_they_sent_each_other(fenced: tuple[Path, Path, str]) -> None:
     story = story_of(fenced[1])
     commits = {marker.partition: marker.source for marker in story.markers if marker.commit}
     # A coordinator writes to its own partition without a request.
