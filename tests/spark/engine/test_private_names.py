@@ -374,7 +374,7 @@ def test_the_last_events_are_awaited_for_a_fixed_time(
 def test_route_is_refused_without_sparks_types(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], missing: Name
 ) -> None:
-    with pytest.raises(SinkRefused, match="does not tell its types for those of Arrow"):
+    with pytest.raises(SinkRefused, match="does not show its types for those of Arrow"):
         route(spark.range(1).selectExpr("'a' AS value"), bootstrap, topic=new_topic())
 
 
