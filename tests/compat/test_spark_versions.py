@@ -21,7 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 SINK: Final = (
     "doors/test_foreach_batch.py::test_every_row_is_written_once_to_the_partition_of_its_key",
-    "doors/test_foreach_batch.py::test_a_stateful_query_that_repeats_a_batch_keeps_its_state",
+    (
+        "queries/test_replays.py::"
+        "test_a_repeated_batch_is_written_once_and_changes_the_state_once[update]"
+    ),
     "doors/test_foreach_batch.py::test_a_job_that_fails_after_writing_is_aborted_and_retried",
     "doors/test_foreach_batch.py::test_an_unknown_outcome_of_end_txn_is_resolved_from_the_ledger",
     "doors/test_foreach_batch_stopping.py",

@@ -150,7 +150,8 @@ class Application:
             self.supervise()
             return self.committed(cluster) > before
 
-        await_truth(has_progressed, seconds)
+        # A new driver takes seconds, and each look is a request.
+        await_truth(has_progressed, seconds, 0.1)
 
     def assert_exactly_once(self, bootstrap: str | None = None) -> None:
         """Every row that was fed is in the target once, and the source offsets are committed."""
