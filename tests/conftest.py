@@ -66,7 +66,7 @@ _LONG: Final = (
     "spark/test_executors.py",
     "spark/test_driver_deaths.py",
     "cluster/chaos",
-    "spark/doors/test_sink.py",
+    "spark/doors/test_foreach_batch.py",
     "spark/source/test_source.py",
     "test_start.py",
     "refunds",

@@ -3,7 +3,8 @@
 Seconds on the clock depend on what runs beside a test; processor seconds hardly do. A test is
 charged with what its test process and all processes below it (JVMs, brokers, Python workers) have
 used since the test before it ended, so a shared Spark session is charged to the tests that use it,
-and its start to the first of them. A process that has left the tree (a daemon) is not counted.
+and its start to the first of them. Not counted are processes that have left the tree (a daemon),
+and those that have ended and that their parent does not wait for (a Python worker of Spark).
 """
 
 from __future__ import annotations

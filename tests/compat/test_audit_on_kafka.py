@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.compat.conftest import Side
 
 ROOT = Path(__file__).resolve().parents[2]
-AUDITS = "tests/spark/auditing/test_audit.py::test_"
+AUDITS = "tests/spark/auditing/test_run.py::test_"
 SELECTION = [
     f"{AUDITS}every_kind_of_finding_is_counted_and_named",
     f"{AUDITS}outputs_in_an_open_transaction_are_neither_missing_nor_there",

@@ -42,6 +42,7 @@ def test_killed_workers_executors_and_drivers_cost_no_row_on_apache_kafka(
             spark.master_url,
             spark.settings(),
             partitions=2,
+            is_quick=False,
         )
         faults = (spark.workers[0].kill, spark.workers[1].kill_executors, application.kill)
         copy_under(faults, application, client)
@@ -71,6 +72,7 @@ def test_killed_executors_and_drivers_cost_no_row_on_spark_35(
             variables=variables,
             partitions=2,
             source_format="kafka",
+            is_quick=False,
         )
         copy_under((spark.workers[0].kill_executors, application.kill), application, client)
         source = [TopicPartition(application.orders.source, n) for n in range(2)]

@@ -22,34 +22,39 @@ ROOT = Path(__file__).resolve().parents[2]
 DRIVERS = "tests/spark/test_driver_deaths.py::test_"
 EXECUTORS = "tests/spark/test_executors.py::test_"
 DYNAMIC = "tests/spark/test_dynamic_allocation.py::test_"
-CALLS = "tests/spark/doors/test_calling.py::test_"
+CALLS = "tests/spark/doors/test_foreach_batch_calls.py::test_"
 REPLAYS = "tests/spark/queries/test_replays.py::test_"
 REPEATED = f"{REPLAYS}a_repeated_batch_is_written_once_and_changes_the_state_once"
 ROWS = "tests/spark/queries/test_rows.py::test_"
 TOPICS = "tests/spark/queries/test_topics.py::test_"
 FORMAT = "tests/spark/doors/test_"
-STREAMS = f"{FORMAT}streams.py::test_"
+STREAMS = f"{FORMAT}stream_format.py::test_"
 STOPPED = f"{STREAMS}the_next_start_ends_the_transaction_of_a_query_that_was_stopped_in_mid_batch"
-DEATHS = f"{FORMAT}stream_deaths.py::test_"
 DYING = f"{DRIVERS}a_driver_that_dies_at_any_step_loses_and_duplicates_nothing"
+IN_USE = f"{DRIVERS}a_second_query_with_an_id_in_use_is_refused_and_the_first_continues"
+YOUNG = f"{DRIVERS}of_two_new_queries_with_one_id_the_first_is_fenced_and_does_not_take_it_back"
 
 SELECTIONS = {
     "drivers that die, and two with one id": [
-        f"{DRIVERS}a_second_query_with_an_id_in_use_is_refused_and_the_first_continues",
-        f"{DRIVERS}of_two_new_queries_with_one_id_the_first_is_fenced",
+        f"{IN_USE}[written-1-tv2]",
+        f"{YOUNG}[entered-0-tv2]",
+        f"{YOUNG}[format-ending-0-tv2]",
         *(
             f"{DYING}[{point}]"
             for point in (
-                "fenced-0-tv2",
-                "first-write-1-tv2",
+                "fenced-0-tv1",
+                "first-write-0-tv2",
                 "first-write-1-tv1",
-                "entered-1-tv2",
-                "sent-1-tv2",
+                "sent-0-tv2",
                 "sent-1-tv1",
                 "ended-1-tv2",
                 "complete-first-write-1-tv2",
                 "left-outer-join-entered-1-tv2",
                 "transformWithState-sent-1-tv2",
+                "format-first-write-1-tv2",
+                "format-ending-1-tv2",
+                "format-sent-0-tv2",
+                "format-sent-1-tv1",
             )
         ),
     ],
@@ -63,20 +68,10 @@ SELECTIONS = {
         f"{DYNAMIC}a_stage_that_is_tried_again_while_a_task_writes_fails_the_attempt",
         f"{DYNAMIC}rows_that_are_packed_again_after_some_were_written_fail_the_attempt",
     ],
-    "the format: streams that die or stop, and batch writes": [
-        f"{DEATHS}of_two_new_queries_with_one_id_the_first_is_fenced_and_does_not_take_it_back",
-        *(
-            f"{DEATHS}a_query_that_dies_at_any_step_loses_and_duplicates_nothing[{point}]"
-            for point in (
-                "first-write-1-tv2",
-                "ending-1-tv2",
-                "sent-0-tv2",
-                "sent-1-tv1",
-            )
-        ),
+    "the format: streams that stop, and batch writes": [
         *(f"{STOPPED}[{version}]" for version in (1, 2)),
         f"{STREAMS}a_record_that_no_task_reported_aborts_the_batch",
-        f"{FORMAT}batches.py::test_the_same_version_again_is_drained_and_a_lower_one_is_refused",
+        f"{FORMAT}batch_write.py::test_the_same_version_again_is_drained_and_a_lower_one_is_refused",
     ],
     "several DataFrames, skipped and incomplete batches": [
         f"{CALLS}several_dataframes_are_one_transaction",

@@ -10,8 +10,8 @@ import pytest
 from fencepost.client.blocking import connect
 from fencepost_examples.refunds.pipeline.__main__ import create_project
 from fencepost_examples.refunds.spark.settlements import Topics
+from tests.refunds.test_declarative_pipeline import SETTLEMENTS, fill_topics, run_pipeline
 from tests.spark.conftest import read_values
-from tests.spark.doors.test_pipelines import SETTLEMENTS, fill_topics, run_pipeline
 
 if TYPE_CHECKING:
     from tests.compat.conftest import Side

@@ -20,11 +20,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
 
 SINK: Final = (
-    "doors/test_sink.py::test_every_row_is_written_once_to_the_partition_of_its_key",
-    "doors/test_sink.py::test_a_stateful_query_that_repeats_a_batch_keeps_its_state",
-    "doors/test_sink.py::test_a_job_that_fails_after_writing_is_aborted_and_retried",
-    "doors/test_sink.py::test_an_unknown_outcome_of_end_txn_is_resolved_from_the_ledger",
-    "doors/test_stopping.py",
+    "doors/test_foreach_batch.py::test_every_row_is_written_once_to_the_partition_of_its_key",
+    (
+        "queries/test_replays.py::"
+        "test_a_repeated_batch_is_written_once_and_changes_the_state_once[update]"
+    ),
+    "doors/test_foreach_batch.py::test_a_job_that_fails_after_writing_is_aborted_and_retried",
+    "doors/test_foreach_batch.py::test_an_unknown_outcome_of_end_txn_is_resolved_from_the_ledger",
+    "doors/test_foreach_batch_stopping.py",
     "ways/test_routes.py::test_a_batch_larger_than_the_driver_expected_is_written_by_tasks",
     "ways/test_routes.py::test_rows_in_more_partitions_than_slots_go_through_the_shuffle",
     "ways/test_slots.py",
@@ -38,22 +41,24 @@ SOURCE: Final = (
     "source/test_spark_versions.py",
 )
 TABLES: Final = (
-    "views/test_on_spark.py::test_a_log_folder_is_a_table_of_records_with_their_fates",
-    "auditing/test_audit.py::test_every_kind_of_finding_is_counted_and_named",
+    "views/test_data_reader_on_spark.py::test_a_log_folder_is_a_table_of_records_with_their_fates",
+    "auditing/test_run.py::test_every_kind_of_finding_is_counted_and_named",
     "engine/test_private_names.py::test_the_engine_shows_everything_if_no_name_is_missing",
 )
 WRITES: Final = (
-    "doors/test_streams.py::test_rows_are_written_once_and_a_repeated_batch_is_drained",
-    ("doors/test_batches.py::test_the_same_version_again_is_drained_and_a_lower_one_is_refused"),
+    "doors/test_stream_format.py::test_rows_are_written_once_and_a_repeated_batch_is_drained",
+    (
+        "doors/test_batch_write.py::test_the_same_version_again_is_drained_and_a_lower_one_is_refused"
+    ),
 )
 STREAMS: Final = (
-    "source/test_source_planning.py::test_the_stream_reader_needs_no_private_module_of_spark",
+    "source/test_stream_reader.py::test_the_stream_reader_needs_no_private_module_of_spark",
     (
         "source/test_source.py::"
         "test_a_stream_is_read_in_limited_batches_and_continues_from_its_checkpoint"
     ),
     (
-        "doors/test_sink.py::"
+        "doors/test_foreach_batch.py::"
         "test_offsets_of_a_source_on_the_same_cluster_are_committed_in_the_transaction"
     ),
 )
@@ -64,14 +69,14 @@ DEATHS: Final = "test_driver_deaths.py::test_a_driver_that_dies_at_any_step_"
 ON_35: Final = (
     *SINK,
     "source/test_spark_versions.py::test_the_tests_run_on_the_spark_that_was_asked_for",
-    "transaction/test_round_trips.py",
-    "ways/test_counts.py",
-    "doors/test_calling.py::test_the_sink_works_in_a_users_thread_pool",
+    "transaction/test_transaction_round_trips.py",
+    "ways/test_routes.py::test_an_observation_in_the_function_sees_all_rows_of_its_batch",
+    "doors/test_foreach_batch_calls.py::test_the_sink_works_in_a_users_thread_pool",
     (
         "progress/test_progress.py::"
         "test_a_query_that_fails_and_is_started_again_shows_its_reason_and_then_its_new_run"
     ),
-    "auditing/test_audit.py::test_every_kind_of_finding_is_counted_and_named",
+    "auditing/test_run.py::test_every_kind_of_finding_is_counted_and_named",
     (
         "test_executors.py::"
         "test_a_batch_is_written_once_if_an_executor_is_killed_in_mid_write[direct-2]"
@@ -81,9 +86,9 @@ ON_35: Final = (
     *(
         f"{DEATHS}loses_and_duplicates_nothing[{point}]"
         for point in (
-            "first-write-1-tv2",
+            "first-write-0-tv2",
             "entered-1-tv1",
-            "sent-1-tv2",
+            "sent-0-tv2",
             "ended-1-tv2",
             "complete-first-write-1-tv2",
             "applyInPandasWithState-written-1-tv2",

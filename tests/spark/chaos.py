@@ -101,11 +101,11 @@ def await_file(path: str | Path, seconds: float = 120.0) -> None:
     await_truth(Path(path).exists, seconds)
 
 
-def await_truth(is_true: Callable[[], bool], seconds: float = 60.0) -> None:
+def await_truth(is_true: Callable[[], bool], seconds: float = 60.0, pause: float = 0.01) -> None:
     deadline = time.monotonic() + seconds
     while not is_true():
         assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
+        time.sleep(pause)
 
 
 def claim(marker: str) -> bool:

@@ -35,11 +35,17 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def environment() -> dict[str, str]:
-    """The environment in which a child process finds fencepost and the tests."""
+def environment(*, is_quick: bool = True) -> dict[str, str]:
+    """The environment in which a child process finds fencepost and the tests.
+
+    Spark has `quick_settings` in it, or its own defaults.
+    """
     path = [str(ROOT / "src"), str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     unique = os.pathsep.join(dict.fromkeys(filter(None, path)))
-    return os.environ | {"PYTHONPATH": unique, "PYSPARK_PYTHON": sys.executable} | _spark_home()
+    found = os.environ | {"PYTHONPATH": unique, "PYSPARK_PYTHON": sys.executable} | _spark_home()
+    if is_quick:
+        return found | _quick_options()
+    return {name: value for name, value in found.items() if name not in _quick_options()}
 
 
 @cache
@@ -50,6 +56,38 @@ def _spark_home() -> dict[str, str]:
     folder = tempfile.mkdtemp(prefix="fencepost-spark-home-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return {"SPARK_HOME": str(spark_home_in(Path(folder)))}
+
+
+@cache
+def _quick_options() -> dict[str, str]:
+    """`quick_settings`, for the JVMs of drivers: those that spark-submit starts."""
+    if importlib.util.find_spec("pyspark") is None:
+        return {}
+    options = [f"-D{name}={value}" for name, value in quick_settings().items()]
+    return {"SPARK_SUBMIT_OPTS": " ".join(options)}
+
+
+def quick_settings() -> dict[str, str]:
+    """Settings with which small queries need half the processor time.
+
+    Without generated code, and with a checkpoint whose files are written by Java alone: Hadoop
+    runs `chmod` and `readlink` for each file otherwise, and Spark adds a checksum to each. Python
+    workers are forked with their modules. `standalone/test_other_user.py` and the cluster on Apache
+    Kafka run with Spark's own defaults.
+    """
+    import pyspark
+
+    found = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        "spark.python.daemon.module": "tests.spark.warm_daemon",
+    }
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 3):
+        package = "org.apache.spark.sql.execution.streaming.checkpointing"
+        manager = f"{package}.FileSystemBasedCheckpointFileManager"
+        found["spark.sql.streaming.checkpointFileManagerClass"] = manager
+    return found
 
 
 class BrokerProcess:
@@ -134,27 +172,6 @@ def on_spark(seconds: int = 180) -> list[pytest.MarkDecorator]:
     ]
 
 
-def quick_settings() -> dict[str, str]:
-    """Settings with which small queries need a third less processor time.
-
-    Without generated code, and with a checkpoint whose files are written by Java alone: Hadoop
-    runs `chmod` and `readlink` for each file otherwise, and Spark adds a checksum to each. The
-    standalone clusters run with Spark's own defaults.
-    """
-    import pyspark
-
-    found = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    }
-    if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 3):
-        package = "org.apache.spark.sql.execution.streaming.checkpointing"
-        manager = f"{package}.FileSystemBasedCheckpointFileManager"
-        found["spark.sql.streaming.checkpointFileManagerClass"] = manager
-    return found
-
-
 class Sessions:
     """The only session of a process, replaced when a test needs another master or settings."""
 
@@ -181,7 +198,7 @@ class Sessions:
         from pyspark.sql import SparkSession
 
         os.environ.update(environment())
-        conf = SparkConf().setAll(list((quick_settings() | dict(settings)).items()))
+        conf = SparkConf().setAll(list(settings.items()))
         session = (
             SparkSession.builder.config(conf=conf)
             .master(master)

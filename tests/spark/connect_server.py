@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.spark.conftest import environment, quick_settings
+from tests.spark.conftest import environment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +44,7 @@ class ConnectServer:
 
     def start(self) -> None:
         env = environment()
-        settings = SETTINGS | quick_settings() | {"spark.local.dir": str(self._folder)}
+        settings = SETTINGS | {"spark.local.dir": str(self._folder)}
         command = [
             f"{env['SPARK_HOME']}/bin/spark-submit",
             "--class",

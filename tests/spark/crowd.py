@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster
 from tests.spark.conftest import environment, read_values
-from tests.spark.pipeline import Pipeline, add_files
+from tests.spark.doors.routed import RoutedPipeline
+from tests.spark.pipeline import add_files, finish
 from tests.spark.queries.cases import CASES, Case
 from tools.processes import ServerProcess
 
@@ -26,17 +27,20 @@ _PLAIN_USER = ("env", "-u", "PYSPARK_PYTHON")
 
 
 class Point(NamedTuple):
-    """A step of a batch, the protocol spoken, and the query."""
+    """A step of a batch, the protocol spoken, the query, and what writes its rows."""
 
     step: str
     batch: int
     version: int = 2
     case: str = "lines"
     """The query, by its name in `queries/cases.py`."""
+    door: str = "sink"
+    """The sink in foreachBatch, or the format, with the steps of `doors/faults.py`."""
 
     def __str__(self) -> str:
-        text = f"{self.step}-{self.batch}-tv{self.version}"
-        return re.sub(r"\W+", "-", text if self.case == "lines" else f"{self.case}-{text}")
+        kind = {"sink": "", "format": "format-"}[self.door]
+        kind += "" if self.case == "lines" else f"{self.case}-"
+        return re.sub(r"\W+", "-", f"{kind}{self.step}-{self.batch}-tv{self.version}")
 
     @property
     def query(self) -> Case:
@@ -54,18 +58,14 @@ class CrowdQuery:
     step: str
     batch: int
     case: str
+    door: str
 
 
 class Crowd:
     """A driver process in which every query has stopped at its step."""
 
     def __init__(
-        self,
-        bootstrap: str,
-        cluster: Cluster,
-        folder: Path,
-        points: Sequence[Point],
-        driver: str = "tests.spark.driver_process",
+        self, bootstrap: str, cluster: Cluster, folder: Path, points: Sequence[Point]
     ) -> None:
         self.bootstrap = bootstrap
         self.cluster = cluster
@@ -78,14 +78,14 @@ class Crowd:
         }
         orders.write_text(json.dumps(plan))
         self.process = ServerProcess(
-            [*_PLAIN_USER, sys.executable, "-m", driver, str(orders)],
+            [*_PLAIN_USER, sys.executable, "-m", "tests.spark.driver_process", str(orders)],
             environment=environment() | {"PATH": _other_paths()},
         )
 
     def __enter__(self) -> Self:
         try:
             self.process.wait_for_line(
-                lambda line: line if "everybody waits" in line else None, 240
+                lambda line: line if "all queries have stopped" in line else None, 240
             )
         except BaseException:
             self.kill()
@@ -108,6 +108,7 @@ class Crowd:
             point.step,
             point.batch,
             point.case,
+            point.door,
         )
         add_files(Path(query.folder), *point.query.files)
         return query
@@ -128,10 +129,20 @@ class Crowd:
 
     def run_again(self, spark: SparkSession, point: Point) -> str | None:
         """Runs the query of a dead driver from where it was; returns the reason if it failed."""
+        return self._run(spark, point, Path(self.queries[point].folder))
+
+    def run_other(
+        self, spark: SparkSession, point: Point, folder: Path, lines: list[str]
+    ) -> str | None:
+        """Runs a query with the same id on these lines; returns the reason if it failed."""
+        add_files(folder, lines)
+        return self._run(spark, point, folder)
+
+    def _run(self, spark: SparkSession, point: Point, folder: Path) -> str | None:
         query, case = self.queries[point], point.query
-        pipeline = Pipeline(
-            spark, self.bootstrap, Path(query.folder), query.topic, transactional_id=query.name
-        )
+        pipeline = RoutedPipeline(spark, self.bootstrap, folder, query.topic, query.name)
+        if point.door == "format":
+            return finish(pipeline.start_faulty())
         with case.in_session(spark):
             return pipeline.run(None, case.shape, case.mode)
 

@@ -22,8 +22,8 @@ import pytest
 import fencepost.spark  # noqa: F401
 from fencepost.client.blocking import Cluster
 from tests.spark import chaos
-from tests.spark.conftest import quick_settings
-from tests.spark.pipeline import Pipeline, finish
+from tests.spark.doors.routed import RoutedPipeline
+from tests.spark.pipeline import finish
 from tests.spark.queries.cases import CASES
 
 
@@ -37,6 +37,7 @@ class Order:
     step: str
     batch: int
     case: str
+    door: str
     reached: int = -1
     """The batch in which the query is."""
 
@@ -53,6 +54,15 @@ class Order:
 
     def stops_at(self, step: str) -> bool:
         return (self.step, self.batch) == (step, self.reached)
+
+    def start(self, spark: Any, bootstrap: str) -> Any:
+        pipeline = RoutedPipeline(spark, bootstrap, Path(self.folder), self.topic, self.name)
+        case = CASES[self.case]
+        if self.door == "format":
+            # Spark commits in processes that the functions below cannot reach.
+            return pipeline.start_faulty(self.step, self.batch, self.marker)
+        with case.in_session(spark):
+            return pipeline.start(pipeline.sink(on_step=self.on_step), case.shape, case.mode)
 
 
 def stop_after_end_txn(patch: pytest.MonkeyPatch, orders: dict[str, Order]) -> None:
@@ -74,7 +84,7 @@ def stop_after_first_write(
 ) -> None:
     """The step "first write": one task has written, and has more to write."""
     for order in orders.values():
-        if order.step == "first write":
+        if order.step == "first write" and order.door == "sink":
             around = chaos.AfterFirstWrite(bootstrap, order.marker, chaos.wait_to_be_released)
             chaos.in_tasks(patch, around, partial(_is_due, order))
 
@@ -84,7 +94,6 @@ def _is_due(order: Order, identity: Any) -> bool:
 
 
 def main(path: str) -> None:
-    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     plan = json.loads(Path(path).read_text())
@@ -95,8 +104,7 @@ def main(path: str) -> None:
     stop_after_first_write(patch, plan["bootstrap"], orders)
     spark = (
         # More slots than cores: tasks that wait hold theirs.
-        SparkSession.builder.master("local[6]")
-        .config(conf=SparkConf().setAll(list(quick_settings().items())))
+        SparkSession.builder.master("local[12]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -105,19 +113,15 @@ def main(path: str) -> None:
     )
     spark.sparkContext.setLogLevel("OFF")
     for order in orders.values():
-        pipeline = Pipeline(
-            spark, plan["bootstrap"], Path(order.folder), order.topic, transactional_id=order.name
-        )
-        case = CASES[order.case]
-        with case.in_session(spark):
-            query = pipeline.start(pipeline.sink(on_step=order.on_step), case.shape, case.mode)
+        query = order.start(spark, plan["bootstrap"])
         threading.Thread(target=report_end, args=(order.name, query), daemon=True).start()
         chaos.await_truth(
             lambda query=query, order=order: (  # type: ignore[misc]
                 not query.isActive or Path(f"{order.marker}.reached").exists()
-            )
+            ),
+            240,
         )
-    print("everybody waits", flush=True)
+    print("all queries have stopped", flush=True)
     while True:
         signal.pause()
 

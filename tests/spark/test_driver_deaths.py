@@ -1,9 +1,12 @@
 """Goal: a driver that dies before or after any step of a batch loses and duplicates nothing.
 
-Method: one driver process with a query for each step; when every query has reached its step, the
-driver is killed with SIGKILL. Then each query is started again from its checkpoint, and its
-topic must hold every row once. Before that, while the driver lives, other drivers start with the
-same transactional ids.
+Method: one driver process with a query for each step, of the sink and of the format; when every
+query has reached its step, the driver is killed with SIGKILL. Then each query is started again from
+its checkpoint, and its topic must hold every row once. Before that, while the driver lives, other
+drivers start with the same transactional ids.
+
+A step where the protocols differ is there with both: with one for lines, and with the other often
+for a query with state.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from fencepost.spark.ledger.reader import read_ledger_view
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values, require_spark
 from tests.spark.crowd import Crowd, Point
-from tests.spark.pipeline import Pipeline, numbered
+from tests.spark.pipeline import numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,18 +31,14 @@ pytestmark = on_spark(300)
 
 DEATHS = [
     Point("fencing", 0),
-    Point("fenced", 0),
     Point("fenced", 0, version=1),
     Point("ledger read", 0),
     Point("first write", 0),
-    Point("first write", 1),
     Point("first write", 1, version=1),
     Point("written", 0),
-    Point("entered", 1),
     Point("entered", 1, version=1),
     Point("ending", 1),
     Point("sent", 0),
-    Point("sent", 1),
     Point("sent", 1, version=1),
     Point("ended", 0, version=1),
     Point("ended", 1),
@@ -54,11 +53,17 @@ DEATHS = [
     Point("written", 1, case="applyInPandasWithState"),
     Point("sent", 1, case="transformWithState"),
     Point("ended", 2, case="transformWithStateInPandas"),
+    # The format.
+    Point("first write", 1, door="format"),
+    Point("first write", 0, version=1, door="format"),
+    Point("ending", 1, door="format"),
+    Point("sent", 0, door="format"),
+    Point("sent", 1, version=1, door="format"),
 ]
 """Each with the batch and the protocol: "sent" is between the effect of EndTxn and its answer."""
 
-SETTLED = Point("written", 1)
-YOUNG = Point("entered", 0)
+SETTLED = [Point("written", 1), Point("unreported", 1, door="format")]
+YOUNG = [Point("entered", 0), Point("ending", 0, door="format")]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +80,7 @@ def crowd(
         for item in request.session.items
         if isinstance(item, pytest.Function) and hasattr(item, "callspec")
     }
-    points = [SETTLED, YOUNG, *(point for point in DEATHS if point in wanted)]
+    points = [point for point in (*SETTLED, *YOUNG, *DEATHS) if point in wanted]
     with Crowd(bootstrap, cluster, tmp_path_factory.mktemp("crowd"), points) as found:
         yield found
 
@@ -91,37 +96,33 @@ def _protocol_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     chaos.speak_by_name(monkeypatch)
 
 
+@pytest.mark.parametrize("point", SETTLED, ids=str)
 def test_a_second_query_with_an_id_in_use_is_refused_and_the_first_continues(
-    crowd: Crowd, spark: SparkSession, tmp_path: Path
+    crowd: Crowd, spark: SparkSession, tmp_path: Path, point: Point
 ) -> None:
-    crowd.assert_stopped(SETTLED)
-    query = crowd.queries[SETTLED]
-    second = Pipeline(spark, crowd.bootstrap, tmp_path, query.topic, query.name)
-    second.add(["intruder"])
-    failure = second.run()
+    crowd.assert_stopped(point)
+    failure = crowd.run_other(spark, point, tmp_path, ["intruder"])
     assert failure is not None
     assert "either two queries use one id, or the checkpoint is new" in failure
-    assert crowd.release(SETTLED) is None
-    crowd.assert_whole(SETTLED)
+    assert crowd.release(point) is None
+    crowd.assert_whole(point)
 
 
-def test_of_two_new_queries_with_one_id_the_first_is_fenced(
-    crowd: Crowd, spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize("point", YOUNG, ids=str)
+def test_of_two_new_queries_with_one_id_the_first_is_fenced_and_does_not_take_it_back(
+    crowd: Crowd, spark: SparkSession, tmp_path: Path, point: Point
 ) -> None:
-    crowd.assert_stopped(YOUNG)
-    query = crowd.queries[YOUNG]
-    second = Pipeline(spark, crowd.bootstrap, tmp_path, query.topic, query.name)
-    second.add(numbered(7))
-    assert second.run() is None
-    failure = crowd.release(YOUNG)
+    crowd.assert_stopped(point)
+    assert crowd.run_other(spark, point, tmp_path, numbered(7)) is None
+    failure = crowd.release(point)
     assert failure is not None
     assert "was taken over by another query" in failure
-    assert sorted(read_values(crowd.cluster, query.topic)) == sorted(numbered(7))
-    # A restart does not take the id back.
-    failure = crowd.run_again(spark, YOUNG)
+    topic = crowd.queries[point].topic
+    assert sorted(read_values(crowd.cluster, topic)) == sorted(numbered(7))
+    failure = crowd.run_again(spark, point)
     assert failure is not None
     assert "either two queries use one id" in failure
-    assert len(read_values(crowd.cluster, query.topic)) == len(numbered(7))
+    assert sorted(read_values(crowd.cluster, topic)) == sorted(numbered(7))
 
 
 @pytest.mark.parametrize("point", DEATHS, ids=str)

@@ -10,7 +10,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import connect
 from tests.compat.conftest import Side
 from tests.spark.views.history import History, write_history
-from tests.spark.views.test_views import rows_of
+from tests.spark.views.test_data_reader import rows_of
 
 
 @pytest.fixture(scope="module")

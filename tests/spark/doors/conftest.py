@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def spark(sessions: Sessions) -> SparkSession:
-    """Two slots, and four attempts of a task: with `local[2]` Spark makes one."""
+    """Two slots, and two attempts of a task: with `local[2]` Spark makes one."""
     from fencepost.spark.engine.versions import numbers_of
 
-    session = sessions.session("local[2,4]")
+    session = sessions.session("local[2,2]")
     # Older versions do not have the format's streams.
     if numbers_of(session.version) >= (4, 1):
         from tests.spark.doors import faults

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fencepost.spark import route
@@ -40,6 +41,17 @@ class RoutedPipeline(Pipeline):
             .options(**{name: value for name, value in given.items() if value is not None})
             .trigger(availableNow=True)
             .start()
+        )
+
+    def start_faulty(
+        self, step: str = "", batch: int = -1, marker: str | Path = ""
+    ) -> StreamingQuery:
+        """With the format of `faults.py`, which stops or fails at a step."""
+        from tests.spark.doors import faults  # Not on Spark 3.5, which has no such data sources.
+
+        faults.register(self.spark)
+        return self.start_routed(
+            format=faults.FORMAT, faultStep=step, faultBatch=batch, faultMarker=marker
         )
 
     def route(self, rows: DataFrame) -> DataFrame:

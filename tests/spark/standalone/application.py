@@ -48,10 +48,12 @@ class Application:
         program: Sequence[str] = DRIVER,
         partitions: int = 3,
         source_format: str = "fencepost",
+        is_quick: bool = True,
     ) -> None:
         """`partitions` of both topics: not more than cores, or tasks cannot all run at once.
 
-        `program` is the command of the driver, before its orders.
+        `program` is the command of the driver, before its orders. Spark has the quick settings of
+        the tests, or its own defaults.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self.orders = Orders(
@@ -69,7 +71,10 @@ class Application:
         self.path = folder / "orders.json"
         self.path.write_text(json.dumps(asdict(self.orders)))
         self.driver = Machine(
-            [*program, str(self.path)], folder, prefix, environment() | dict(variables or {})
+            [*program, str(self.path)],
+            folder,
+            prefix,
+            environment(is_quick=is_quick) | dict(variables or {}),
         )
         self.partitions = partitions
         self.fed: list[str] = []
@@ -145,7 +150,8 @@ class Application:
             self.supervise()
             return self.committed(cluster) > before
 
-        await_truth(has_progressed, seconds)
+        # A new driver takes seconds, and each look is a request.
+        await_truth(has_progressed, seconds, 0.1)
 
     def assert_exactly_once(self, bootstrap: str | None = None) -> None:
         """Every row that was fed is in the target once, and the source offsets are committed."""

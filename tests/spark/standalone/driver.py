@@ -99,7 +99,7 @@ def carry_out(spark: SparkSession, orders: Orders) -> bool:
     finish = Path(orders.finish)
     try:
         while query.isActive and not finish.exists():
-            time.sleep(0.02)
+            time.sleep(0.1)
         query.processAllAvailable()
     except Exception as problem:  # noqa: BLE001 - the reason goes to the test.
         say(f"failed: {' '.join(str(problem).split())}")

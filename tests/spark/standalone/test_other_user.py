@@ -73,6 +73,7 @@ class Account:
             | {"PYSPARK_PYTHON": str(self.python), "PYTHONPATH": str(self._wheel)},
             program=[*submit, "--py-files", str(self._wheel), script],
             partitions=2,
+            is_quick=False,
         )
         shutil.chown(folder, other_user.USER)
         return found

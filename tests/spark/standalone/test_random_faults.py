@@ -1,6 +1,7 @@
 """Goal: exactly once, whatever dies under a query on a standalone cluster, and in any order.
 
-Method: `faults.py`, with a schedule from a seed. The test is short. A long run:
+Method: `faults.py`, with a schedule from a seed. The test is short: a worker leaves, a broker and
+an executor are killed (`test_applications.py` kills a driver). A long run:
 
     FENCEPOST_SPARK_FAULTS=60 FENCEPOST_SPARK_SEED=7 pytest -s THIS_FILE
 
@@ -21,9 +22,9 @@ from tests.spark.standalone.application import Application
 from tests.spark.standalone.cluster import DYNAMIC_ALLOCATION, StandaloneCluster
 from tests.spark.standalone.faults import BROKERS, WORKERS, Faults
 
-COUNT = int(os.environ.get("FENCEPOST_SPARK_FAULTS", "4"))
+COUNT = int(os.environ.get("FENCEPOST_SPARK_FAULTS", "3"))
 SECONDS = float(os.environ.get("FENCEPOST_SPARK_SECONDS", "inf"))
-SEED = int(os.environ.get("FENCEPOST_SPARK_SEED", "4"))
+SEED = int(os.environ.get("FENCEPOST_SPARK_SEED", "44"))
 IS_DYNAMIC = bool(os.environ.get("FENCEPOST_SPARK_DYNAMIC"))
 
 pytestmark = on_spark(300 + 60 * COUNT)

@@ -14,7 +14,7 @@ from fencepost.spark.ways.accounts import Account
 from fencepost.spark.ways.collected import RowCollector
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values
-from tests.spark.pipeline import Pipeline, numbered
+from tests.spark.pipeline import Pipeline, finish, numbered
 from tests.spark.ways.watching import close_ways, watch_ways
 
 if TYPE_CHECKING:
@@ -237,3 +237,25 @@ def test_a_dataframe_without_partitions_is_an_empty_batch(
     assert read_values(cluster, pipeline.topic) == []
     assert sink.last_receipt is not None
     assert (sink.last_receipt.attempts, sink.last_receipt.rows) == (1, 0)
+
+
+def test_an_observation_in_the_function_sees_all_rows_of_its_batch(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    from pyspark.sql import Observation, functions
+
+    pipeline.add(numbered(0), numbered(1, 60), numbered(2, 90))
+    sink, seen = pipeline.sink(), []
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        observation = Observation()
+        count = functions.count(functions.lit(1)).alias("n")
+        sink(df.observe(observation, count), batch_id)
+        seen.append(observation.get["n"])
+
+    query = pipeline.start(write)
+    assert finish(query) is None
+    assert seen == [40, 60, 90]
+    counted = [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]]
+    assert counted == [40, 60, 90], "each plan ran once"
+    assert len(read_values(cluster, pipeline.topic)) == 190

@@ -20,7 +20,7 @@ from fencepost.spark.settings import ARGUMENTS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "spark.md").read_text()
 PAGES = [PAGE, *(path.read_text() for path in sorted((ROOT / "docs" / "spark").glob("*.md")))]
 WORDS = re.sub(r"[*`\s]+", " ", " ".join(PAGES))

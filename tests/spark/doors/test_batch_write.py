@@ -244,7 +244,9 @@ def test_an_id_of_another_application_is_refused_before_its_owner_is_fenced(
     owner = decided(versioned(bootstrap, topic, 1))
     with pytest.raises(SinkRefused, match="and this is txnAppId 'other'"):
         plan_write(versioned(bootstrap, "other", 1, transactionalId=topic))
-    with pytest.raises(SinkRefused, match="a write without txnAppId and txnVersion needs an id"):
+    with pytest.raises(
+        SinkRefused, match="a write without txnAppId and txnVersion needs its own id"
+    ):
         plan_write(options_of(bootstrap, transactionalId=topic))
     write_one(cluster, owner, topic)
     commit_write(owner, Account(1, {}))

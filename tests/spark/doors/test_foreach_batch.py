@@ -137,23 +137,6 @@ def _cut_every_answer(node: Node, arrived: bool) -> None:
         node.faults.drop(ApiKey.END_TXN, effect=False, fits=fits)
 
 
-def test_a_stateful_query_that_repeats_a_batch_keeps_its_state(
-    pipeline: Pipeline, cluster: Cluster
-) -> None:
-    def counted(lines: DataFrame) -> DataFrame:
-        return (
-            lines.groupBy("value")
-            .count()
-            .selectExpr("value AS key", "concat(value, '=', count) AS value")
-        )
-
-    pipeline.add(["x", "y", "x"])
-    assert pipeline.run(pipeline.sink(on_step=crash_at("ended", 0)), counted, "update") is not None
-    pipeline.add(["x"])
-    assert pipeline.run(pipeline.sink(), counted, "update") is None
-    assert sorted(read_values(cluster, pipeline.topic)) == ["x=2", "x=3", "y=1"]
-
-
 @pytest.mark.parametrize("step", ["written", "entered", "ending"])
 def test_a_hook_that_raises_leaves_no_transaction_open(
     pipeline: Pipeline, cluster: Cluster, step: str
@@ -166,21 +149,6 @@ def test_a_hook_that_raises_leaves_no_transaction_open(
     assert state.state == "CompleteAbort"
     assert pipeline.run(pipeline.sink()) is None
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
-
-
-def test_a_second_producer_with_the_same_id_stops_the_first(
-    pipeline: Pipeline, cluster: Cluster
-) -> None:
-    pipeline.add(numbered(0))
-
-    def take_over(step: str, batch_id: int) -> None:
-        if step == "written":
-            cluster.init_producer_id(pipeline.transactional_id)
-
-    failure = pipeline.run(pipeline.sink(on_step=take_over))
-    assert failure is not None
-    assert "was taken over by another query" in failure
-    assert read_values(cluster, pipeline.topic) == []
 
 
 def test_a_late_executor_cannot_write(pipeline: Pipeline, cluster: Cluster) -> None:
