@@ -6,9 +6,10 @@ bytes (`base.ids.topic_id_text` formats them as Kafka's tools do), times are in 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
@@ -31,6 +32,7 @@ from fencepost.client.calls import (
 )
 from fencepost.client.options import Endpoint
 from fencepost.client.reactions import Reaction
+from fencepost.client.steps import Reply, Steps
 from fencepost.client.transactions import coordinator_of
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_topics import (
@@ -55,17 +57,12 @@ from fencepost.wire.forms.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from fencepost.wire.forms.metadata import MetadataResponseTopic
 from fencepost.wire.forms.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from fencepost.client.steps import Reply, Steps
-    from fencepost.wire.forms.metadata import MetadataResponseTopic
 
 DEFAULT: Final = -1
 """The broker's default number of partitions or replicas (KIP-464)."""

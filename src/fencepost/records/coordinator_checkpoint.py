@@ -15,12 +15,10 @@ did not cover the version.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 FILE_NAME: Final = "coordinator-checkpoint"
 

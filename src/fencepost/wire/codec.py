@@ -18,11 +18,13 @@ UNSUPPORTED_VERSION (`encode_response(api, 0, ...)`), and `decode_response` read
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import WireError
+from fencepost.base.seams import Buffer
 from fencepost.wire.apis import API, BY_NUMBER, Api, ApiKey
 from fencepost.wire.compile import reader, writer
 from fencepost.wire.reading import skip_tags
@@ -33,11 +35,6 @@ from fencepost.wire.shapes import (
     RAISE_RESPONSE,
     change_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fencepost.base.seams import Buffer
 
 _HEADER: Final = struct.Struct(">hhih")
 _SIZED_HEADER: Final = struct.Struct(">ihhih")

@@ -27,8 +27,9 @@ The result does not depend on earlier runs: an interrupted start may have done a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fencepost.base.ids import (
     MAX_PRODUCER_EPOCH,
@@ -48,9 +49,6 @@ from fencepost.coordinator.txn.prepare import (
 )
 from fencepost.coordinator.txn.states import State
 from fencepost.records.transaction_log import NO_PARTITIONS, TransactionMetadata
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class ProducerSeen(NamedTuple):
