@@ -7,7 +7,7 @@ errors are put into the reply. The reply lists everything in the order of the re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
@@ -19,19 +19,14 @@ if TYPE_CHECKING:
     from fencepost.coordinator.group.events import CommitReply
 
 
-class PartitionReply(Protocol):
-    """The part of a reply for one partition."""
-
-    error_code: int
-
-
 class Admitted(NamedTuple):
     """A partition that exists and is authorized, with its parts of the request and the reply."""
 
     partition: TopicPartition
     topic_id: bytes
     asked: Any
-    reply: PartitionReply
+    reply: Any
+    """Has an `error_code`."""
 
 
 class Sorting:
