@@ -8,14 +8,19 @@ may have to wait for the log or for other members is answered through `done`, ex
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, NO_SEQUENCE, coordinator_partition
+from fencepost.base.seams import Randomness
 from fencepost.broker.groups.partition import GroupPartition, Producer
 from fencepost.broker.peers import Answer, FirstWrite
+from fencepost.broker.runtime import Runtime, TimerHandle
+from fencepost.broker.settings.config import BrokerConfig
 from fencepost.coordinator.group.commit import decide_commit
+from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.events import (
     Commit,
     CommitReply,
@@ -36,18 +41,10 @@ from fencepost.coordinator.group.removal import (
 from fencepost.coordinator.group.sessions import on_heartbeat, on_leave
 from fencepost.coordinator.group.settings import GroupCoordinatorSettings
 from fencepost.coordinator.group.sync import on_sync
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from fencepost.base.seams import Randomness
-    from fencepost.broker.runtime import Runtime, TimerHandle
-    from fencepost.broker.settings.config import BrokerConfig
-    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
-    from fencepost.coordinator.metadata.state import MetadataState
-    from fencepost.partition.partition import Partition
-    from fencepost.partition.verification import Guard
-    from fencepost.records.entry import Entry
+from fencepost.coordinator.metadata.state import MetadataState
+from fencepost.partition.partition import Partition
+from fencepost.partition.verification import Guard
+from fencepost.records.entry import Entry
 
 NONE: Final = ErrorCode.NONE
 LOADING: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

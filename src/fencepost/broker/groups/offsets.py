@@ -7,16 +7,13 @@ errors are put into the reply. The reply lists everything in the order of the re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fencepost.broker.context import Context
-    from fencepost.coordinator.group.events import CommitReply
+from fencepost.broker.context import Context
+from fencepost.coordinator.group.events import CommitReply
 
 
 class Admitted(NamedTuple):

@@ -30,18 +30,15 @@ Records that have no effects (blocks of producer ids) are sent with the next bat
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from fencepost.base.ids import NO_NODE
+from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.coordinator.metadata.effects import Effect, LeadersChanged, TopicRemoved
 from fencepost.coordinator.metadata.snapshot import snapshot
+from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.records.metadata_log import MetadataRecord, RemoveTopicRecord, encode_record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fencepost.broker.metadata.follower import MetadataFollower
-    from fencepost.coordinator.metadata.state import MetadataState
 
 
 class BrokerPort(Protocol):
