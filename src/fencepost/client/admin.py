@@ -17,11 +17,9 @@ from fencepost.client.calls import (
     UNKNOWN,
     AnyBroker,
     Attempt,
-    BrokerById,
     Controller,
     Core,
     Outcome,
-    Place,
     call_all_brokers,
     call_leaders,
     call_one,
@@ -314,11 +312,10 @@ def delete_topics(core: Core, names: Collection[str]) -> Steps[None]:
 # Directories.
 
 
-def log_dirs(core: Core, node_id: int | None = None) -> Steps[list[str]]:
-    """Returns the data directories of a broker, by default of any that answers."""
-    place: Place = AnyBroker() if node_id is None else BrokerById(node_id)
+def log_dirs(core: Core) -> Steps[list[str]]:
+    """Returns the data directories of a broker that answers."""
     request = DescribeLogDirsRequest(topics=[])
-    reply = yield from call_one(core, place, ApiKey.DESCRIBE_LOG_DIRS, request, error_code)
+    reply = yield from call_one(core, AnyBroker(), ApiKey.DESCRIBE_LOG_DIRS, request, error_code)
     return [result.log_dir for result in reply.form.results]
 
 

@@ -247,9 +247,7 @@ class GroupCoordinator:
         reply = decision.reply
         assert isinstance(reply, CommitReply)
         error = found.run(event.group_id, decision, producer)
-        if error is not NONE:
-            reply = CommitReply(error)
-        found.when_durable(lambda: done(reply))
+        found.when_durable(partial(done, reply if error is NONE else CommitReply(error)))
 
     def commit_in_transaction(
         self,
@@ -309,9 +307,7 @@ class GroupCoordinator:
         reply = decision.reply
         assert isinstance(reply, CommitReply)
         error = found.run_tombstones(event.group_id, decision)
-        if error is not NONE:
-            reply = CommitReply(error)
-        found.when_durable(lambda: done(reply))
+        found.when_durable(partial(done, reply if error is NONE else CommitReply(error)))
 
     def delete_group(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
         """DeleteGroups, one group."""
@@ -323,9 +319,7 @@ class GroupCoordinator:
         reply = decision.reply
         assert isinstance(reply, ErrorCode)
         error = found.run_tombstones(group_id, decision)
-        if error is not NONE:
-            reply = error
-        found.when_durable(lambda: done(reply))
+        found.when_durable(partial(done, reply if error is NONE else error))
 
     def on_marker(self, partition_index: int, entry: Entry) -> None:
         """Applies a marker that was appended to a partition of `__consumer_offsets`."""
