@@ -8,12 +8,10 @@ key or value a backslash makes the next character literal, except in \t \n \r \f
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from fencepost.base.failures import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _BLANKS: Final = " \t\f"
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.|$)", re.DOTALL)

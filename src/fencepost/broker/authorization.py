@@ -7,15 +7,12 @@ Kafka's (WRITE, TRANSACTIONAL_ID ...).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.refusal import Refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fencepost.broker.context import Context
+from fencepost.broker.context import Context
 
 CLUSTER: Final = "CLUSTER"
 TOPIC: Final = "TOPIC"

@@ -9,10 +9,9 @@ with its deadline; it looks which one is the oldest when it fires.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from fencepost.broker.runtime import Runtime
+from fencepost.broker.runtime import Runtime
 
 
 class Deadlines:

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from fencepost.broker.runtime import Timers
+from fencepost.broker.runtime import Timers
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from fencepost.broker.context import Context, Services
 from fencepost.broker.transactions.arriving_markers import ArrivingMarkers
@@ -81,46 +81,29 @@ class FirstWrite:
         """Whether the coordinator adds the partitions (TV2), or checks that they were added."""
 
 
-class Peers(Protocol):
-    """Sends requests to other brokers.
+class Peers:
+    """Sends requests to other brokers; here, for a single broker, there are none.
 
     A request is sent once, and `done` is called once, at once if there is no such peer. None means
     that no copy of the request will be served: what the peer did before it died is in its logs.
     """
 
-    @property
-    def is_cluster(self) -> bool:
+    def __init__(self) -> None:
+        self.is_cluster = False
         """Whether there can be other brokers."""
-        ...
 
     def verify(self, broker_id: int, write: FirstWrite, done: Done) -> None:
         """Asks the coordinator of a transaction whether a first write may go ahead."""
-        ...
+        done(None)
 
     def write_marker(
         self, broker_id: int, marker: EndMarker, names: Sequence[TopicPartition], done: Done
     ) -> None:
         """Sends a marker to the leader of these partitions."""
-        ...
-
-
-class NoPeers:
-    """The peers of a single broker: there are none."""
-
-    is_cluster: Final = False
-
-    def verify(self, broker_id: int, write: FirstWrite, done: Done) -> None:
-        """Answers that there is no such broker."""
-        done(None)
-
-    def write_marker(
-        self, broker_id: int, marker: EndMarker, names: Sequence[TopicPartition], done: Done
-    ) -> None:
-        """Answers that there is no such broker."""
         done(None)
 
 
-NO_PEERS: Final = NoPeers()
+NO_PEERS: Final = Peers()
 
 
 # -- what other brokers send

@@ -21,7 +21,7 @@ from fencepost.base.mapping import Mapping
 from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness, now_us
 from fencepost.broker.core import BrokerCore, cannot_listen
 from fencepost.broker.log_format import name_broker
-from fencepost.broker.settings.config import BrokerConfig, load_config
+from fencepost.broker.settings.config import BrokerConfig, given_settings
 from fencepost.broker.settings.refusals import (
     metrics_address,
     refuse_optimised_python,
@@ -65,12 +65,14 @@ def run(
 ) -> int:
     """Serves until SIGTERM or Ctrl-C; returns the exit code."""
     refuse_optimised_python()
-    config = load_config(
-        settings=settings,
-        settings_file=settings_file,
-        listen=listen,
-        data=data,
-        durability=durability,
+    config = BrokerConfig(
+        *given_settings(
+            settings=settings,
+            settings_file=settings_file,
+            listen=listen,
+            data=data,
+            durability=durability,
+        )
     )
     narrowed = None if allow_remote or listen is not None else config.keep_to_loopback()
     refuse_remote(config.listen_host, allow_remote)

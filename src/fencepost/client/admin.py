@@ -6,9 +6,10 @@ bytes (`base.ids.topic_id_text` formats them as Kafka's tools do), times are in 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
@@ -16,11 +17,9 @@ from fencepost.client.calls import (
     UNKNOWN,
     AnyBroker,
     Attempt,
-    BrokerById,
     Controller,
     Core,
     Outcome,
-    Place,
     call_all_brokers,
     call_leaders,
     call_one,
@@ -31,6 +30,7 @@ from fencepost.client.calls import (
 )
 from fencepost.client.options import Endpoint
 from fencepost.client.reactions import Reaction
+from fencepost.client.steps import Reply, Steps
 from fencepost.client.transactions import coordinator_of
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_topics import (
@@ -55,17 +55,12 @@ from fencepost.wire.forms.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from fencepost.wire.forms.metadata import MetadataResponseTopic
 from fencepost.wire.forms.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from fencepost.client.steps import Reply, Steps
-    from fencepost.wire.forms.metadata import MetadataResponseTopic
 
 DEFAULT: Final = -1
 """The broker's default number of partitions or replicas (KIP-464)."""
@@ -317,11 +312,10 @@ def delete_topics(core: Core, names: Collection[str]) -> Steps[None]:
 # Directories.
 
 
-def log_dirs(core: Core, node_id: int | None = None) -> Steps[list[str]]:
-    """Returns the data directories of a broker, by default of any that answers."""
-    place: Place = AnyBroker() if node_id is None else BrokerById(node_id)
+def log_dirs(core: Core) -> Steps[list[str]]:
+    """Returns the data directories of a broker that answers."""
     request = DescribeLogDirsRequest(topics=[])
-    reply = yield from call_one(core, place, ApiKey.DESCRIBE_LOG_DIRS, request, error_code)
+    reply = yield from call_one(core, AnyBroker(), ApiKey.DESCRIBE_LOG_DIRS, request, error_code)
     return [result.log_dir for result in reply.form.results]
 
 

@@ -16,31 +16,28 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from fencepost.base.ids import TopicPartition
+from fencepost.base.seams import Buffer
 from fencepost.base.system import SystemRandomness
 from fencepost.client import admin, configs, groups, moves, reaching, reading, transactions
 from fencepost.client.calls import AnyBroker, BrokerById, Core, call_one
 from fencepost.client.failures import RetriesExhausted
+from fencepost.client.fetched import FetchedPartition
 from fencepost.client.options import ClientOptions, read_options
 from fencepost.client.pump import new_writer, pump
 from fencepost.client.reading import EARLIEST, LATEST
 from fencepost.client.sockets import MonotonicClock, Network
 from fencepost.client.steps import Steps, run
+from fencepost.client.transactions import ProducerIdentity
 from fencepost.client.writer import ALL_REPLICAS, Writer, Written
 from fencepost.records.builder import build_batch
 from fencepost.records.compression import Codec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from fencepost.base.seams import Buffer
-    from fencepost.client.fetched import FetchedPartition
-    from fencepost.client.transactions import ProducerIdentity
-    from fencepost.records.opened import Record
-    from fencepost.wire.apis import ApiKey
+from fencepost.records.opened import Record
+from fencepost.wire.apis import ApiKey
 
 T = TypeVar("T")
 P = ParamSpec("P")

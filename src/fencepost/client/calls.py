@@ -15,10 +15,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.ids import NO_NODE, TopicPartition
+from fencepost.base.seams import Clock, Randomness
 from fencepost.client.failures import ClosedByBroker, RetriesExhausted, refusal
 from fencepost.client.options import ClientOptions, Endpoint
 from fencepost.client.reactions import Reaction, reaction
@@ -27,9 +28,6 @@ from fencepost.client.steps import Lost, Pause, Reply, Send, Steps, exchange, ex
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-
-if TYPE_CHECKING:
-    from fencepost.base.seams import Clock, Randomness
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,13 @@ The broker lists these layers as synonyms; `below` is what a deletion of the upp
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.client.admin import ResourceType
 from fencepost.client.calls import AnyBroker, BrokerById, Core, Place, call_one, only
+from fencepost.client.steps import Steps
 from fencepost.client.survey.asking import Missing, ask_brokers, chunks
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.describe_configs import (
@@ -25,11 +27,6 @@ from fencepost.wire.forms.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from fencepost.client.steps import Steps
 
 ALL_BROKERS: Final = ""
 """The name of the resource whose values are the defaults of all brokers."""

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.failures import WireError
 from fencepost.base.seams import Buffer
 from fencepost.client.failures import AuthenticationFailed, UnsupportedByBroker
+from fencepost.client.options import Login
 from fencepost.client.sasl import SaslExchange, sasl_exchange
 from fencepost.client.steps import Reply
 from fencepost.client.versions import Offer, Range, finalized_features
@@ -31,9 +32,6 @@ from fencepost.wire.forms.api_versions import ApiVersionsRequest, ApiVersionsRes
 from fencepost.wire.forms.sasl_authenticate import SaslAuthenticateRequest
 from fencepost.wire.forms.sasl_handshake import SaslHandshakeRequest
 from fencepost.wire.schema import OUR_CLIENT
-
-if TYPE_CHECKING:
-    from fencepost.client.options import Login
 
 SOFTWARE_VERSION: Final = "0.1.0"
 _LARGEST_CORRELATION_ID: Final = 2**31 - 1

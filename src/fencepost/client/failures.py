@@ -10,16 +10,13 @@ the transaction may or may not have been committed, and only the cluster can tel
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.failures import FencepostError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fencepost.base.ids import TopicPartition
+from fencepost.base.ids import TopicPartition
 
 
 class ClientError(FencepostError):

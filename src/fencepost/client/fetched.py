@@ -15,10 +15,13 @@ are opened here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import TopicPartition
+from fencepost.base.seams import Buffer
 from fencepost.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -29,12 +32,6 @@ from fencepost.records.batch import (
 )
 from fencepost.records.control import read_marker
 from fencepost.records.opened import Record, open_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from fencepost.base.ids import TopicPartition
-    from fencepost.base.seams import Buffer
 
 
 class AbortedTransaction(NamedTuple):

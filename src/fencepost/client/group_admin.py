@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import WireError
@@ -19,6 +19,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.calls import Core, call_all_brokers, error_code, only
 from fencepost.client.failures import UnsupportedByBroker
 from fencepost.client.groups import call_coordinator
+from fencepost.client.steps import Steps
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.compile import reader
 from fencepost.wire.forms.consumer_group_describe import (
@@ -35,9 +36,6 @@ from fencepost.wire.forms.describe_groups import (
     DescribeGroupsRequest,
 )
 from fencepost.wire.forms.list_groups import ListGroupsRequest
-
-if TYPE_CHECKING:
-    from fencepost.client.steps import Steps
 
 F = TypeVar("F")
 

@@ -8,12 +8,14 @@ just committed, and nothing that will be aborted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from fencepost.base.ids import TopicPartition
 from fencepost.client.calls import CodeOf, Core, call_one, group_by_topic
 from fencepost.client.reactions import reaction
 from fencepost.client.routes import CoordinatorKey, CoordinatorKind
+from fencepost.client.steps import Reply, Steps
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.offset_commit import (
     OffsetCommitRequest,
@@ -26,11 +28,6 @@ from fencepost.wire.forms.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from fencepost.client.steps import Reply, Steps
 
 
 class CommittedOffset(NamedTuple):

@@ -11,7 +11,7 @@ moving it moves all ids of this partition. FindCoordinator creates the topic if 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import (
@@ -21,10 +21,12 @@ from fencepost.base.ids import (
     coordinator_partition,
 )
 from fencepost.client import admin, groups
+from fencepost.client.admin import PartitionView
 from fencepost.client.calls import Attempt, Controller, Core, call_one, error_code, locate
 from fencepost.client.failures import ClientError, refusal
 from fencepost.client.reading import LATEST, list_offsets
 from fencepost.client.routes import CoordinatorKey, CoordinatorKind
+from fencepost.client.steps import Steps
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -41,10 +43,6 @@ from fencepost.wire.forms.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-
-if TYPE_CHECKING:
-    from fencepost.client.admin import PartitionView
-    from fencepost.client.steps import Steps
 
 PREFERRED: Final = 0
 """The kind of election that makes the first replica the leader."""

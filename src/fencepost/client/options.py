@@ -10,17 +10,15 @@ in silence would be worse than an error.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.options import INT32_MAX, must_be, parse_whole, suggest
 from fencepost.client.jaas import parse_jaas
 from fencepost.client.secret import Secret
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -8,10 +8,9 @@ one to three bytes at the end. The caller chooses the partition of records witho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from fencepost.base.seams import Buffer
+from fencepost.base.seams import Buffer
 
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995

@@ -7,7 +7,8 @@ there is room in the buffer, so a queue opens as soon as its first batch is ackn
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.ids import TopicPartition
@@ -31,9 +32,6 @@ from fencepost.wire.forms.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _VERIFYING: Final = frozenset(
     {

@@ -10,16 +10,14 @@ stays open, and later requests avoid the servers that did not.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.client.calls import FIRST_SETUP_MS, Attempt, Core
 from fencepost.client.conversation import versions_request
 from fencepost.client.failures import NoBrokerAnswers, RetriesExhausted
+from fencepost.client.options import Endpoint
 from fencepost.client.steps import Reply, Send, Steps, exchange
 from fencepost.wire.apis import ApiKey
-
-if TYPE_CHECKING:
-    from fencepost.client.options import Endpoint
 
 ONLY_SERVER_MS: Final = 2_500
 """How long the only server may take in the first round: one that is away is reported within three

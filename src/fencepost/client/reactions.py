@@ -14,14 +14,12 @@ else is fatal: an unknown code must not be retried, because its effect is unknow
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Reaction(Enum):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
@@ -10,6 +11,7 @@ from fencepost.client.calls import Core, Outcome, call_leaders, group_by_topic
 from fencepost.client.failures import refusal
 from fencepost.client.fetched import AbortedTransaction, FetchedPartition, whole_batches
 from fencepost.client.reactions import reaction
+from fencepost.client.steps import Reply, Steps
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.fetch import (
     FetchPartition,
@@ -23,11 +25,6 @@ from fencepost.wire.forms.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from fencepost.client.steps import Reply, Steps
 
 EARLIEST: Final = -2
 LATEST: Final = -1

@@ -16,12 +16,10 @@ import base64
 import binascii
 import hashlib
 import hmac
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from fencepost.client.failures import AuthenticationFailed
-
-if TYPE_CHECKING:
-    from fencepost.client.options import Login
+from fencepost.client.options import Login
 
 _LEAST_ITERATIONS: Final = 4096
 """Kafka's minimum. Fewer would make it easy to guess the password from a recorded login."""

@@ -20,20 +20,17 @@ import selectors
 import socket
 import ssl
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Mapping
+from typing import Final
 
 from fencepost.base.failures import WireError
+from fencepost.base.seams import Buffer, Randomness
 from fencepost.client.conversation import Chunks, Conversation
 from fencepost.client.failures import AuthenticationFailed
+from fencepost.client.options import ClientOptions, Endpoint
 from fencepost.client.steps import Answer, Lost, Send
 from fencepost.client.tls import tls_context
 from fencepost.wire.framing import FrameBuffer
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from fencepost.base.seams import Buffer, Randomness
-    from fencepost.client.options import ClientOptions, Endpoint
 
 _MAX_CHUNKS_PER_SEND: Final = 512
 _RECEIVE_AT_ONCE: Final = 64

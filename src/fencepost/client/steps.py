@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
-if TYPE_CHECKING:
-    from fencepost.client.options import Endpoint
-    from fencepost.wire.apis import ApiKey
+from fencepost.client.options import Endpoint
+from fencepost.wire.apis import ApiKey
 
 T = TypeVar("T")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fencepost.base.ids import TopicPartition
 from fencepost.client.calls import (
@@ -18,17 +18,13 @@ from fencepost.client.calls import (
     refresh_metadata,
 )
 from fencepost.client.reading import EARLIEST, LATEST, list_offsets
+from fencepost.client.steps import Steps
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
 from fencepost.wire.forms.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from fencepost.client.steps import Steps
 
 
 def create_partitions(core: Core, topic: str, count: int) -> Steps[None]:

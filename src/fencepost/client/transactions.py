@@ -20,8 +20,9 @@ later refusal proves nothing: the decision may have been carried out, and the pr
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
@@ -58,9 +59,6 @@ from fencepost.wire.forms.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 _NO_EFFECT: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS}

@@ -10,15 +10,12 @@ shape.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from fencepost.client.failures import UnsupportedByBroker
 from fencepost.wire.apis import API, ApiKey
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from fencepost.wire.forms.api_versions import FinalizedFeatureKey
+from fencepost.wire.forms.api_versions import FinalizedFeatureKey
 
 
 class Range(NamedTuple):

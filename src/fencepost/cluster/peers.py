@@ -50,6 +50,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import WireError
 from fencepost.base.ids import TopicPartition
 from fencepost.broker.peers import Answer, Done, FirstWrite
+from fencepost.broker.peers import Peers as NoPeers
 from fencepost.broker.transactions.markers import EndMarker
 from fencepost.cluster.link import Link, OnMessage
 
@@ -93,10 +94,8 @@ OpenLink = Callable[["OnMessage", Callable[[], None]], Messages]
 """Opens one end of a link, from what takes its messages and what is called at its end."""
 
 
-class Peers:
+class Peers(NoPeers):
     """The links of one broker to the others."""
-
-    is_cluster: Final = True
 
     def __init__(
         self,
@@ -108,6 +107,8 @@ class Peers:
 
         `applied_offset` returns how much of the metadata log this broker has applied.
         """
+        super().__init__()
+        self.is_cluster = True
         self._loop: Final = loop
         self._requests: Final = requests
         self._applied_offset: Final = applied_offset

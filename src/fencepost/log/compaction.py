@@ -255,7 +255,8 @@ def _clean_group(
     cleaner.segment_end_offset = group[-1].next_offset
     try:
         found = yield from _write_cleaned(log, group, cleaner)
-        _check_in_place(log, group)
+        if group[0].is_gone or not log.segment_list.holds(group):
+            raise _Interrupted
         swap = log.promise_swap(group, found.size_bytes)
         # If the disk does not confirm these names, other names in the folder may be lost as well:
         # fatal, like every failed sync of the log itself.
@@ -267,11 +268,6 @@ def _clean_group(
         raise
     log.finish_swap(swap)
     return swap.new
-
-
-def _check_in_place(log: Log, group: list[Segment]) -> None:
-    if group[0].is_gone or not log.segment_list.holds(group):
-        raise _Interrupted
 
 
 def _give_up(log: Log, target: Segment) -> None:

@@ -7,9 +7,10 @@ enough time. Damage is skipped.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fencepost.base.ids import NO_TIMESTAMP
+from fencepost.log.log import Log
 from fencepost.log.segment.batches import batches_of
 from fencepost.log.segment.reading import seek_position
 from fencepost.log.segment.segment import Segment
@@ -17,9 +18,6 @@ from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch
 from fencepost.records.compression import decompress
 from fencepost.records.opened import open_batch
 from fencepost.records.scan import find_time
-
-if TYPE_CHECKING:
-    from fencepost.log.log import Log
 
 
 class TimestampOffset(NamedTuple):

@@ -7,30 +7,24 @@
 The records are those of a fully compacted log up to the offset, byte for byte. The load reads the
 log only after the offset. Kafka has no such file, and its tools ignore it. A damaged checkpoint is
 ignored: the log has everything.
-
-Version 0 had pairs: int32 length and bytes of the key, int32 length and bytes of the value. Its CRC
-did not cover the version.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 FILE_NAME: Final = "coordinator-checkpoint"
 
 _PREFIX: Final = struct.Struct(">hI")
 _HEAD: Final = struct.Struct(">qi")
-_LENGTH: Final = struct.Struct(">i")
 _RECORD: Final = struct.Struct(">qqii")
 _VERSION: Final = 1
-_SEEDS: Final = {0: 0, _VERSION: crc32c(_VERSION.to_bytes(2, "big"))}
-"""The CRC of the bytes before the body that are covered, by version."""
+_SEED: Final = crc32c(_VERSION.to_bytes(2, "big"))
+"""The CRC of the version, with which that of the body continues."""
 
 
 class SavedRecord(NamedTuple):
@@ -74,7 +68,7 @@ class CheckpointWriter:
         """The content of the file."""
         self._parts[0] = _HEAD.pack(self._offset, self._count)
         body = b"".join(self._parts)
-        return _PREFIX.pack(_VERSION, crc32c(body, _SEEDS[_VERSION])) + body
+        return _PREFIX.pack(_VERSION, crc32c(body, _SEED)) + body
 
 
 def encode_checkpoint(offset: int, records: Iterable[SavedRecord]) -> bytes:
@@ -90,12 +84,10 @@ def open_checkpoint(data: bytes) -> Checkpoint | None:
     if len(data) < _PREFIX.size + _HEAD.size:
         return None
     version, crc = _PREFIX.unpack_from(data)
-    seed = _SEEDS.get(version)
-    if seed is None or crc != crc32c(memoryview(data)[_PREFIX.size :], seed):
+    if version != _VERSION or crc != crc32c(memoryview(data)[_PREFIX.size :], _SEED):
         return None
     offset, count = _HEAD.unpack_from(data, _PREFIX.size)
-    read = _read_records if version == _VERSION else _read_pairs
-    return Checkpoint(offset, count, read(data, count))
+    return Checkpoint(offset, count, _read_records(data, count))
 
 
 def decode_checkpoint(data: bytes) -> tuple[int, list[SavedRecord]] | None:
@@ -118,18 +110,3 @@ def _read_records(data: bytes, count: int) -> Iterator[SavedRecord]:
             value, position = data[position:end], end
         yield SavedRecord(key, value, offset, producer_id)
     assert position == len(data), "the checksum holds, so these are our own bytes"
-
-
-def _read_pairs(data: bytes, count: int) -> Iterator[SavedRecord]:
-    position = _PREFIX.size + _HEAD.size
-    for _ in range(count):
-        key, position = _read_bytes(data, position)
-        value, position = _read_bytes(data, position)
-        yield SavedRecord(key, value)
-    assert position == len(data), "the checksum holds, so these are our own bytes"
-
-
-def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
-    start = position + _LENGTH.size
-    end = start + int(_LENGTH.unpack_from(data, position)[0])
-    return data[start:end], end

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.seams import Buffer
@@ -19,10 +20,6 @@ from fencepost.records.batch import BatchError, SealedBatch, seal_check, split_b
 from fencepost.records.builder import build_pairs
 from fencepost.records.metadata_log import MetadataRecord, decode_record, encode_record
 from fencepost.records.opened import open_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
 
 Pair = tuple[bytes | None, bytes | None]
 

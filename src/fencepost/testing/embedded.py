@@ -39,7 +39,7 @@ from fencepost.broker.process import (
     serve_metrics,
     stop_on_failed_callback,
 )
-from fencepost.broker.settings.config import load_config
+from fencepost.broker.settings.config import BrokerConfig, given_settings
 from fencepost.broker.settings.refusals import (
     metrics_address,
     refuse_optimised_python,
@@ -296,11 +296,13 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(stop_on_failed_callback(self._on_fatal))
         self._stopping = stopping = asyncio.Event()
-        config = load_config(
-            settings=self._overrides,
-            listen=f"{bracketed(self._host)}:{self._port}",
-            data=data,
-            durability=self._durability,
+        config = BrokerConfig(
+            *given_settings(
+                settings=self._overrides,
+                listen=f"{bracketed(self._host)}:{self._port}",
+                data=data,
+                durability=self._durability,
+            )
         )
         for warning in config.warnings:
             log.warning("%s", warning)

@@ -5,14 +5,11 @@ The classes of an API are imported on first use: a tool that uses three APIs doe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+from typing import Any, Final, Self
 
 NEVER: Final = 1 << 15
 """The first flexible version of an API that has none."""

@@ -18,11 +18,13 @@ UNSUPPORTED_VERSION (`encode_response(api, 0, ...)`), and `decode_response` read
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import WireError
+from fencepost.base.seams import Buffer
 from fencepost.wire.apis import API, BY_NUMBER, Api, ApiKey
 from fencepost.wire.compile import reader, writer
 from fencepost.wire.reading import skip_tags
@@ -31,13 +33,9 @@ from fencepost.wire.shapes import (
     LOWER_RESPONSE,
     RAISE_REQUEST,
     RAISE_RESPONSE,
+    Changes,
     change_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fencepost.base.seams import Buffer
 
 _HEADER: Final = struct.Struct(">hhih")
 _SIZED_HEADER: Final = struct.Struct(">ihhih")
@@ -141,7 +139,9 @@ def _after_tags(frame: Buffer, position: int, what: str) -> int:
 
 def decode_request(api: Api | ApiKey, version: int, frame: memoryview, body_offset: int) -> Any:
     """Decode the body of a request into a form of the newest shape; the version must be served."""
-    read, reshape, _ = _REQUEST_READERS.get((api, version)) or _request_reader(api, version)
+    read, reshape, _ = _REQUEST_READERS.get((api, version)) or _new_route(
+        _REQUEST_READERS, api, version, reader, RAISE_REQUEST, True
+    )
     form, _ = read(frame, body_offset)
     return form if reshape is None else reshape(form)
 
@@ -151,7 +151,9 @@ def decode_response(api: Api | ApiKey, version: int, frame: memoryview) -> tuple
     correlation_id = read_correlation_id(frame)
     if (api is ApiKey.API_VERSIONS or api is _API_VERSIONS) and _is_refusal(frame):
         version = 0
-    route = _RESPONSE_READERS.get((api, version)) or _response_reader(api, version)
+    route = _RESPONSE_READERS.get((api, version)) or _new_route(
+        _RESPONSE_READERS, api, version, reader, RAISE_RESPONSE, False
+    )
     read, reshape, has_tags = route
     position = _after_tags(frame, 4, "the header of a response") if has_tags else 4
     form, _ = read(frame, position)
@@ -175,7 +177,9 @@ def encode_request(
     api: Api | ApiKey, version: int, correlation_id: int, client_id: str | None, form: Any
 ) -> list[Buffer]:
     """Encode a request, with its size."""
-    route = _REQUEST_WRITERS.get((api, version)) or _request_writer(api, version)
+    route = _REQUEST_WRITERS.get((api, version)) or _new_route(
+        _REQUEST_WRITERS, api, version, writer, LOWER_REQUEST, True
+    )
     write, reshape, has_tags = route
     name = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(name)
@@ -191,7 +195,9 @@ def encode_response(
     api: Api | ApiKey, version: int, correlation_id: int, form: Any
 ) -> list[Buffer]:
     """Encode a response to a request of that version, with its size."""
-    route = _RESPONSE_WRITERS.get((api, version)) or _response_writer(api, version)
+    route = _RESPONSE_WRITERS.get((api, version)) or _new_route(
+        _RESPONSE_WRITERS, api, version, writer, LOWER_RESPONSE, False
+    )
     write, reshape, has_tags = route
     out = bytearray(_SIZED_CORRELATION.pack(0, correlation_id))
     if has_tags:
@@ -211,42 +217,19 @@ def _finish(write: Any, form: Any, head: bytearray) -> list[Buffer]:
     return chunks
 
 
-def _served(api: Api | ApiKey, version: int) -> Api:
+def _new_route(
+    routes: dict[tuple[Api | ApiKey, int], Route],
+    api: Api | ApiKey,
+    version: int,
+    compiled: Any,
+    changes: Changes,
+    is_request: bool,
+) -> Route:
+    """Compiles a reader or a writer at its first use."""
     found = API[api] if isinstance(api, ApiKey) else api
     assert found.serves(version), f"{found} was asked for version {version}"
-    return found
-
-
-def _request_reader(api: Api | ApiKey, version: int) -> Route:
-    found = _served(api, version)
-    route = (reader(found.request, version), change_of(RAISE_REQUEST, found.key, version), False)
-    return _REQUEST_READERS.setdefault((api, version), route)
-
-
-def _response_reader(api: Api | ApiKey, version: int) -> Route:
-    found = _served(api, version)
-    has_tags = found.response_header_version(version) == 1
-    route = (
-        reader(found.response, version),
-        change_of(RAISE_RESPONSE, found.key, version),
-        has_tags,
-    )
-    return _RESPONSE_READERS.setdefault((api, version), route)
-
-
-def _request_writer(api: Api | ApiKey, version: int) -> Route:
-    found = _served(api, version)
-    has_tags = found.request_header_version(version) == 2
-    route = (writer(found.request, version), change_of(LOWER_REQUEST, found.key, version), has_tags)
-    return _REQUEST_WRITERS.setdefault((api, version), route)
-
-
-def _response_writer(api: Api | ApiKey, version: int) -> Route:
-    found = _served(api, version)
-    has_tags = found.response_header_version(version) == 1
-    route = (
-        writer(found.response, version),
-        change_of(LOWER_RESPONSE, found.key, version),
-        has_tags,
-    )
-    return _RESPONSE_WRITERS.setdefault((api, version), route)
+    form = found.request if is_request else found.response
+    header = found.request_header_version if is_request else found.response_header_version
+    has_tags = header(version) == (2 if is_request else 1)
+    route = (compiled(form, version), change_of(changes, found.key, version), has_tags)
+    return routes.setdefault((api, version), route)

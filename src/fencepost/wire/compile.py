@@ -6,17 +6,14 @@ records of the internal topics.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
+from fencepost.base.seams import Buffer
 from fencepost.wire.plan import plan_of
 from fencepost.wire.reading import ReaderSource, refuse_version
 from fencepost.wire.schema import versions_of
 from fencepost.wire.writing import Writer, WriterSource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fencepost.base.seams import Buffer
 
 F = TypeVar("F")
 

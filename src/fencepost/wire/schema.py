@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
 
@@ -74,29 +75,18 @@ UNSET: Final = _Unset()
 """No value was given, so the default of the kind applies."""
 
 
+@dataclass(slots=True, eq=False)
 class Field:
     """One declared field."""
 
-    __slots__ = ("compact", "default", "kind", "name", "nullable", "tag", "tagged", "versions")
-
-    def __init__(
-        self,
-        kind: str,
-        versions: str,
-        nullable: str | None,
-        tag: int | None,
-        tagged: str | None,
-        default: Any,
-        compact: bool,
-    ) -> None:
-        self.name = ""
-        self.kind = kind
-        self.versions = versions
-        self.nullable = nullable
-        self.tag = tag
-        self.tagged = tagged
-        self.default = default
-        self.compact = compact
+    kind: str
+    versions: str
+    nullable: str | None
+    tag: int | None
+    tagged: str | None
+    default: Any
+    compact: bool
+    name: str = ""
 
     @property
     def is_array(self) -> bool:

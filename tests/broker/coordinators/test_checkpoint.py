@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
-from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,12 +38,6 @@ records = st.lists(
 @given(st.integers(0, 2**62), records)
 def test_a_checkpoint_reads_back(offset: int, found: list[SavedRecord]) -> None:
     assert decode_checkpoint(encode_checkpoint(offset, found)) == (offset, found)
-
-
-def test_a_checkpoint_of_version_0_reads_back() -> None:
-    body = struct.pack(">qii3si4s", 9, 1, 3, b"key", 4, b"long")
-    data = struct.pack(">hI", 0, crc32c(body)) + body
-    assert decode_checkpoint(data) == (9, [SavedRecord(b"key", b"long")])
 
 
 @given(records, st.data())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,7 +23,7 @@ from fencepost.broker.settings.config import (
     TopicConfig,
     check_dynamic,
     check_topic_overrides,
-    load_config,
+    given_settings,
     read_assignments,
     review,
     topic_log_config,
@@ -59,6 +59,10 @@ OWN = {
     "record.validation.enable",
     "transaction.recovery.ongoing",
 }
+
+
+def load_config(**given: Any) -> BrokerConfig:
+    return BrokerConfig(*given_settings(**given))
 
 
 # -- the tables

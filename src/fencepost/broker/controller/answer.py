@@ -9,13 +9,11 @@ A single broker sets no deadlines: what its client would wait for is its own wor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fencepost.broker.runtime import TimerHandle, Timers
+from fencepost.broker.runtime import TimerHandle, Timers
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -130,35 +131,18 @@ class _Change(NamedTuple):
     decide: Callable[[], Decision]
 
 
+@dataclass(slots=True, eq=False)
 class _Making:
     """The changes of one request."""
 
-    __slots__ = (
-        "attempts",
-        "done",
-        "effects",
-        "left",
-        "outcomes",
-        "validate_only",
-        "waits_for_removal",
-    )
-
-    def __init__(
-        self,
-        left: deque[_Change],
-        done: Callable[[Outcomes], None],
-        validate_only: bool,
-        *,
-        waits_for_removal: bool,
-    ) -> None:
-        self.left = left
-        self.done = done
-        self.validate_only = validate_only
-        self.waits_for_removal = waits_for_removal
-        self.outcomes: Outcomes = []
-        self.effects: list[Effect] = []
-        self.attempts = 0
-        """How often the first change was decided without being written."""
+    left: deque[_Change]
+    done: Callable[[Outcomes], None]
+    validate_only: bool
+    waits_for_removal: bool
+    outcomes: Outcomes = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    attempts: int = 0
+    """How often the first change was decided without being written."""
 
     def late(self) -> Outcomes:
         """The outcomes when the time of the request is over."""

@@ -8,7 +8,8 @@ and needs two of them alive, if the settings say nothing else.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
@@ -17,11 +18,7 @@ from fencepost.broker.settings.config import BrokerConfig, check_topic_overrides
 from fencepost.broker.settings.tables import INTERNAL_SEGMENT_BYTES, SMALLEST_SEGMENT_BYTES
 from fencepost.coordinator.metadata.decide import decide_create_topic, refuse_new_name
 from fencepost.coordinator.metadata.events import CreateTopic, Decision, refuse
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fencepost.coordinator.metadata.state import MetadataState
+from fencepost.coordinator.metadata.state import MetadataState
 
 INTERNAL_COUNTS: Final = {
     CONSUMER_OFFSETS_TOPIC: "offsets.topic.num.partitions",

@@ -19,11 +19,15 @@ it) at every moment.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.failures import StorageError
+from fencepost.base.seams import Disk
+from fencepost.broker.runtime import Runtime
 from fencepost.broker.turns import Turn
+from fencepost.partition.partition import Partition
 from fencepost.records.coordinator_checkpoint import (
     FILE_NAME,
     Checkpoint,
@@ -32,13 +36,6 @@ from fencepost.records.coordinator_checkpoint import (
     encode_checkpoint,
     open_checkpoint,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from fencepost.base.seams import Disk
-    from fencepost.broker.runtime import Runtime
-    from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
 

@@ -8,14 +8,19 @@ may have to wait for the log or for other members is answered through `done`, ex
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, NO_SEQUENCE, coordinator_partition
+from fencepost.base.seams import Randomness
 from fencepost.broker.groups.partition import GroupPartition, Producer
 from fencepost.broker.peers import Answer, FirstWrite
+from fencepost.broker.runtime import Runtime, TimerHandle
+from fencepost.broker.settings.config import BrokerConfig
 from fencepost.coordinator.group.commit import decide_commit
+from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.events import (
     Commit,
     CommitReply,
@@ -36,18 +41,10 @@ from fencepost.coordinator.group.removal import (
 from fencepost.coordinator.group.sessions import on_heartbeat, on_leave
 from fencepost.coordinator.group.settings import GroupCoordinatorSettings
 from fencepost.coordinator.group.sync import on_sync
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from fencepost.base.seams import Randomness
-    from fencepost.broker.runtime import Runtime, TimerHandle
-    from fencepost.broker.settings.config import BrokerConfig
-    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
-    from fencepost.coordinator.metadata.state import MetadataState
-    from fencepost.partition.partition import Partition
-    from fencepost.partition.verification import Guard
-    from fencepost.records.entry import Entry
+from fencepost.coordinator.metadata.state import MetadataState
+from fencepost.partition.partition import Partition
+from fencepost.partition.verification import Guard
+from fencepost.records.entry import Entry
 
 NONE: Final = ErrorCode.NONE
 LOADING: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -250,9 +247,7 @@ class GroupCoordinator:
         reply = decision.reply
         assert isinstance(reply, CommitReply)
         error = found.run(event.group_id, decision, producer)
-        if error is not NONE:
-            reply = CommitReply(error)
-        found.when_durable(lambda: done(reply))
+        found.when_durable(partial(done, reply if error is NONE else CommitReply(error)))
 
     def commit_in_transaction(
         self,
@@ -312,9 +307,7 @@ class GroupCoordinator:
         reply = decision.reply
         assert isinstance(reply, CommitReply)
         error = found.run_tombstones(event.group_id, decision)
-        if error is not NONE:
-            reply = CommitReply(error)
-        found.when_durable(lambda: done(reply))
+        found.when_durable(partial(done, reply if error is NONE else CommitReply(error)))
 
     def delete_group(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
         """DeleteGroups, one group."""
@@ -326,9 +319,7 @@ class GroupCoordinator:
         reply = decision.reply
         assert isinstance(reply, ErrorCode)
         error = found.run_tombstones(group_id, decision)
-        if error is not NONE:
-            reply = error
-        found.when_durable(lambda: done(reply))
+        found.when_durable(partial(done, reply if error is NONE else error))
 
     def on_marker(self, partition_index: int, entry: Entry) -> None:
         """Applies a marker that was appended to a partition of `__consumer_offsets`."""

@@ -7,22 +7,13 @@ errors are put into the reply. The reply lists everything in the order of the re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fencepost.broker.context import Context
-    from fencepost.coordinator.group.events import CommitReply
-
-
-class PartitionReply(Protocol):
-    """The part of a reply for one partition."""
-
-    error_code: int
+from fencepost.broker.context import Context
+from fencepost.coordinator.group.events import CommitReply
 
 
 class Admitted(NamedTuple):
@@ -31,7 +22,8 @@ class Admitted(NamedTuple):
     partition: TopicPartition
     topic_id: bytes
     asked: Any
-    reply: PartitionReply
+    reply: Any
+    """Has an `error_code`."""
 
 
 class Sorting:

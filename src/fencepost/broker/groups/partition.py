@@ -16,10 +16,11 @@ for; then it is set again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError, WireError
@@ -27,6 +28,7 @@ from fencepost.base.limits import MAX_BATCH_BYTES
 from fencepost.broker.coordinators.checkpoint import CheckpointKeeper, read_checkpoint
 from fencepost.broker.coordinators.log_loader import LogLoader
 from fencepost.broker.groups.saved_records import count_records, saved_records
+from fencepost.broker.runtime import Runtime, TimerHandle
 from fencepost.coordinator.group.apply import apply_entry, apply_record
 from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decide import on_sequel
@@ -39,16 +41,11 @@ from fencepost.coordinator.group.removal import (
     decide_topics_deleted,
 )
 from fencepost.coordinator.group.sessions import on_loaded, on_tick, on_unloaded
+from fencepost.coordinator.group.settings import GroupCoordinatorSettings
+from fencepost.coordinator.metadata.state import MetadataState
+from fencepost.partition.partition import Partition
 from fencepost.records.entry import Entry
 from fencepost.records.group_log import LogRecord, encode_record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    from fencepost.broker.runtime import Runtime, TimerHandle
-    from fencepost.coordinator.group.settings import GroupCoordinatorSettings
-    from fencepost.coordinator.metadata.state import MetadataState
-    from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
 

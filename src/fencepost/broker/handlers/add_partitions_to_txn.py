@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.authorization import CLUSTER_NAME
+from fencepost.broker.context import Context
 from fencepost.broker.peers import FirstWrite
 from fencepost.broker.transactions.coordinator import partitions_of
 from fencepost.broker.waiting import Parked
@@ -36,9 +37,6 @@ from fencepost.wire.forms.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 FIRST_VERSION_WITH_FENCED: Final = 2
 FIRST_VERSION_OF_BROKERS: Final = 4

@@ -8,21 +8,17 @@ Errors:    as IncrementalAlterConfigs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from fencepost.broker.context import Context
 from fencepost.broker.settings.changes import Checked, Resource, alter, check_replacement
+from fencepost.broker.settings.config import BrokerConfig
+from fencepost.broker.waiting import Parked
+from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.wire.forms.alter_configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
-    from fencepost.broker.settings.config import BrokerConfig
-    from fencepost.broker.waiting import Parked
-    from fencepost.coordinator.metadata.state import MetadataState
 
 
 def handle(request: AlterConfigsRequest, context: Context) -> Parked:

@@ -9,16 +9,14 @@ Errors:    UNSUPPORTED_VERSION.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.context import Context
 from fencepost.wire.forms.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 REFUSED: Final = "This broker does not serve the consumer protocol: set group.protocol=classic."
 

@@ -7,17 +7,13 @@ Errors:    SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fencepost.broker.authorization import refuse_acls
+from fencepost.broker.context import Context
 from fencepost.wire.forms.create_acls import (
     AclCreationResult,
     CreateAclsRequest,
     CreateAclsResponse,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 
 def handle(request: CreateAclsRequest, context: Context) -> CreateAclsResponse:

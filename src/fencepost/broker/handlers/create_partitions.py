@@ -11,10 +11,11 @@ Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (not more than before,
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.authorization import TOPIC
+from fencepost.broker.context import Context
 from fencepost.broker.controller.controller import Outcome
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.events import CreatePartitions
@@ -24,11 +25,6 @@ from fencepost.wire.forms.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fencepost.broker.context import Context
 
 
 def handle(request: CreatePartitionsRequest, context: Context) -> Parked:

@@ -13,11 +13,12 @@ Errors:    TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, TOPIC
+from fencepost.broker.context import Context
 from fencepost.broker.controller.controller import Outcome
 from fencepost.broker.controller.new_topics import NewTopic
 from fencepost.broker.settings.views import describe_topic
@@ -30,11 +31,6 @@ from fencepost.wire.forms.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fencepost.broker.context import Context
 
 
 def handle(request: CreateTopicsRequest, context: Context) -> Parked:

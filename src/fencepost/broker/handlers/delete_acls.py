@@ -7,17 +7,13 @@ Errors:    SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fencepost.broker.authorization import refuse_acls
+from fencepost.broker.context import Context
 from fencepost.wire.forms.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 
 def handle(request: DeleteAclsRequest, context: Context) -> DeleteAclsResponse:

@@ -9,10 +9,11 @@ Errors:    GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, GROUP_AUTHORIZATION_FAILED, NOT_
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.context import Context
 from fencepost.broker.turns import run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.delete_groups import (
@@ -20,11 +21,6 @@ from fencepost.wire.forms.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fencepost.broker.context import Context
 
 
 def handle(request: DeleteGroupsRequest, context: Context) -> Parked:

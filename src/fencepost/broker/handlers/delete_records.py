@@ -13,16 +13,20 @@ Errors:    OFFSET_OUT_OF_RANGE (beyond the high watermark), UNKNOWN_TOPIC_OR_PAR
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.authorization import TOPIC
+from fencepost.broker.context import Context
 from fencepost.broker.partitions import leadership
 from fencepost.broker.turns import fill, in_turns
+from fencepost.broker.waiting import Parked
 from fencepost.log.config import DELETE
+from fencepost.partition.partition import Partition
 from fencepost.wire.forms.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -30,13 +34,6 @@ from fencepost.wire.forms.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fencepost.broker.context import Context
-    from fencepost.broker.waiting import Parked
-    from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
 

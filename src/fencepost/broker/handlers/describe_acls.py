@@ -7,13 +7,9 @@ Errors:    SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fencepost.broker.authorization import refuse_acls
+from fencepost.broker.context import Context
 from fencepost.wire.forms.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 
 def handle(request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:

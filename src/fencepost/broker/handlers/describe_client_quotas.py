@@ -8,17 +8,13 @@ Errors:    CLUSTER_AUTHORIZATION_FAILED.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
+from fencepost.broker.context import Context
 from fencepost.wire.forms.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 
 def handle(request: DescribeClientQuotasRequest, context: Context) -> DescribeClientQuotasResponse:

@@ -8,7 +8,7 @@ Errors:    MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.authorization import (
@@ -17,14 +17,12 @@ from fencepost.broker.authorization import (
     NOT_REQUESTED,
     authorized_operations,
 )
+from fencepost.broker.context import Context
 from fencepost.wire.forms.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2

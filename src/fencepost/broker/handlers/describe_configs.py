@@ -13,11 +13,12 @@ Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.refusal import Refusal
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, TOPIC
+from fencepost.broker.context import Context
 from fencepost.broker.settings.changes import (
     LOGGER_RESOURCE,
     Resource,
@@ -32,6 +33,7 @@ from fencepost.broker.settings.views import (
     describe_topic,
 )
 from fencepost.broker.turns import in_turns
+from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.records.metadata_log import (
     BROKER_RESOURCE,
@@ -48,12 +50,6 @@ from fencepost.wire.forms.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fencepost.broker.context import Context
-    from fencepost.broker.waiting import Parked
 
 
 def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse | Parked:

@@ -10,10 +10,11 @@ Errors:    GROUP_ID_NOT_FOUND, GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.authorization import GROUP, NOT_REQUESTED, authorized_operations
+from fencepost.broker.context import Context
 from fencepost.broker.turns import fill, in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.lifecycle import State
@@ -24,9 +25,6 @@ from fencepost.wire.forms.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 FIRST_VERSION_WITH_NOT_FOUND: Final = 6
 

@@ -9,13 +9,15 @@ Errors:    per partition INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.context import Context
 from fencepost.broker.partitions import leadership
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.names import refuse_name
+from fencepost.partition.partition import Partition
 from fencepost.wire.forms.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -23,12 +25,6 @@ from fencepost.wire.forms.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fencepost.broker.context import Context
-    from fencepost.partition.partition import Partition
 
 
 def handle(

@@ -10,11 +10,10 @@ Errors:    UNKNOWN_TOPIC_OR_PARTITION, CLUSTER_AUTHORIZATION_FAILED.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
+from fencepost.broker.context import Context
 from fencepost.wire.forms.describe_quorum import (
     DescribedPartition,
     DescribedTopic,
@@ -24,9 +23,6 @@ from fencepost.wire.forms.describe_quorum import (
     Node,
     ReplicaState,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 
 def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:

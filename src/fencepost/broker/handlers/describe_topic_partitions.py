@@ -11,13 +11,13 @@ Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZAT
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE
 from fencepost.broker.authorization import TOPIC, authorized_operations
+from fencepost.broker.context import Context
 from fencepost.broker.handlers.metadata import is_available, offline_replicas
 from fencepost.coordinator.metadata.names import refuse_name
+from fencepost.coordinator.metadata.state import Topic
 from fencepost.wire.forms.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -25,10 +25,6 @@ from fencepost.wire.forms.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
-    from fencepost.coordinator.metadata.state import Topic
 
 
 def handle(

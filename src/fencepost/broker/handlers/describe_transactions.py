@@ -12,9 +12,8 @@ Errors:    per id TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST (an emp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.context import Context
 from fencepost.broker.turns import fill, in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.views import Description
@@ -25,9 +24,6 @@ from fencepost.wire.forms.describe_transactions import (
     TransactionState,
 )
 from fencepost.wire.schema import OUR_CLIENT
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 
 def handle(

@@ -8,18 +8,15 @@ Errors:    RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE, CLUSTER_AUTHORIZATION_FAILED.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
+from fencepost.broker.context import Context
 from fencepost.wire.forms.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 
 def handle(

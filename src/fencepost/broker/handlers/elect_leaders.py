@@ -13,12 +13,14 @@ Errors:    ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
+from fencepost.broker.context import Context
 from fencepost.broker.turns import fill, in_turns, run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.events import Election, PartitionOutcome
@@ -29,11 +31,6 @@ from fencepost.wire.forms.elect_leaders import (
     ReplicaElectionResult,
     TopicPartitions,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from fencepost.broker.context import Context
 
 _KINDS: Final = {each.value: each for each in Election}
 

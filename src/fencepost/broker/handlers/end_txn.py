@@ -11,15 +11,13 @@ Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST, COORDINATOR_L
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.context import Context
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.events import EndTxn, Reply
 from fencepost.wire.forms.end_txn import EndTxnRequest, EndTxnResponse
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 FIRST_VERSION_WITH_FENCED: Final = 2
 FIRST_VERSION_OF_TV2: Final = 5

@@ -18,14 +18,16 @@ Errors:    OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import DamagedError, StorageError
 from fencepost.base.limits import FETCH_MEMORY_WAIT_MS
 from fencepost.broker.context import Context
 from fencepost.broker.partitions import leadership
+from fencepost.broker.runtime import TimerHandle
 from fencepost.broker.waiting import Parked
+from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.partition.partition import Fetched, Partition
 from fencepost.wire.forms.fetch import (
     AbortedTransaction,
@@ -39,10 +41,6 @@ from fencepost.wire.forms.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.runtime import TimerHandle
-    from fencepost.coordinator.metadata.state import MetadataState
 
 log = logging.getLogger(__name__)
 

@@ -9,14 +9,10 @@ Errors:    INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENE
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.context import Context
 from fencepost.coordinator.group.events import Heartbeat
 from fencepost.wire.forms.heartbeat import HeartbeatRequest, HeartbeatResponse
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 
 def handle(request: HeartbeatRequest, context: Context) -> HeartbeatResponse:

@@ -13,21 +13,17 @@ Errors:    INVALID_CONFIG, INVALID_REQUEST (a resource or a setting twice, a val
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from fencepost.broker.context import Context
 from fencepost.broker.settings.changes import Change, Checked, Resource, alter, check_changes
+from fencepost.broker.settings.config import BrokerConfig
+from fencepost.broker.waiting import Parked
+from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.wire.forms.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
-    from fencepost.broker.settings.config import BrokerConfig
-    from fencepost.broker.waiting import Parked
-    from fencepost.coordinator.metadata.state import MetadataState
 
 
 def handle(request: IncrementalAlterConfigsRequest, context: Context) -> Parked:

@@ -14,17 +14,15 @@ Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from fencepost.broker.context import Context
 from fencepost.broker.transactions.journal import Client
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.events import InitProducerId, Reply
 from fencepost.wire.forms.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 FIRST_VERSION_WITH_FENCED: Final = 4
 CLUSTER_NAME: Final = "kafka-cluster"

@@ -16,9 +16,10 @@ Errors:    INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, MEMBER_
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.context import Context
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.events import Join, JoinReply
 from fencepost.wire.forms.join_group import (
@@ -26,9 +27,6 @@ from fencepost.wire.forms.join_group import (
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 FIRST_VERSION_WITH_REQUIRED_ID: Final = 4
 FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT: Final = 9

@@ -11,9 +11,8 @@ Errors:    INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, GROUP_AUTHOR
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.context import Context
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.events import Leave, Leaver, LeaveReply
 from fencepost.wire.forms.leave_group import (
@@ -21,9 +20,6 @@ from fencepost.wire.forms.leave_group import (
     LeaveGroupResponse,
     MemberResponse,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 
 def handle(request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse | Parked:

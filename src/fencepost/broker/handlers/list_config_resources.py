@@ -10,11 +10,13 @@ Errors:    UNSUPPORTED_VERSION (an unknown type of resource), CLUSTER_AUTHORIZAT
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
+from fencepost.broker.context import Context
 from fencepost.broker.settings.changes import LOGGER_RESOURCE
+from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.records.metadata_log import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
@@ -26,10 +28,6 @@ from fencepost.wire.forms.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
-    from fencepost.coordinator.metadata.state import MetadataState
 
 TYPES: Final = (
     TOPIC_RESOURCE,

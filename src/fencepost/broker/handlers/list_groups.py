@@ -9,19 +9,15 @@ Errors:    COORDINATOR_LOAD_IN_PROGRESS.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, GROUP
+from fencepost.broker.context import Context
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.views import GROUP_TYPE, list_groups
 from fencepost.wire.forms.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fencepost.broker.context import Context
 
 
 def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse | Parked:

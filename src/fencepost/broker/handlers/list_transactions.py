@@ -10,9 +10,10 @@ Errors:    COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION. Unknown
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.context import Context
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.patterns import Pattern, compile_pattern
@@ -23,11 +24,6 @@ from fencepost.wire.forms.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fencepost.broker.context import Context
 
 
 def handle(request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse | Parked:

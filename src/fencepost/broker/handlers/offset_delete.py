@@ -10,9 +10,8 @@ Errors:    INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members that a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.context import Context
 from fencepost.broker.groups.offsets import Sorting
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.events import CommitReply, DeleteOffsets
@@ -22,9 +21,6 @@ from fencepost.wire.forms.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 
 def handle(request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse | Parked:

@@ -12,13 +12,17 @@ Errors:    GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROG
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
+from fencepost.broker.context import Context
+from fencepost.broker.groups.partition import GroupPartition
 from fencepost.broker.turns import run_in_turns
 from fencepost.broker.waiting import Parked
+from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.views import OffsetView, fetch_all_offsets, fetch_offset
 from fencepost.records.group_log import OffsetKey
 from fencepost.wire.forms.offset_fetch import (
@@ -30,13 +34,6 @@ from fencepost.wire.forms.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from fencepost.broker.context import Context
-    from fencepost.broker.groups.partition import GroupPartition
-    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 
 FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10

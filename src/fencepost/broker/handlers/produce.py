@@ -326,7 +326,7 @@ def _open_at_once(to_open: list[Opening], scratch: bytearray) -> bool:
 
 def _admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, list[Write]]:
     """Returns the reply, with the refusals in it, and the batches to write."""
-    refusal = _refuse_whole(request, context)
+    refusal = _refuse_whole(request)
     responses, writes = [], []
     is_elsewhere = False
     for topic in request.topic_data:
@@ -381,7 +381,7 @@ def _log_start_for(refusal: Refusal, partition: Partition) -> int:
     return -1 if refusal.error in WITHOUT_LOG_START else partition.log_start_offset
 
 
-def _refuse_whole(request: ProduceRequest, context: Context) -> Refusal | None:
+def _refuse_whole(request: ProduceRequest) -> Refusal | None:
     if request.acks not in (-1, 0, 1):
         return Refusal(
             ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it must be 0, 1 or -1 (all)."

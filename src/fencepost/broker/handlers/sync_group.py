@@ -10,15 +10,13 @@ Errors:    INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENE
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.context import Context
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.events import Sync, SyncReply
 from fencepost.wire.forms.sync_group import SyncGroupRequest, SyncGroupResponse
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 FIRST_VERSION_WITH_PROTOCOL: Final = 5
 

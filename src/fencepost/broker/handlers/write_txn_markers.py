@@ -15,11 +15,11 @@ A request continues after its client has left, as in Kafka.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
 from fencepost.broker.authorization import CLUSTER_NAME
+from fencepost.broker.context import Context
 from fencepost.broker.transactions.arriving_markers import Arrived, ArrivingMarkers
 from fencepost.broker.transactions.journal import Client
 from fencepost.broker.transactions.markers import EndMarker
@@ -32,9 +32,6 @@ from fencepost.wire.forms.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 Errors = dict[int, dict[str, dict[int, ErrorCode]]]
 """The errors of the markers, by producer id, topic and partition."""

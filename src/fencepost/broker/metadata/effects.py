@@ -24,6 +24,7 @@ are carried out one after the other, in their order; others do not wait for each
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -85,21 +86,17 @@ class Pause(Enum):
     """A piece of work is not finished, and has taken a while."""
 
 
+@dataclass(slots=True, eq=False)
 class _Job:
     """One call of `release`, `open` or `run`."""
 
-    __slots__ = ("certain", "done", "is_started", "steps", "topics")
-
-    def __init__(
-        self, steps: Steps, topics: frozenset[str], certain: int, done: Callable[[], None]
-    ) -> None:
-        self.steps = steps
-        self.topics = topics
-        """Jobs with a common topic are carried out in their order."""
-        self.certain = certain
-        """Pieces of work that do not end the turn."""
-        self.done = done
-        self.is_started = False
+    steps: Steps
+    topics: frozenset[str]
+    """Jobs with a common topic are carried out in their order."""
+    certain: int
+    """Pieces of work that do not end the turn."""
+    done: Callable[[], None]
+    is_started: bool = False
 
 
 class _TopicSettings(NamedTuple):

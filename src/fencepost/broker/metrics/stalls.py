@@ -7,10 +7,8 @@ seen at all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    import asyncio
+import asyncio
+from typing import Final
 
 LOOK_SECONDS: Final = 0.02
 

@@ -16,15 +16,13 @@ versions on, the replies of Produce and Fetch name the leader that the metadata 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_NODE, TopicPartition
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Services
-    from fencepost.coordinator.metadata.state import MetadataState
-    from fencepost.partition.partition import Partition
+from fencepost.broker.context import Services
+from fencepost.coordinator.metadata.state import MetadataState
+from fencepost.partition.partition import Partition
 
 NO_EPOCH = -1
 

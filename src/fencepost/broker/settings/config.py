@@ -455,25 +455,6 @@ def topic_log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogC
 # --------------------------------------------------------------------------------------------------
 
 
-def load_config(
-    *,
-    settings: Iterable[str] = (),
-    settings_file: str | None = None,
-    listen: str | None = None,
-    data: str | None = None,
-    durability: str | None = None,
-) -> BrokerConfig:
-    """The configuration of a command line for a single broker."""
-    given, unknown_ok = given_settings(
-        settings=settings,
-        settings_file=settings_file,
-        listen=listen,
-        data=data,
-        durability=durability,
-    )
-    return BrokerConfig(given, unknown_ok)
-
-
 def given_settings(
     *,
     settings: Iterable[str] = (),

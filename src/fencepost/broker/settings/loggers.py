@@ -8,10 +8,8 @@ first request that it serves. Levels last until the process ends, as in Kafka.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Final
 
 ROOT: Final = "root"
 _TOP: Final = "fencepost"

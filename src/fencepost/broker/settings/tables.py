@@ -16,7 +16,8 @@ Kafka ignores too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from fencepost.base import limits
 from fencepost.broker.settings.kinds import (
@@ -40,9 +41,6 @@ from fencepost.broker.settings.kinds import (
     without_effect,
     words,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_LONG: Final = 2**63 - 1
 DAY_MS: Final = 24 * 60 * 60 * 1000

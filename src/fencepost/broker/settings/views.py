@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from fencepost.broker.settings.config import (
     BROKER_SETTINGS,
@@ -15,9 +16,6 @@ from fencepost.broker.settings.config import (
 from fencepost.broker.settings.kinds import Kind, Update
 from fencepost.broker.settings.loggers import level_of, logger_names
 from fencepost.broker.settings.tables import BROKER_SYNONYMS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Row(NamedTuple):

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from fencepost.base.failures import StorageError
@@ -61,41 +62,31 @@ class _View(NamedTuple):
     lost_power: bool
 
 
+@dataclass(slots=True, eq=False)
 class BrokerFileSave:
     """A write of the broker's checkpoint, under a temporary name."""
 
-    __slots__ = ("_blocks", "_changed", "_disk", "_path", "encoded", "topics", "version")
-
-    def __init__(
-        self,
-        disk: Disk,
-        path: str,
-        topics: Topics,
-        changed: Collection[bytes],
-        blocks: Mapping[bytes, bytes],
-        version: int,
-    ) -> None:
-        self._disk = disk
-        self._path = path
-        self._changed = changed
-        self._blocks = blocks
-        self.topics = topics
-        self.version = version
-        self.encoded: dict[bytes, bytes] = {}
+    disk: Disk
+    path: str
+    topics: Topics
+    changed: Collection[bytes]
+    blocks: Mapping[bytes, bytes]
+    version: int
+    encoded: dict[bytes, bytes] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The content of the file; topics that have not changed are not encoded again."""
         for topic_id, topic in self.topics.items():
-            block = None if topic_id in self._changed else self._blocks.get(topic_id)
+            block = None if topic_id in self.changed else self.blocks.get(topic_id)
             self.encoded[topic_id] = block or encode_topic(topic_id, topic)
         return encode_broker_checkpoint(self.encoded.values())
 
     def run(self) -> None:
         """Writes the file under a temporary name."""
         try:
-            self._disk.write_file(self._path + NEXT, self.encode(), sync=True)
+            self.disk.write_file(self.path + NEXT, self.encode(), sync=True)
         except OSError as problem:
-            raise StorageError(f"{self._path} cannot be written: {problem}") from problem
+            raise StorageError(f"{self.path} cannot be written: {problem}") from problem
 
 
 class BrokerLayout:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from fencepost.base.ids import INTERNAL_TOPICS, TopicPartition
+from fencepost.base.seams import Disk
 from fencepost.broker.controller.log_check import METADATA_LOG, MetadataLogCheck
 from fencepost.broker.storage.cluster_checkpoints import CLUSTER, broker_files
 from fencepost.broker.storage.folders import PARTITION_METADATA
@@ -48,9 +49,6 @@ from fencepost.records.text_files import (
     decode_partition_metadata,
     decode_properties,
 )
-
-if TYPE_CHECKING:
-    from fencepost.base.seams import Disk
 
 RESTORE: Final = (
     "restore it from a copy, or accept the loss with `fencepost repair`; until then its readers "

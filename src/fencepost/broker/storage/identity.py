@@ -18,14 +18,12 @@ of the first broker, which is also the id of a single broker in the same directo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import topic_id_text
+from fencepost.base.seams import Disk, Randomness
 from fencepost.records.text_files import decode_properties, encode_properties
-
-if TYPE_CHECKING:
-    from fencepost.base.seams import Disk, Randomness
 
 FILE_NAME: Final = "meta.properties"
 FILE_VERSION: Final = "1"

@@ -26,6 +26,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from fencepost.base.failures import ConfigError, StorageError
@@ -58,30 +59,21 @@ METADATA_LOG: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 Offsets = dict[TopicPartition, int]
 
 
+@dataclass(slots=True, eq=False)
 class OffsetFilesSave:
     """A write of Kafka's checkpoint files, under temporary names."""
 
-    __slots__ = ("_disk", "dirty", "forgotten", "paths", "points")
-
-    def __init__(
-        self,
-        disk: Disk,
-        paths: dict[str, Offsets],
-        points: Offsets,
-        dirty: Offsets,
-        forgotten: int,
-    ) -> None:
-        self._disk = disk
-        self.points = points
-        self.dirty = dirty
-        self.forgotten = forgotten
-        self.paths = paths
+    disk: Disk
+    paths: dict[str, Offsets]
+    points: Offsets
+    dirty: Offsets
+    forgotten: int
 
     def run(self) -> None:
         """Writes the files under temporary names."""
         for path, offsets in self.paths.items():
             try:
-                self._disk.write_file(path + NEXT, encode_offsets(offsets), sync=True)
+                self.disk.write_file(path + NEXT, encode_offsets(offsets), sync=True)
             except OSError as problem:
                 raise StorageError(f"{path} cannot be written: {problem}") from problem
 

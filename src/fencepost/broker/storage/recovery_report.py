@@ -8,10 +8,9 @@ killed. After a power loss there may be thousands of them, so the lines are limi
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from fencepost.partition.partition import Partition
+from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,9 @@ offsets whose marker is lost would stay pending for ever.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -31,6 +32,7 @@ from fencepost.base.ids import (
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
+from fencepost.base.seams import Disk, File
 from fencepost.broker.storage.folders import PARTITION_METADATA
 from fencepost.broker.storage.known_ends import known_ends
 from fencepost.broker.storage.layout import Layout
@@ -58,11 +60,6 @@ from fencepost.records.builder import empty_batch
 from fencepost.records.coordinator_checkpoint import FILE_NAME, decode_checkpoint
 from fencepost.records.saved_point import FILE_NAME as SAVED_POINT
 from fencepost.records.text_files import EpochEntry, decode_epochs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from fencepost.base.seams import Disk, File
 
 LOSS: Final = "loss-accepted"
 """A file in the folder of a coordinator's log, removed by the start that handles the loss."""

@@ -7,12 +7,15 @@ are left to the next coordinator.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import TopicPartition
 from fencepost.base.refusal import Refusal
 from fencepost.broker.partitions import leadership
+from fencepost.broker.runtime import Runtime
 from fencepost.broker.transactions.markers import (
     ABORT_LEADER_POINTS,
     COMMIT_LEADER_POINTS,
@@ -20,13 +23,7 @@ from fencepost.broker.transactions.markers import (
     MarkerWriter,
 )
 from fencepost.broker.turns import run_in_turns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from fencepost.base.ids import TopicPartition
-    from fencepost.broker.runtime import Runtime
-    from fencepost.partition.partition import Partition
+from fencepost.partition.partition import Partition
 
 NONE: Final = ErrorCode.NONE
 

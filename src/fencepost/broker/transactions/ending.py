@@ -40,13 +40,15 @@ collector, which at ten thousand transactions a second takes a twentieth of the 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_NODE, TopicPartition
 from fencepost.base.refusal import Refusal
+from fencepost.broker.runtime import Runtime, TimerHandle
 from fencepost.broker.transactions.journal import BY_CLIENT, Origin
 from fencepost.broker.transactions.markers import (
     ABORT_LEADER_POINTS,
@@ -56,16 +58,11 @@ from fencepost.broker.transactions.markers import (
     EndMarker,
     MarkerWriter,
 )
+from fencepost.broker.transactions.partition import CoordinatorPartition
 from fencepost.broker.turns import Turn
 from fencepost.coordinator.txn.events import LogRecord, MarkersWritten, Reply, WriteMarkers
 from fencepost.coordinator.txn.prepare import decide_markers_written
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fencepost.broker.runtime import Runtime, TimerHandle
-    from fencepost.broker.transactions.partition import CoordinatorPartition
-    from fencepost.partition.partition import Partition
+from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
 

@@ -11,17 +11,15 @@ restart or a move it is unknown until the next one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import TopicPartition
 from fencepost.broker.event_log import EventLog
 from fencepost.broker.metrics.counters import Cause, TransactionCounters
-
-if TYPE_CHECKING:
-    from fencepost.base.errors import ErrorCode
-    from fencepost.base.ids import TopicPartition
-    from fencepost.broker.runtime import Timers
-    from fencepost.broker.transactions.markers import EndMarker
-    from fencepost.records.transaction_log import TransactionMetadata
+from fencepost.broker.runtime import Timers
+from fencepost.broker.transactions.markers import EndMarker
+from fencepost.records.transaction_log import TransactionMetadata
 
 
 class Client(NamedTuple):

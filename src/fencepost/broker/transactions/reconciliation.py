@@ -34,13 +34,21 @@ broker does not start.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC
 from fencepost.base.refusal import Refusal
+from fencepost.broker.controller.controller import Controller
+from fencepost.broker.coordinators.by_topic import Coordinators
+from fencepost.broker.partitions.local_partitions import LocalPartitions
+from fencepost.broker.runtime import Runtime
+from fencepost.broker.storage.layout import Layout
 from fencepost.broker.storage.repair import LOSS
 from fencepost.broker.transactions.markers import EndMarker, MarkerWriter
+from fencepost.broker.transactions.partition import CoordinatorPartition
+from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.coordinator.txn.events import LogRecord
 from fencepost.coordinator.txn.reconcile import (
     MissingMarker,
@@ -49,19 +57,8 @@ from fencepost.coordinator.txn.reconcile import (
     reconcile,
     renewed,
 )
+from fencepost.partition.partition import Partition
 from fencepost.records.batch import BatchError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from fencepost.broker.controller.controller import Controller
-    from fencepost.broker.coordinators.by_topic import Coordinators
-    from fencepost.broker.partitions.local_partitions import LocalPartitions
-    from fencepost.broker.runtime import Runtime
-    from fencepost.broker.storage.layout import Layout
-    from fencepost.broker.transactions.partition import CoordinatorPartition
-    from fencepost.coordinator.metadata.state import MetadataState
-    from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ Requests have at most MAX_ITEMS items, so that each is answered in time and memo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.ids import NO_NODE, TopicPartition
@@ -28,14 +29,10 @@ from fencepost.client.calls import (
     refresh_metadata,
     refresh_stale,
 )
+from fencepost.client.options import Endpoint
 from fencepost.client.reactions import Reaction, reaction
 from fencepost.client.steps import Lost, Pause, Reply, Send, Steps, exchange_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from fencepost.client.options import Endpoint
-    from fencepost.wire.apis import ApiKey
+from fencepost.wire.apis import ApiKey
 
 T = TypeVar("T")
 R = TypeVar("R")

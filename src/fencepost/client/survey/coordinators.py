@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
 from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC
@@ -14,17 +14,13 @@ from fencepost.client.admin import (
     transactions_request,
 )
 from fencepost.client.calls import Attempt, Core, error_code, refresh_metadata
+from fencepost.client.steps import Steps
 from fencepost.client.survey.asking import Missing, ask_all_brokers, ask_brokers, chunks
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from fencepost.client.steps import Steps
 
 
 def transactions_of(

@@ -7,7 +7,8 @@ in between, but log start, high watermark and last stable offset of one moment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import ActiveProducer, producers_request, read_producers
@@ -19,15 +20,11 @@ from fencepost.client.reading import (
     offsets_request,
     read_offsets,
 )
+from fencepost.client.steps import Reply, Steps
 from fencepost.client.survey.asking import Missing, ask_leaders
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.fetch import FetchRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from fencepost.client.steps import Reply, Steps
-    from fencepost.wire.forms.list_offsets import ListOffsetsRequest
+from fencepost.wire.forms.list_offsets import ListOffsetsRequest
 
 READ_UNCOMMITTED: Final = ISOLATION["read_uncommitted"]
 READ_COMMITTED: Final = ISOLATION["read_committed"]

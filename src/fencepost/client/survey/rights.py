@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.client.admin import describe_transactions
 from fencepost.client.calls import AnyBroker, Core, call_one
 from fencepost.client.failures import ClientError, Refused
+from fencepost.client.steps import Steps
 from fencepost.client.survey.asking import Missing
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.describe_acls import DescribeAclsRequest
-
-if TYPE_CHECKING:
-    from fencepost.client.steps import Steps
 
 _ANY: Final = 1
 """The value of a filter of DescribeAcls that matches everything, and the pattern type `any`."""

@@ -11,16 +11,13 @@ is closed and opened in this order. The state may be several batches ahead of th
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
 
+from fencepost.broker.metadata.follower import MetadataFollower
+from fencepost.cluster.messages import Batch
+from fencepost.coordinator.metadata.effects import Effect
 from fencepost.records.metadata_log import decode_record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fencepost.broker.metadata.follower import MetadataFollower
-    from fencepost.cluster.messages import Batch
-    from fencepost.coordinator.metadata.effects import Effect
 
 
 class Effects(Protocol):

@@ -11,11 +11,9 @@ reads sockets (uvloop) or before it serves what it has read (asyncio).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
+import asyncio
+from collections.abc import Callable
+from typing import Final
 
 LOOK_SECONDS: Final = 0.25
 STOOD_STILL_SECONDS: Final = 1.0

@@ -11,26 +11,24 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.failures import StorageError
+from fencepost.base.seams import Buffer, Randomness
 from fencepost.broker.context import Context
 from fencepost.broker.controller.controller import Controller
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.handlers import CONTROLLER_APIS, HANDLERS
 from fencepost.broker.metadata.follower import MetadataFollower
+from fencepost.broker.partitions.partition_host import PartitionHost
+from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.storage.cluster_checkpoints import known_partitions, partitions_to_open
 from fencepost.broker.storage.identity import load_identity
+from fencepost.broker.storage.parent_layout import ParentLayout
 from fencepost.broker.waiting import Parked
+from fencepost.cluster.messages import Request
 from fencepost.cluster.parent.remote_followers import RemoteFollowers
 from fencepost.wire.codec import decode_request, encode_response, read_request_header
-
-if TYPE_CHECKING:
-    from fencepost.base.seams import Buffer, Randomness
-    from fencepost.broker.partitions.partition_host import PartitionHost
-    from fencepost.broker.settings.config import BrokerConfig
-    from fencepost.broker.storage.parent_layout import ParentLayout
-    from fencepost.cluster.messages import Request
 
 log = logging.getLogger(__name__)
 

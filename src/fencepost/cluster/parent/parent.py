@@ -492,7 +492,8 @@ class Parent:
             self._unfence(broker, broker.child)
         if not self._is_announced and all(each.is_serving for each in self.brokers.values()):
             self._is_announced = True
-            self._announce(",".join(each.hello["address"] for each in self._with_hello()))
+            found = [each.hello for each in self.brokers.values() if each.hello is not None]
+            self._announce(",".join(hello["address"] for hello in found))
         self._tell_changed()
 
     def _trust_if_all_are_open(self) -> None:
@@ -520,9 +521,6 @@ class Parent:
             return
         self._tell_changed()
         self._loop.call_later(REBALANCE_MS / 1000, self._rebalance_soon)
-
-    def _with_hello(self) -> list[Any]:
-        return [each for each in self.brokers.values() if each.hello is not None]
 
     def _rebalance_soon(self) -> None:
         if not self._is_stopping:

@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 
 async def serve(
-    config: BrokerConfig,
     brokers: Sequence[BrokerState],
     started: Sequence[BrokerChild],
     spawn: Callable[[int], BrokerChild],

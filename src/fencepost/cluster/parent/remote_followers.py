@@ -30,18 +30,16 @@ Records that have no effects (blocks of producer ids) are sent with the next bat
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from fencepost.base.ids import NO_NODE
+from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.coordinator.metadata.effects import Effect, LeadersChanged, TopicRemoved
 from fencepost.coordinator.metadata.snapshot import snapshot
+from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.records.metadata_log import MetadataRecord, RemoveTopicRecord, encode_record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fencepost.broker.metadata.follower import MetadataFollower
-    from fencepost.coordinator.metadata.state import MetadataState
 
 
 class BrokerPort(Protocol):
@@ -57,20 +55,16 @@ class BrokerPort(Protocol):
         """Sends the permission to open what batches below this offset give."""
 
 
+@dataclass(slots=True, eq=False)
 class _Batch:
     """One batch on its way to the brokers."""
 
-    __slots__ = ("effects", "end_offset", "is_own_done", "losers", "values")
-
-    def __init__(
-        self, end_offset: int, values: list[bytes], effects: Sequence[Effect], losers: set[int]
-    ) -> None:
-        self.end_offset = end_offset
-        self.values = values
-        self.effects = effects
-        self.losers = losers
-        """The brokers that lose something by it and have not released it yet."""
-        self.is_own_done = False
+    end_offset: int
+    values: list[bytes]
+    effects: Sequence[Effect]
+    losers: set[int]
+    """The brokers that lose something by it and have not released it yet."""
+    is_own_done: bool = False
 
 
 class _Progress:

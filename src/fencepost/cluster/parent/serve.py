@@ -94,7 +94,6 @@ def run(
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             return runner.run(
                 serve(
-                    configs[0],
                     states,
                     started,
                     spawn,

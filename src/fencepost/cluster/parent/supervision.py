@@ -28,6 +28,7 @@ begins again.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -88,31 +89,20 @@ class Action(NamedTuple):
     broker_id: int
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class BrokerProcess:
     """What the parent knows about one broker."""
 
-    __slots__ = (
-        "_pause_ms",
-        "broker_id",
-        "deadline_ms",
-        "is_held",
-        "is_suspended",
-        "restarts",
-        "serving_since_ms",
-        "state",
-    )
-
-    def __init__(self, broker_id: int) -> None:
-        self.broker_id = broker_id
-        self.state = ProcessState.DEAD
-        self.deadline_ms: int | None = None
-        """When silence ends in a kill, a kill in a suspension, or a pause in a restart."""
-        self.is_held = False
-        """Whether it stays dead until an operator restarts it."""
-        self.is_suspended = False
-        self.restarts = 0
-        self.serving_since_ms: int | None = None
-        self._pause_ms = FIRST_PAUSE_MS
+    broker_id: int
+    state: ProcessState = ProcessState.DEAD
+    deadline_ms: int | None = None
+    """When silence ends in a kill, a kill in a suspension, or a pause in a restart."""
+    is_held: bool = False
+    """Whether it stays dead until an operator restarts it."""
+    is_suspended: bool = False
+    restarts: int = 0
+    serving_since_ms: int | None = None
+    _pause_ms: int = FIRST_PAUSE_MS
 
     def __repr__(self) -> str:
         return f"BrokerProcess({self.broker_id}, {self.state.value})"

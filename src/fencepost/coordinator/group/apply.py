@@ -7,23 +7,19 @@ open transaction.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fencepost.base.failures import WireError
 from fencepost.base.ids import NO_TIMESTAMP
+from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.group import Group
 from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.offsets import Stored
+from fencepost.records.entry import Entry
 from fencepost.records.group_log import (
     GroupRecord,
     LogRecord,
     OffsetRecord,
     decode_record,
 )
-
-if TYPE_CHECKING:
-    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
-    from fencepost.records.entry import Entry
 
 
 def apply_entry(state: GroupCoordinatorState, entry: Entry) -> None:

@@ -5,12 +5,14 @@ These functions change nothing but the session of the committing member.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_TIMESTAMP
+from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decision import Decision
 from fencepost.coordinator.group.events import Commit, CommitReply, OffsetToCommit
+from fencepost.coordinator.group.group import Group
 from fencepost.coordinator.group.lifecycle import State
 from fencepost.records.group_log import (
     NO_LEADER_EPOCH,
@@ -18,10 +20,6 @@ from fencepost.records.group_log import (
     OffsetRecord,
     OffsetValue,
 )
-
-if TYPE_CHECKING:
-    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
-    from fencepost.coordinator.group.group import Group
 
 _MAX_LONG: Final = 2**63 - 1
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from fencepost.coordinator.group.group import Group
 from fencepost.coordinator.group.offsets import Offsets
 from fencepost.coordinator.group.settings import GroupCoordinatorSettings
-
-if TYPE_CHECKING:
-    from fencepost.coordinator.group.group import Group
 
 
 class GroupCoordinatorState:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
+from fencepost.coordinator.group.decision import Decision, Sequel
 from fencepost.coordinator.group.events import (
     AssignmentLost,
     AssignmentWritten,
@@ -12,10 +12,6 @@ from fencepost.coordinator.group.events import (
 )
 from fencepost.coordinator.group.join import on_join, on_join_lost, on_static_member_replaced
 from fencepost.coordinator.group.sync import on_assignment_lost, on_assignment_written
-
-if TYPE_CHECKING:
-    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
-    from fencepost.coordinator.group.decision import Decision, Sequel
 
 
 def on_sequel(state: GroupCoordinatorState, event: Sequel, now_ms: int) -> Decision:

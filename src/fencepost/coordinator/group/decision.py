@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fencepost.coordinator.group.events import (
     AssignmentLost,
@@ -14,9 +14,7 @@ from fencepost.coordinator.group.events import (
     StaticMemberReplaced,
     SyncReply,
 )
-
-if TYPE_CHECKING:
-    from fencepost.records.group_log import LogRecord
+from fencepost.records.group_log import LogRecord
 
 Sequel = Join | AssignmentWritten | AssignmentLost | StaticMemberReplaced | JoinLost
 """Events that only a decision causes."""

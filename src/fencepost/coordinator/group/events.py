@@ -7,16 +7,13 @@ version.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fencepost.coordinator.group.group import Protocols
+from fencepost.coordinator.group.group import Protocols
 
 # -- membership
 

@@ -11,16 +11,14 @@ moving the alarm; it never comes too late.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import java_string_hash
 from fencepost.coordinator.group.lifecycle import TRANSITIONS, State
 from fencepost.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, read_topics
 from fencepost.records.group_log import GroupKey, GroupRecord, GroupValue, MemberValue
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NEVER: Final = 1 << 62
 """A deadline that never comes."""

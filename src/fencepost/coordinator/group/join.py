@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fencepost.base.errors import ErrorCode
 from fencepost.base.limits import MAX_GROUP_SIZE, NEW_MEMBER_JOIN_TIMEOUT_MS
+from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decision import Answer, Decision
 from fencepost.coordinator.group.events import Join, JoinLost, JoinReply, StaticMemberReplaced
 from fencepost.coordinator.group.group import Group, Member
@@ -14,9 +13,6 @@ from fencepost.coordinator.group.rebalance import Turn, joined_reply
 from fencepost.coordinator.group.settings import (
     GroupCoordinatorSettings,
 )
-
-if TYPE_CHECKING:
-    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 
 
 def on_join(state: GroupCoordinatorState, event: Join, now_ms: int) -> Decision:

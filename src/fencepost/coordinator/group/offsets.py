@@ -10,14 +10,12 @@ tombstone removes the committed offset and all pending offsets of the partition.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from fencepost.base.ids import TopicPartition
-    from fencepost.records.group_log import OffsetKey, OffsetValue
+from fencepost.base.ids import TopicPartition
+from fencepost.records.group_log import OffsetKey, OffsetValue
 
 
 class Stored(NamedTuple):

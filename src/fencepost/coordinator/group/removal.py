@@ -7,23 +7,19 @@ may delete them; the tombstone clears pending offsets too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_TIMESTAMP, TopicPartition
+from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decision import Decision
 from fencepost.coordinator.group.events import CommitReply, DeleteOffsets
+from fencepost.coordinator.group.group import Group
 from fencepost.coordinator.group.lifecycle import State
+from fencepost.coordinator.group.offsets import Stored
 from fencepost.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from fencepost.coordinator.group.views import is_of_another_topic
 from fencepost.records.group_log import GroupKey, GroupRecord, LogRecord, OffsetKey, OffsetRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
-    from fencepost.coordinator.group.group import Group
-    from fencepost.coordinator.group.offsets import Stored
 
 # -- by request
 

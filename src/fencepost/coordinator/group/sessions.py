@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fencepost.base.errors import ErrorCode
+from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decision import Answer, Decision
 from fencepost.coordinator.group.events import (
     Heartbeat,
@@ -17,9 +16,6 @@ from fencepost.coordinator.group.events import (
 from fencepost.coordinator.group.group import NEVER, Group
 from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.rebalance import Turn
-
-if TYPE_CHECKING:
-    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 
 
 def on_heartbeat(state: GroupCoordinatorState, event: Heartbeat, now_ms: int) -> ErrorCode:

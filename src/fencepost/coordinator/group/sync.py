@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fencepost.base.errors import ErrorCode
+from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decision import Answer, Decision
 from fencepost.coordinator.group.events import AssignmentLost, AssignmentWritten, Sync, SyncReply
 from fencepost.coordinator.group.group import NEVER, Group, Member
 from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.rebalance import Turn
-
-if TYPE_CHECKING:
-    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 
 
 def on_sync(state: GroupCoordinatorState, event: Sync, now_ms: int) -> Decision:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
-    from fencepost.coordinator.group.group import Group, Member
+    from fencepost.coordinator.group.group import Member
     from fencepost.coordinator.group.offsets import Stored
 
     IdOf = Callable[[str], bytes | None]
@@ -123,11 +123,7 @@ def list_groups(
         return []
     wanted = {name.strip().lower() for name in states}
     return [
-        _list_view(group)
+        GroupView(group.group_id, group.state.value, group.protocol_type or "")
         for group in state.groups.values()
         if not wanted or group.state.value.lower() in wanted
     ]
-
-
-def _list_view(group: Group) -> GroupView:
-    return GroupView(group.group_id, group.state.value, group.protocol_type or "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
@@ -20,6 +20,7 @@ from fencepost.coordinator.metadata.placement import (
     place_manually,
     replication_factor_of,
 )
+from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.records.metadata_log import (
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -28,11 +29,6 @@ from fencepost.records.metadata_log import (
     RemoveTopicRecord,
     TopicRecord,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fencepost.coordinator.metadata.state import MetadataState
 
 
 def refuse_new_name(state: MetadataState, name: str) -> Decision | None:

@@ -12,10 +12,12 @@ same batch creates is no effect: the partition is opened in the state that the b
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from fencepost.base.ids import NO_NODE
+from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.records.metadata_log import (
     NO_LEADER_CHANGE,
     TOPIC_RESOURCE,
@@ -26,11 +28,6 @@ from fencepost.records.metadata_log import (
     RemoveTopicRecord,
     TopicRecord,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from fencepost.coordinator.metadata.state import MetadataState
 
 
 class PartitionsCreated(NamedTuple):

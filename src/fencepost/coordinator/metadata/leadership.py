@@ -24,7 +24,8 @@ Each decision is one pass over the partitions.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_NODE, TopicPartition
@@ -37,12 +38,8 @@ from fencepost.coordinator.metadata.events import (
     refuse,
 )
 from fencepost.coordinator.metadata.placement import refuse_replicas
+from fencepost.coordinator.metadata.state import MetadataState, PartitionState, Topic
 from fencepost.records.metadata_log import NO_LEADER_CHANGE, PartitionChangeRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from fencepost.coordinator.metadata.state import MetadataState, PartitionState, Topic
 
 
 class Changes:

@@ -14,17 +14,14 @@ leader. A broker that is about to stop becomes no replica.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import INTERNAL_TOPICS
 from fencepost.base.limits import MAX_NEW_PARTITIONS
 from fencepost.coordinator.metadata.events import CreateTopic, Decision, refuse
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fencepost.coordinator.metadata.state import MetadataState
+from fencepost.coordinator.metadata.state import MetadataState
 
 INTERNAL_REPLICATION_FACTOR: Final = 3
 """Of the internal topics, if there are that many brokers; Kafka's default."""

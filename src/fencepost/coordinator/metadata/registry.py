@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from fencepost.base.ids import TopicPartition
 from fencepost.base.limits import PRODUCER_ID_BLOCK_SIZE
 from fencepost.coordinator.metadata.events import AlterSettings, Decision, RegisterBroker
 from fencepost.coordinator.metadata.leadership import Changes, follow_brokers
+from fencepost.coordinator.metadata.state import Broker, Endpoint, MetadataState
 from fencepost.records.metadata_log import (
     FENCED,
     IN_CONTROLLED_SHUTDOWN,
@@ -19,12 +21,6 @@ from fencepost.records.metadata_log import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fencepost.base.ids import TopicPartition
-    from fencepost.coordinator.metadata.state import Broker, Endpoint, MetadataState
 
 
 def decide_register_broker(state: MetadataState, event: RegisterBroker) -> Decision:

@@ -20,22 +20,18 @@ ones.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from fencepost.coordinator.metadata.events import Decision, Resize
 from fencepost.coordinator.metadata.leadership import Changes, follow_brokers
 from fencepost.coordinator.metadata.placement import stripe
 from fencepost.coordinator.metadata.registry import registration_record
+from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.records.metadata_log import (
     MetadataRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fencepost.coordinator.metadata.state import MetadataState
 
 
 def decide_resize(state: MetadataState, event: Resize) -> Decision:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from fencepost.base.ids import NO_NODE
 from fencepost.coordinator.metadata.state import Broker, MetadataState, Topic
@@ -16,9 +16,6 @@ from fencepost.records.metadata_log import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def frozen(state: MetadataState) -> MetadataState:

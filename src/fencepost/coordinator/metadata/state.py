@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE
 from fencepost.coordinator.metadata.names import collision_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 NO_SETTINGS: Mapping[str, str] = {}
 

@@ -9,17 +9,14 @@ the state: the shell keeps them, and passes them to `decide` as `pending`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 from fencepost.base.failures import WireError
 from fencepost.coordinator.txn.events import LogRecord
 from fencepost.coordinator.txn.states import State
+from fencepost.records.entry import Entry
 from fencepost.records.transaction_log import TransactionMetadata, decode_key, decode_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fencepost.records.entry import Entry
 
 STATES: Final[tuple[State, ...]] = tuple(State)
 OPEN_STATES: Final = frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT})

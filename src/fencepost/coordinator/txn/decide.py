@@ -20,10 +20,12 @@ epoch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Container
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from fencepost.coordinator.txn.apply import CoordinatorState
 from fencepost.coordinator.txn.end_table import END_TXN_TV1, END_TXN_TV2, End
 from fencepost.coordinator.txn.events import (
     RESERVE_PRODUCER_ID,
@@ -60,11 +62,6 @@ from fencepost.records.transaction_log import (
     encode_key,
     new_metadata,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from fencepost.coordinator.txn.apply import CoordinatorState
 
 IDLE_STATES: Final = frozenset({State.EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
 

@@ -7,13 +7,11 @@ retry of the last one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.coordinator.txn.states import State
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class End(Enum):

@@ -8,11 +8,13 @@ and the fenced producer may recover by aborting at its epoch.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import MAX_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from fencepost.coordinator.txn.apply import CoordinatorState
 from fencepost.coordinator.txn.events import (
     RESERVE_PRODUCER_ID,
     Decision,
@@ -27,11 +29,6 @@ from fencepost.coordinator.txn.events import (
 )
 from fencepost.coordinator.txn.states import TRANSITIONS, State
 from fencepost.records.transaction_log import NO_PARTITIONS, TransactionMetadata
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from fencepost.coordinator.txn.apply import CoordinatorState
 
 # Module constants, because an enum member is an attribute search of its class, and a commit needs a
 # dozen of them.

@@ -27,8 +27,9 @@ The result does not depend on earlier runs: an interrupted start may have done a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fencepost.base.ids import (
     MAX_PRODUCER_EPOCH,
@@ -48,9 +49,6 @@ from fencepost.coordinator.txn.prepare import (
 )
 from fencepost.coordinator.txn.states import State
 from fencepost.records.transaction_log import NO_PARTITIONS, TransactionMetadata
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class ProducerSeen(NamedTuple):
@@ -113,14 +111,12 @@ def _settle(
     """Reconcile one transactional id with the partitions that have seen its producer."""
     current = txn.producer_epoch
     highest = max((each.epoch for each in found), default=NO_PRODUCER_EPOCH)
-    open_there = [each for each in found if each.is_open]
-    to_commit = [each for each in open_there if _was_committed(txn, each)]
-    to_abort = [each for each in open_there if not _was_committed(txn, each)]
-    is_doubtful = (
-        txn.state == ONGOING
-        or any(not _is_being_aborted(txn, each) for each in to_abort)
-        or (txn.state in PREPARED_STATES and highest > current)
-    )
+    to_commit: list[ProducerSeen] = []
+    to_abort: list[ProducerSeen] = []
+    for each in found:
+        if each.is_open:
+            (to_commit if _was_committed(txn, each) else to_abort).append(each)
+    is_doubtful = _is_doubtful(txn, highest, to_abort)
     if is_doubtful or txn.state == COMPLETE_COMMIT:  # Otherwise the usual end writes it.
         result.markers.extend(_marker(each, current, commit=True) for each in to_commit)
     if is_doubtful:
@@ -134,6 +130,13 @@ def _settle(
     elif highest > current:
         record = _idle(txn, highest, State.EMPTY, now_ms)
         result.records.append(LogRecord(transactional_id, record))
+
+
+def _is_doubtful(txn: TransactionMetadata, highest: int, to_abort: list[ProducerSeen]) -> bool:
+    """Whether the usual end of the transaction does not suffice."""
+    if txn.state == ONGOING or (txn.state in PREPARED_STATES and highest > txn.producer_epoch):
+        return True
+    return any(not _is_being_aborted(txn, each) for each in to_abort)
 
 
 def _was_committed(txn: TransactionMetadata, each: ProducerSeen) -> bool:

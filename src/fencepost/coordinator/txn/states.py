@@ -11,11 +11,9 @@ refuses a client's mistakes before the table is consulted. The numbers are the s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final
 
 
 class State(IntEnum):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from fencepost.base.errors import ErrorCode
+from fencepost.coordinator.txn.apply import CoordinatorState
+from fencepost.coordinator.txn.patterns import Pattern
 from fencepost.coordinator.txn.states import State
 from fencepost.records.transaction_log import (
     NO_PARTITIONS,
@@ -12,12 +15,6 @@ from fencepost.records.transaction_log import (
     Partitions,
     TransactionMetadata,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from fencepost.coordinator.txn.apply import CoordinatorState
-    from fencepost.coordinator.txn.patterns import Pattern
 
 
 class Description(NamedTuple):

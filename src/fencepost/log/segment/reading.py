@@ -12,17 +12,15 @@ DamagedError, and other reads end before the damage or begin after it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.failures import DamagedError
 from fencepost.base.seams import Buffer
 from fencepost.log.names import LOG
 from fencepost.log.segment.damage import run_at, run_with
+from fencepost.log.segment.segment import Segment
 from fencepost.log.segment.walk import NoBatchError, end_of_batch, walk_around, walk_on, walk_to
 from fencepost.log.segment.wrong_epochs import with_right_epochs
-
-if TYPE_CHECKING:
-    from fencepost.log.segment.segment import Segment
 
 _VIEW_BYTES: Final = 64 * 1024
 """From this size on, a view of the page cache is cheaper than a copy."""
