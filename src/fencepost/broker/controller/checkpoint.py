@@ -17,13 +17,17 @@ less.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fencepost.base.failures import CorruptError, StorageError, WireError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC
+from fencepost.base.seams import Disk
 from fencepost.coordinator.metadata.apply import apply, load
 from fencepost.coordinator.metadata.snapshot import frozen, snapshot
+from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.log.config import NEVER_MS, LogConfig
+from fencepost.log.durability import PendingSync
+from fencepost.partition.partition import Partition
 from fencepost.records.batch import BatchError
 from fencepost.records.metadata_checkpoint import (
     checkpoint_name,
@@ -31,12 +35,6 @@ from fencepost.records.metadata_checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
-
-if TYPE_CHECKING:
-    from fencepost.base.seams import Disk
-    from fencepost.coordinator.metadata.state import MetadataState
-    from fencepost.log.durability import PendingSync
-    from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
 

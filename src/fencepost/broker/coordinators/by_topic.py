@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from fencepost.broker.groups.coordinator import GroupCoordinator
-    from fencepost.broker.partitions.local_partitions import LocalPartitions
-    from fencepost.broker.transactions.coordinator import TransactionCoordinator
-    from fencepost.coordinator.metadata.state import MetadataState
-    from fencepost.partition.partition import Partition
+from fencepost.broker.groups.coordinator import GroupCoordinator
+from fencepost.broker.partitions.local_partitions import LocalPartitions
+from fencepost.broker.transactions.coordinator import TransactionCoordinator
+from fencepost.coordinator.metadata.state import MetadataState
+from fencepost.partition.partition import Partition
 
 
 class Coordinators:

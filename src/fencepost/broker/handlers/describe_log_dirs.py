@@ -10,13 +10,16 @@ Errors:    CLUSTER_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR (the directory cann
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
+from fencepost.broker.context import Context
+from fencepost.broker.partitions.local_partitions import LocalPartitions
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
+from fencepost.partition.partition import Partition
 from fencepost.wire.forms.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -24,13 +27,6 @@ from fencepost.wire.forms.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from fencepost.broker.context import Context
-    from fencepost.broker.partitions.local_partitions import LocalPartitions
-    from fencepost.partition.partition import Partition
 
 
 def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse | Parked:

@@ -173,17 +173,11 @@ class ControlServer:
             case _:
                 rest = {key: value for key, value in command.items() if key != "broker"}
                 await self._parent.ask_broker(broker_id, rest)
-                self._note_reach(do, self._pid_of(broker_id))
-
-    def _pid_of(self, broker_id: int) -> int:
-        child = self._parent.broker(broker_id).child
-        return -1 if child is None else child.pid
-
-    def _note_reach(self, do: str, pid: int) -> None:
-        if do == "down":
-            self._down.add(pid)
-        elif do == "up":
-            self._down.discard(pid)
+                child = self._parent.broker(broker_id).child
+                if do == "down" and child is not None:
+                    self._down.add(child.pid)
+                elif do == "up" and child is not None:
+                    self._down.discard(child.pid)
 
     def _describe(self, broker: BrokerState) -> dict[str, Any]:
         found = self._parent.describe(broker)

@@ -6,7 +6,8 @@ so these checks are assertions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from fencepost.base.failures import CorruptError, WireError
 from fencepost.base.ids import NO_NODE
@@ -18,6 +19,7 @@ from fencepost.coordinator.metadata.state import (
     PartitionState,
     Topic,
 )
+from fencepost.records.entry import Entry
 from fencepost.records.metadata_log import (
     NO_LEADER_CHANGE,
     TOPIC_RESOURCE,
@@ -36,11 +38,6 @@ from fencepost.records.metadata_log import (
     UnregisterBrokerRecord,
     decode_record,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from fencepost.records.entry import Entry
 
 
 def apply(state: MetadataState, record: MetadataRecord) -> None:
