@@ -324,19 +324,6 @@ def test_a_transaction_timeout_above_the_brokers_maximum_is_refused_by_name(
     assert "lower kafka.transaction.timeout.ms of the sink, or raise transaction.max" in failure
 
 
-def test_a_transaction_timeout_below_the_longest_batch_is_refused(
-    pipeline: Pipeline, cluster: Cluster
-) -> None:
-    pipeline.add(numbered(0))
-    assert pipeline.run() is None
-    pipeline.add(numbered(1))
-    failure = pipeline.run(pipeline.sink(options={"kafka.transaction.timeout.ms": "1"}))
-    assert failure is not None
-    assert "raise kafka.transaction.timeout.ms; or, if batches are smaller now" in failure
-    assert pipeline.run() is None
-    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
-
-
 def test_unreachable_brokers_are_named_and_nothing_is_lost(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
