@@ -10,10 +10,9 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import runpy
 import sys
 from contextlib import suppress
-
-from pyspark import daemon
 
 # Numpy would start threads for its linear algebra.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -37,7 +36,8 @@ def main() -> None:
         with suppress(ImportError):  # Not every Spark has each of them.
             importlib.import_module(name)
     gc.freeze()
-    daemon.manager()
+    # As `python -m pyspark.daemon`, by which fencepost knows that Spark has started a process.
+    runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

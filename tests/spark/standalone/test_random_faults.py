@@ -30,9 +30,7 @@ IS_DYNAMIC = bool(os.environ.get("FENCEPOST_SPARK_DYNAMIC"))
 pytestmark = on_spark(300 + 60 * COUNT)
 
 
-def test_a_query_is_exactly_once_under_faults_of_workers_executors_driver_and_brokers(
-    tmp_path: Path,
-) -> None:
+def test_a_query_is_exactly_once_under_random_faults(tmp_path: Path) -> None:
     require_spark()
     began = time.monotonic()
 
