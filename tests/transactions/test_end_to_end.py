@@ -58,19 +58,6 @@ def test_case_86_a_fenced_tv2_producer_cannot_retry_an_end_after_the_fence(stage
     assert second.epoch == first.epoch + 2, "no producer gets the epoch of the abort"
 
 
-def test_of_ten_producers_that_take_over_the_id_in_turn_only_the_last_can_commit(
-    stage: Stage, protocol: Protocol
-) -> None:
-    everyone = []
-    for number in range(10):
-        one = producer(stage, protocol)
-        one.send("t", b"%d" % number)
-        everyone.append(one)
-    errors = [one.end(commit=True) for one in everyone]
-    assert errors == [FENCED] * 9 + [NONE]
-    assert values(stage, "t") == [b"9"]
-
-
 # -- case 87: consume, transform, produce ----------------------------------------------------------
 
 

@@ -171,19 +171,6 @@ def test_case_80_pending_offsets_are_unstable_until_the_transaction_ends(
 # -- cases 84 and 85 -------------------------------------------------------------------------------
 
 
-def test_metadata_that_is_too_large_is_refused_and_the_rest_is_accepted(
-    stage: Stage, protocol: Protocol
-) -> None:
-    one = producer(stage, protocol)
-    if protocol is TV1:
-        assert one.add_offsets("g") == NONE
-    too_large = one.commit_offsets("g", {FOO_1: 7}, metadata="x" * 4_097)
-    assert too_large == {FOO_1: ErrorCode.OFFSET_METADATA_TOO_LARGE}
-    assert one.commit_offsets("g", {BAR_0: 7}, metadata="x" * 4_096) == {BAR_0: NONE}
-    one.commit()
-    assert shown(stage) == [-1, 7, -1]
-
-
 def test_case_85_offsets_in_a_transaction_do_not_wait_for_a_rebalance(
     stage: Stage, protocol: Protocol
 ) -> None:

@@ -142,19 +142,7 @@ def test_case_76_a_fetch_that_waited_for_an_abort_lists_the_aborted_transaction(
 # -- how much is hidden ----------------------------------------------------------------------------
 
 
-def test_case_77_two_aborted_records_are_hidden_and_two_committed_ones_are_visible(
-    stage: Stage, new: NewProducer
-) -> None:
-    one = new("one")
-    one.send("t", b"a1", b"a2")
-    one.abort()
-    one.send("t", b"c1", b"c2")
-    one.commit()
-    assert values(stage, "t") == [b"c1", b"c2"]
-    assert values(stage, "t", committed=False) == [b"a1", b"a2", b"c1", b"c2"]
-
-
-def test_a_hundred_thousand_aborted_records_take_space_and_are_never_visible(
+def test_case_77_a_hundred_thousand_aborted_records_take_space_and_are_never_visible(
     stage: Stage, new: NewProducer
 ) -> None:
     """An abort removes nothing; records are kept until retention, and readers skip them."""

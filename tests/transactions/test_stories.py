@@ -75,23 +75,6 @@ def test_a_producer_that_wakes_up_after_its_id_has_expired_cannot_write(
     assert values(stage, "refunds", index=1, committed=False) == []
 
 
-def test_a_producer_that_reinitialises_after_expiry_gets_a_new_id_or_is_fenced(
-    forgetful: Stage, protocol: Protocol
-) -> None:
-    """KIP-360 (case 5): with its old producer id and epoch, before and after another producer."""
-    stage = forgetful
-    sleeper = WireProducer(stage, "refunds-1", protocol).initialise()
-    held = {"producer_id": sleeper.producer_id, "epoch": sleeper.epoch}
-    stage.advance(4 * HOUR_MS)
-    assert sleeper.init(**held) == NONE
-    assert sleeper.producer_id != held["producer_id"]
-    assert sleeper.epoch == 0
-    stage.advance(4 * HOUR_MS)
-    WireProducer(stage, "refunds-1", protocol).initialise()
-    late = {"producer_id": sleeper.producer_id, "epoch": sleeper.epoch}
-    assert sleeper.init(**late) == ErrorCode.PRODUCER_FENCED
-
-
 # -- stable and random transactional ids -----------------------------------------------------------
 
 

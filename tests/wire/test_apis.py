@@ -8,7 +8,7 @@ import sys
 import pytest
 from kio.schema.index import api_key_map, schema_name_map
 
-from fencepost.wire.apis import API, BY_NUMBER, NEVER, Api, ApiKey
+from fencepost.wire.apis import API, BY_NUMBER, Api, ApiKey
 from fencepost.wire.schema import is_flexible, versions_of
 from tools.fold_schema import APIS, main
 
@@ -41,19 +41,6 @@ def test_only_produce_advertises_versions_that_it_does_not_serve() -> None:
     assert differing == [ApiKey.PRODUCE]
     assert API[ApiKey.PRODUCE].advertised_min == 0
     assert not API[ApiKey.PRODUCE].serves(2)
-
-
-def test_the_header_of_an_api_versions_response_never_has_tags() -> None:
-    api = API[ApiKey.API_VERSIONS]
-    assert api.request_header_version(3) == 2
-    assert api.response_header_version(3) == 0
-    assert API[ApiKey.METADATA].response_header_version(9) == 1
-
-
-def test_an_api_without_flexible_versions_never_has_tags() -> None:
-    api = API[ApiKey.SASL_HANDSHAKE]
-    assert api.flexible_from == NEVER
-    assert api.request_header_version(1) == 1
 
 
 def test_an_api_prints_under_its_name_in_kafka() -> None:
