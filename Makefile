@@ -106,7 +106,7 @@ compat: $(STAMP) $(ARCHIVE) ## Run fencepost and Apache Kafka beside each other 
 	@$(PY) -m pytest tests/compat -n 2 $(XDIST) --timeout=300 $(ARGS)
 
 .PHONY: bench
-bench: $(STAMP) ## Measure fencepost, compiled where it can be, beside Apache Kafka (QUICK=1, ONLY=name, SIDES=fencepost, DOCS=1)
+bench: $(STAMP) ## Measure fencepost, compiled where it can be, beside Apache Kafka and, where Go is, kfake (QUICK=1, ONLY=name, SIDES=fencepost, DOCS=1)
 	@source=$${FENCEPOST_SRC:-$$($(PY) -m tools.compile_hot_path --or-source)}; \
 	FENCEPOST_SRC=$$source $(PY) -m bench $(if $(QUICK),--quick) $(foreach name,$(ONLY),--only $(name)) $(if $(SIDES),--sides $(SIDES)) $(if $(DOCS),--write-docs) $(ARGS)
 

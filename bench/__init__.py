@@ -5,7 +5,7 @@ opens a session per side and runs one round after the other; a round returns a n
 The runner (`run.py`) alternates the sides round by round, and alternates which one begins, so that
 other work on the machine affects both. Loads that do not need a fresh broker share one per side,
 which is warmed up when it is started: virtual machines compile code that runs often. `report.py`
-prints medians and spread, the ratio between the sides first; `document.py` writes
+prints medians and spread, the ratio of fencepost to Apache Kafka first; `document.py` writes
 docs/performance-details.md from the JSON of a run, with plots from `svg.py`; `redraw.py` draws the
 plots again from the tables of the page.
 

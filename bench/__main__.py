@@ -24,6 +24,7 @@ from bench.spark import close_stage
 
 INTERRUPTED: Final = 130
 """The exit code of shells for a command that Ctrl-C has ended."""
+SIDES: Final = "fencepost,kafka,kfake"
 RESULTS: Final = Path(__file__).resolve().parent / "results"
 
 
@@ -96,7 +97,7 @@ def _arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--quick", action="store_true", help="smaller and fewer rounds: about five minutes")
     add("--only", action="append", metavar="NAME", help="loads that begin with it")
-    add("--sides", default="fencepost,kafka", help="default: fencepost,kafka")
+    add("--sides", default=SIDES, help=f"default: {SIDES}")
     add("--rounds", type=int, metavar="N", help="rounds of every load, instead of its own number")
     add("--json", type=Path, default=RESULTS / f"{stamp}.json", metavar="FILE")
     add("--strict", action="store_true", help="fail when a target is missed")

@@ -86,6 +86,8 @@ class Load:
     """The same for quick runs only, because the other side takes too long."""
     compares_builds: bool = False
     """Whether the side `interpreted` takes part if it is requested."""
+    on_kfake: bool = False
+    """Whether the side `kfake` takes part: it keeps nothing on disk, and has one broker."""
     in_quick: bool = True
     """Whether a quick run includes it without naming it."""
 

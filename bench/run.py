@@ -12,7 +12,7 @@ from typing import Final
 
 from bench.even import touch, write_back
 from bench.load import Load, Round, Scale, Values
-from bench.sides import INTERPRETED, KAFKA, Side
+from bench.sides import INTERPRETED, KAFKA, KFAKE, Side
 from tools.apache_kafka import UnavailableError
 
 FIRST_WARMUP: Final = 1000
@@ -76,6 +76,8 @@ def taking_part(load: Load, sides: Sequence[Side], scale: Scale) -> list[Side]:
     left_out = {KAFKA.name} if alone else set()
     if not load.compares_builds:
         left_out.add(INTERPRETED.name)
+    if alone or not load.on_kfake:
+        left_out.add(KFAKE.name)
     return [side for side in sides if side.name not in left_out]
 
 

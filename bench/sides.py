@@ -2,7 +2,8 @@
 
 fencepost runs from this checkout's `src`, or from the folder in `FENCEPOST_SRC`, such as a compiled
 one. The side `interpreted` always runs from `src`, so that the two can be compared: `--sides
-fencepost,interpreted,kafka`.
+fencepost,interpreted,kafka`. `kfake` is in memory (`kfake.py`); it takes part in the loads that say
+so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol, Self
 
+from bench.kfake import Kfake, build_kfake
 from tools.apache_kafka import ROOT, VERSION, ApacheKafka, UnavailableError, fetch_libs
 from tools.fencepost_process import FencepostProcess
 from tools.processes import ServerProcess, free_port
@@ -26,6 +28,8 @@ KAFKA_DELETES_SOON: Final = {
 }
 """Apache Kafka keeps the files of a deleted topic for a minute, so rounds would fill ever more
 memory."""
+KFAKE_PARTITIONS: Final = 4
+"""Of topics that a client creates by their first use; the loads name their number."""
 SOURCE_VARIABLE: Final = "FENCEPOST_SRC"
 
 
@@ -97,14 +101,19 @@ def _start_kafka(data: Path, port: int, wait: bool) -> Broker:
     return ApacheKafka(data, settings=KAFKA_DELETES_SOON, heap=KAFKA_HEAP, port=port, wait=wait)
 
 
+def _start_kfake(data: Path, port: int, wait: bool) -> Broker:
+    return Kfake(data, port=port, partitions=KFAKE_PARTITIONS, wait=wait)
+
+
 FENCEPOST: Final = Side("fencepost", "fencepost", _start_fencepost)
 INTERPRETED: Final = Side("interpreted", "fencepost (interpreted)", _start_interpreted)
 KAFKA: Final = Side("kafka", f"Apache Kafka {VERSION}", _start_kafka)
+KFAKE: Final = Side("kfake", "kfake (in memory)", _start_kfake)
 
 
 def available(names: list[str], say: Callable[[str], None]) -> list[Side]:
     """The requested sides that are available here; the others are skipped with a message."""
-    known = {side.name: side for side in (FENCEPOST, KAFKA, INTERPRETED)}
+    known = {side.name: side for side in (FENCEPOST, KAFKA, INTERPRETED, KFAKE)}
     for name in names:
         if name not in known:
             say(f"skipped: there is no side {name!r}, only {', '.join(known)}")
@@ -117,6 +126,8 @@ def available(names: list[str], say: Callable[[str], None]) -> list[Side]:
                 fetch_libs()
             elif side is FENCEPOST:
                 fencepost_python()
+            elif side is KFAKE:
+                build_kfake()
         except UnavailableError as reason:
             say(f"skipped: {reason}")
         else:

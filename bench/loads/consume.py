@@ -100,4 +100,5 @@ LOAD: Final = Load(
     quick_rounds=2,
     warmup_seconds=4,
     quick_warmup_seconds=1,
+    on_kfake=True,
 )

@@ -69,6 +69,7 @@ def _load(name: str, title: str, session: Session) -> Load:
         quick_rounds=2,
         warmup_seconds=4,
         quick_warmup_seconds=1,
+        on_kfake=True,
     )
 
 

@@ -84,6 +84,7 @@ LOAD: Final = Load(
     warmup_seconds=0,
     quick_warmup_seconds=0,
     compares_builds=True,
+    on_kfake=True,
     plots=(
         _plot(
             "small-transactions", "1 record per transaction (TV2)", "transactions/s", "transactions"

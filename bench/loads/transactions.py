@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 
 from bench import client
 from bench.generate import shared_broker
+from bench.generator.tally import processor_seconds
 from bench.load import Load, Measure, Round, Scale, Session, Values
 from bench.sides import Side
 
@@ -49,6 +50,7 @@ def _session(shape: Shape) -> Session:
                 producers = [client.producer(broker, transactional_id=name) for name in names]
                 with ThreadPoolExecutor(shape.producers) as pool:
                     list(pool.map(lambda one: one.init_transactions(), producers))
+                    spent = processor_seconds(broker.process.pid)
                     started = time.perf_counter()
                     timed = pool.map(
                         lambda one: commit_many(one, f"{TOPIC}-{number}", transactions, shape),
@@ -56,8 +58,9 @@ def _session(shape: Shape) -> Session:
                     )
                     commits = [ms for many in timed for ms in many]
                     seconds = time.perf_counter() - started
+                    spent = processor_seconds(broker.process.pid) - spent
                 client.delete_topic(broker, f"{TOPIC}-{number}")
-                return _values(commits, seconds, shape)
+                return {**_values(commits, seconds, shape), "cpu": spent / len(commits) * 1e6}
 
             yield run
 
@@ -96,6 +99,7 @@ def _load(
         Measure("records", "records/s", "more", ratio=wanted.get("records")),
         Measure("p50", "ms per commit, median", "less"),
         Measure("p99", "ms per commit, p99", "less", ratio=wanted.get("p99")),
+        Measure("cpu", "µs of broker CPU per transaction", "less"),
     )
     return Load(
         name,
@@ -106,6 +110,7 @@ def _load(
         rounds=4,
         warmup_seconds=3,
         quick_warmup_seconds=1,
+        on_kfake=True,
         in_quick=in_quick,
     )
 

@@ -12,7 +12,7 @@ from fencepost.base.failures import WireError
 from fencepost.base.limits import MAX_ARRAY_ITEMS, MAX_STRING_BYTES
 from fencepost.wire.compile import decode, encode, reader, writer
 from fencepost.wire.forms.end_txn import EndTxnRequest
-from fencepost.wire.schema import Records, field, message, struct, version_range
+from fencepost.wire.schema import Records, constructor, field, message, struct, version_range
 
 if TYPE_CHECKING:
     from fencepost.base.seams import Buffer
@@ -112,6 +112,16 @@ def test_every_field_has_a_default_and_lists_are_not_shared() -> None:
     assert second.words == []
     assert second.count == -1
     assert first != second
+
+
+def test_a_constructor_makes_what_a_call_of_the_class_makes() -> None:
+    make = constructor(Sample)
+
+    assert make() == Sample()
+    assert make(key="k", numbers=None) == Sample(key="k", numbers=None)
+    assert make().words is not make().words
+    with pytest.raises(TypeError):
+        make(kee="k")  # type: ignore[call-arg]
 
 
 def test_a_form_prints_what_differs_from_its_defaults() -> None:

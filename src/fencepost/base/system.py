@@ -54,11 +54,11 @@ class SystemFile:
 
     def append(self, chunks: Sequence[Buffer]) -> int:
         if len(chunks) == 1:
-            size = len(chunks[0])
-            written = os.write(self._descriptor, chunks[0])
-            if written == size:
-                return size
-            self._append_rest(memoryview(chunks[0]).cast("B")[written:])
+            chunk = chunks[0]
+            size = len(chunk)
+            written = os.write(self._descriptor, chunk)
+            if written < size:
+                self._append_rest(memoryview(chunk).cast("B")[written:])
             return size
         total = 0
         for start in range(0, len(chunks), _MAX_CHUNKS_PER_WRITE):

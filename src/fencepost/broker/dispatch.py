@@ -29,7 +29,14 @@ from fencepost.broker.handlers.api_versions import unsupported_version_reply
 from fencepost.broker.metrics.requests import ApiCounters, RequestCounters
 from fencepost.broker.waiting import NoReply, Parked
 from fencepost.wire.apis import API, BY_NUMBER, ApiKey
-from fencepost.wire.codec import decode_request, encode_response, read_request_header
+from fencepost.wire.codec import (
+    MessageReader,
+    MessageWriter,
+    encode_response,
+    read_client,
+    request_reader,
+    response_writer,
+)
 
 if TYPE_CHECKING:
     from fencepost.broker.network.connection import Connection
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+API_VERSIONS: Final = ApiKey.API_VERSIONS
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
 FRAME_SIZE_BYTES: Final = 4
 """The size before a frame, which the frame does not have."""
@@ -52,13 +60,15 @@ Forward = Callable[[ApiKey, Any, Context], Parked]
 class Route:
     """The handler of one version of one API."""
 
-    __slots__ = ("api", "counters", "handle", "version")
+    __slots__ = ("api", "counters", "handle", "reader", "version", "writer")
 
     def __init__(
         self, api: ApiKey, version: int, handle: Handler, counters: ApiCounters | None
     ) -> None:
         self.api = api
         self.version = version
+        self.reader: MessageReader = request_reader(api, version)
+        self.writer: MessageWriter = response_writer(api, version)
         self.handle = handle
         self.counters = counters
 
@@ -107,16 +117,17 @@ class Dispatcher:
             if route is None:
                 self._answer_unsupported_api_versions(connection, frame)
                 return
-        header = read_request_header(frame)
-        request = decode_request(route.api, route.version, frame, header.body_offset)
-        if route.api is ApiKey.API_VERSIONS:
+        reader = route.reader
+        correlation_id, client_id, body_offset = read_client(frame, has_tags=reader.has_tags)
+        request = reader.decode(frame, body_offset)
+        if route.api is API_VERSIONS:
             connection.client_software = request.client_software_name
         context = Context(
             self._services,
             route.version,
-            header.client_id,
+            client_id,
             connection.client_host,
-            header.correlation_id,
+            correlation_id,
             client_address=connection.client_name,
             client_software=connection.client_software,
         )
@@ -140,7 +151,7 @@ class Dispatcher:
         api = BY_NUMBER[key]
         newest = max_served_version(api.key)
         if not api.min_version <= version <= newest:
-            if api.key is ApiKey.API_VERSIONS:
+            if api.key is API_VERSIONS:
                 return None
             raise WireError(
                 f"{api.name} is supported in versions {api.min_version} to {newest}, not {version}"
@@ -157,7 +168,7 @@ class Dispatcher:
     def _answer_unsupported_api_versions(self, connection: Connection, frame: memoryview) -> None:
         correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
         reply = unsupported_version_reply()
-        connection.send(encode_response(ApiKey.API_VERSIONS, 0, correlation_id, reply))
+        connection.send(encode_response(API_VERSIONS, 0, correlation_id, reply))
 
     def _run(self, connection: Connection, route: Route, request: object, context: Context) -> None:
         reply = route.handle(request, context)
@@ -180,7 +191,7 @@ class Dispatcher:
     def _encode(
         self, connection: Connection, route: Route, context: Context, reply: object
     ) -> list[Buffer]:
-        chunks = encode_response(route.api, route.version, context.correlation_id, reply)
+        chunks = route.writer.encode_response(context.correlation_id, reply)
         if self._trace is not None:
             self._trace.reply(
                 route.api, reply, context, connection.client_name, sum(map(len, chunks))

@@ -84,6 +84,11 @@ def build_pairs(
 ) -> SealedBatch:
     """Builds a batch of keys and values with one time, as coordinators append it."""
     assert pairs, "a batch that is built has at least one record"
+    if len(pairs) == 1:
+        key, value = pairs[0]
+        payload = _encode_pair(0, key, value)
+    else:
+        payload = b"".join([_encode_pair(n, key, value) for n, (key, value) in enumerate(pairs)])
     return _seal(
         base_offset,
         leader_epoch,
@@ -95,9 +100,7 @@ def build_pairs(
         producer_epoch,
         base_sequence,
         len(pairs),
-        _encode_pair(0, *pairs[0])
-        if len(pairs) == 1
-        else b"".join([_encode_pair(n, key, value) for n, (key, value) in enumerate(pairs)]),
+        payload,
     )
 
 

@@ -5,8 +5,8 @@ kio's schema by `tools/fold_schema.py`; `schema.py` defines the language). For e
 a straight-line function is generated at first use and kept (`reading.py`, `writing.py`, through
 `compile.py`), so reading a message walks no tables.
 
-    socket -> framing.FrameBuffer -> codec.read_request_header -> codec.decode_request -> a form
-    a form -> codec.encode_response -> list of buffers -> socket
+    socket -> framing.FrameBuffer -> codec.read_client -> codec.MessageReader -> a form
+    a form -> codec.MessageWriter -> list of buffers -> socket
 
 Invariants:
 

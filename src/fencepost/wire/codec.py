@@ -37,23 +37,76 @@ from fencepost.wire.shapes import (
     change_of,
 )
 
-_HEADER: Final = struct.Struct(">hhih")
+_KEY_AND_VERSION: Final = struct.Struct(">hh")
+_CLIENT: Final = struct.Struct(">ih")
 _SIZED_HEADER: Final = struct.Struct(">ihhih")
 _CORRELATION: Final = struct.Struct(">i")
 _SIZED_CORRELATION: Final = struct.Struct(">ii")
+_ROOM_FOR_HEAD: Final = bytes(_SIZED_CORRELATION.size)
 _ERROR: Final = struct.Struct(">h")
 _SIZE: Final = struct.Struct(">i")
 _API_VERSIONS: Final = API[ApiKey.API_VERSIONS]
 
-Route = tuple[Any, "Callable[[Any], Any] | None", bool]
-"""A compiled reader or writer, the change of shape if there is one, and whether the header has
-tags."""
 
-# By API (or its key) and version, filled at first use: a message costs one lookup.
-_REQUEST_READERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
-_RESPONSE_READERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
-_REQUEST_WRITERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
-_RESPONSE_WRITERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
+class MessageReader:
+    """Reads the requests or the responses of one API and version."""
+
+    __slots__ = ("_read", "_reshape", "has_tags")
+
+    def __init__(self, read: Any, reshape: Callable[[Any], Any] | None, has_tags: bool) -> None:
+        """`reshape` turns a form into the newest shape, if the message has changed it."""
+        self._read = read
+        self._reshape = reshape
+        self.has_tags = has_tags
+        """Whether the header has tags."""
+
+    def decode(self, frame: memoryview, body_offset: int) -> Any:
+        """Decode the body into a form of the newest shape."""
+        form = self._read(frame, body_offset)[0]
+        return form if self._reshape is None else self._reshape(form)
+
+
+class MessageWriter:
+    """Writes the requests or the responses of one API and version."""
+
+    __slots__ = ("_reshape", "_write", "has_tags")
+
+    def __init__(self, write: Any, reshape: Callable[[Any], Any] | None, has_tags: bool) -> None:
+        """`reshape` turns a form of the newest shape into that of the version."""
+        self._write = write
+        self._reshape = reshape
+        self.has_tags = has_tags
+        """Whether the header has tags."""
+
+    def encode_response(self, correlation_id: int, form: Any) -> list[Buffer]:
+        """Encode a response, with its size."""
+        head = bytearray(_ROOM_FOR_HEAD)
+        if self.has_tags:
+            head.append(0)
+        chunks, size = self.encode_body(form, head)
+        _SIZED_CORRELATION.pack_into(head, 0, size - 4, correlation_id)
+        return chunks or [bytes(head)]
+
+    def encode_body(self, form: Any, head: bytearray) -> tuple[list[Buffer], int]:
+        """Write the body after the header; returns the buffers and the size of all.
+
+        There are no buffers if everything is in `head`; otherwise that is the first of them.
+        """
+        chunks: list[Buffer] = []
+        if self._reshape is not None:
+            form = self._reshape(form)
+        tail = self._write(form, head, chunks)
+        if not chunks:
+            return chunks, len(head)
+        chunks.append(tail)
+        return chunks, sum(map(len, chunks))
+
+
+# By API (or its key) and version, filled at first use.
+_REQUEST_READERS: Final[dict[tuple[Api | ApiKey, int], MessageReader]] = {}
+_RESPONSE_READERS: Final[dict[tuple[Api | ApiKey, int], MessageReader]] = {}
+_REQUEST_WRITERS: Final[dict[tuple[Api | ApiKey, int], MessageWriter]] = {}
+_RESPONSE_WRITERS: Final[dict[tuple[Api | ApiKey, int], MessageWriter]] = {}
 
 
 @dataclass(slots=True, init=False)
@@ -89,20 +142,34 @@ class RequestHeader:
 def read_request_header(frame: memoryview) -> RequestHeader:
     """Read the header of a request of any version; WireError for an unknown API."""
     try:
-        key, version, correlation_id, size = _HEADER.unpack_from(frame)
+        key, version = _KEY_AND_VERSION.unpack_from(frame)
     except struct.error:
-        raise WireError(f"a request of {len(frame)} bytes has no header") from None
+        raise _no_header(frame) from None
     api = BY_NUMBER.get(key)
     if api is None:
         raise WireError(f"API key {key} is unknown")
+    client = read_client(frame, has_tags=version >= api.flexible_from)
+    return RequestHeader(api, version, client[0], client[1], client[2])
+
+
+def _no_header(frame: memoryview) -> WireError:
+    return WireError(f"a request of {len(frame)} bytes has no header")
+
+
+def read_client(frame: memoryview, *, has_tags: bool) -> tuple[int, str | None, int]:
+    """The rest of the header, after key and version: correlation id, client id, and its end."""
+    try:
+        correlation_id, size = _CLIENT.unpack_from(frame, _KEY_AND_VERSION.size)
+    except struct.error:
+        raise _no_header(frame) from None
     position = 10
     client_id = None
     if size >= 0:
         position += size
         client_id = _client_id(frame, position)
-    if version >= api.flexible_from:
+    if has_tags:
         position = _after_tags(frame, position, "the header of a request")
-    return RequestHeader(api, version, correlation_id, client_id, position)
+    return correlation_id, client_id, position
 
 
 def _client_id(frame: memoryview, end: int) -> str:
@@ -139,11 +206,7 @@ def _after_tags(frame: Buffer, position: int, what: str) -> int:
 
 def decode_request(api: Api | ApiKey, version: int, frame: memoryview, body_offset: int) -> Any:
     """Decode the body of a request into a form of the newest shape; the version must be served."""
-    read, reshape, _ = _REQUEST_READERS.get((api, version)) or _new_route(
-        _REQUEST_READERS, api, version, reader, RAISE_REQUEST, True
-    )
-    form, _ = read(frame, body_offset)
-    return form if reshape is None else reshape(form)
+    return request_reader(api, version).decode(frame, body_offset)
 
 
 def decode_response(api: Api | ApiKey, version: int, frame: memoryview) -> tuple[int, Any]:
@@ -151,13 +214,9 @@ def decode_response(api: Api | ApiKey, version: int, frame: memoryview) -> tuple
     correlation_id = read_correlation_id(frame)
     if (api is ApiKey.API_VERSIONS or api is _API_VERSIONS) and _is_refusal(frame):
         version = 0
-    route = _RESPONSE_READERS.get((api, version)) or _new_route(
-        _RESPONSE_READERS, api, version, reader, RAISE_RESPONSE, False
-    )
-    read, reshape, has_tags = route
-    position = _after_tags(frame, 4, "the header of a response") if has_tags else 4
-    form, _ = read(frame, position)
-    return correlation_id, form if reshape is None else reshape(form)
+    found = _response_reader(api, version)
+    position = _after_tags(frame, 4, "the header of a response") if found.has_tags else 4
+    return correlation_id, found.decode(frame, position)
 
 
 def read_correlation_id(frame: memoryview) -> int:
@@ -177,59 +236,67 @@ def encode_request(
     api: Api | ApiKey, version: int, correlation_id: int, client_id: str | None, form: Any
 ) -> list[Buffer]:
     """Encode a request, with its size."""
-    route = _REQUEST_WRITERS.get((api, version)) or _new_route(
-        _REQUEST_WRITERS, api, version, writer, LOWER_REQUEST, True
-    )
-    write, reshape, has_tags = route
+    found = _request_writer(api, version)
     name = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(name)
     key = api if isinstance(api, ApiKey) else api.key
-    out = bytearray(_SIZED_HEADER.pack(0, key, version, correlation_id, size))
-    out += name
-    if has_tags:
-        out.append(0)
-    return _finish(write, form if reshape is None else reshape(form), out)
+    head = bytearray(_SIZED_HEADER.pack(0, key, version, correlation_id, size))
+    head += name
+    if found.has_tags:
+        head.append(0)
+    chunks, size_bytes = found.encode_body(form, head)
+    _SIZE.pack_into(head, 0, size_bytes - 4)
+    return chunks or [bytes(head)]
 
 
 def encode_response(
     api: Api | ApiKey, version: int, correlation_id: int, form: Any
 ) -> list[Buffer]:
     """Encode a response to a request of that version, with its size."""
-    route = _RESPONSE_WRITERS.get((api, version)) or _new_route(
-        _RESPONSE_WRITERS, api, version, writer, LOWER_RESPONSE, False
-    )
-    write, reshape, has_tags = route
-    out = bytearray(_SIZED_CORRELATION.pack(0, correlation_id))
-    if has_tags:
-        out.append(0)
-    return _finish(write, form if reshape is None else reshape(form), out)
+    return response_writer(api, version).encode_response(correlation_id, form)
 
 
-def _finish(write: Any, form: Any, head: bytearray) -> list[Buffer]:
-    """Write the body after the header, then the size at the start."""
-    chunks: list[Buffer] = []
-    tail = write(form, head, chunks)
-    if not chunks:
-        _SIZE.pack_into(head, 0, len(head) - 4)
-        return [bytes(head)]
-    chunks.append(tail)
-    _SIZE.pack_into(head, 0, sum(map(len, chunks)) - 4)
-    return chunks
+def request_reader(api: Api | ApiKey, version: int) -> MessageReader:
+    """The reader of requests in a version that must be served."""
+    found = _REQUEST_READERS.get((api, version))
+    if found is None:
+        found = MessageReader(*_compiled(api, version, reader, RAISE_REQUEST, is_request=True))
+        _REQUEST_READERS[api, version] = found
+    return found
 
 
-def _new_route(
-    routes: dict[tuple[Api | ApiKey, int], Route],
-    api: Api | ApiKey,
-    version: int,
-    compiled: Any,
-    changes: Changes,
-    is_request: bool,
-) -> Route:
-    """Compiles a reader or a writer at its first use."""
+def response_writer(api: Api | ApiKey, version: int) -> MessageWriter:
+    """The writer of responses to requests of a version that must be served."""
+    found = _RESPONSE_WRITERS.get((api, version))
+    if found is None:
+        found = MessageWriter(*_compiled(api, version, writer, LOWER_RESPONSE, is_request=False))
+        _RESPONSE_WRITERS[api, version] = found
+    return found
+
+
+def _response_reader(api: Api | ApiKey, version: int) -> MessageReader:
+    found = _RESPONSE_READERS.get((api, version))
+    if found is None:
+        found = MessageReader(*_compiled(api, version, reader, RAISE_RESPONSE, is_request=False))
+        _RESPONSE_READERS[api, version] = found
+    return found
+
+
+def _request_writer(api: Api | ApiKey, version: int) -> MessageWriter:
+    found = _REQUEST_WRITERS.get((api, version))
+    if found is None:
+        found = MessageWriter(*_compiled(api, version, writer, LOWER_REQUEST, is_request=True))
+        _REQUEST_WRITERS[api, version] = found
+    return found
+
+
+def _compiled(
+    api: Api | ApiKey, version: int, compiler: Any, changes: Changes, *, is_request: bool
+) -> tuple[Any, Callable[[Any], Any] | None, bool]:
+    """Compiles a reader or a writer; the change of shape, and whether the header has tags."""
     found = API[api] if isinstance(api, ApiKey) else api
     assert found.serves(version), f"{found} was asked for version {version}"
     form = found.request if is_request else found.response
     header = found.request_header_version if is_request else found.response_header_version
     has_tags = header(version) == (2 if is_request else 1)
-    route = (compiled(form, version), change_of(changes, found.key, version), has_tags)
-    return routes.setdefault((api, version), route)
+    return compiler(form, version), change_of(changes, found.key, version), has_tags

@@ -113,7 +113,7 @@ class FrameBuffer:
         """The place for the next bytes; never empty."""
         frame = self._frame
         if frame is None:
-            return self._view[self._filled :]
+            return self._view[self._filled :] if self._filled else self._view
         if self._filled == self._usable:
             frame = self._frame = self._grown(frame)
         return frame[self._filled : self._usable]
@@ -159,7 +159,8 @@ class FrameBuffer:
             frames.append(memoryview(inbox[start + 4 : stop]))
             start = stop
         if start:
-            self._view[: end - start] = self._view[start:end]
+            if start < end:
+                self._view[: end - start] = self._view[start:end]
             self._filled = end - start
         return frames
 

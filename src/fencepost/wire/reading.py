@@ -262,8 +262,10 @@ class ReaderSource(Source):
     ) -> None:
         found, item = self._name("a"), self._name("o")
         self._emit(f"{target} = {found} = []")
-        self._emit(f"for _ in range({size}):")
+        # Cheaper than a range for few items, as nearly all messages have them.
+        self._emit(f"while {size}:")
         self.depth += 1
+        self._emit(f"{size} -= 1")
         if place.kind == "struct":
             self._struct(plan.inner(place), item, path)
         else:

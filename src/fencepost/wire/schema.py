@@ -23,11 +23,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Final, ParamSpec, TypeVar, cast, dataclass_transform
 
 from fencepost.base.seams import Buffer
 
 T = TypeVar("T")
+P = ParamSpec("P")
+F = TypeVar("F")
 
 Records = Buffer | Sequence[Buffer]
 """The values that a `records` field accepts when written; a reader always returns one
@@ -230,22 +232,45 @@ def _plain_default(f: Field) -> Any:
     return [] if value is UNSET and f.is_array else value
 
 
+def constructor(form: Callable[P, F]) -> Callable[P, F]:
+    """A function that makes a form as a call of its class does, in about half the time.
+
+    To call a class, Python makes a dictionary of the arguments, looks up `__new__` and `__init__`,
+    and takes the dictionary apart again. This is for the messages of every transaction.
+    """
+    lines = ["form = new(cls)", *_assignments(form, "form"), "return form"]
+    return cast("Callable[P, F]", _generate(form, "make", "", lines))
+
+
 def _make_init(cls: type[Any]) -> Callable[..., None]:
-    """Generate an __init__ of keywords: one fast call instead of a loop over the fields."""
-    scope: dict[str, Any] = {"UNSET": UNSET}
-    parameters, body = [], []
+    """Generate an __init__: one fast call instead of a loop over the fields."""
+    return _generate(cls, "__init__", "self, ", _assignments(cls, "self") or ["pass"])
+
+
+def _assignments(cls: Any, target: str) -> list[str]:
+    lines = []
     for f in cls.form_fields:
-        scope[f"d_{f.name}"] = f.default_value()
-        parameters.append(f"{f.name}=d_{f.name}")
         value = f.name
-        if scope[f"d_{f.name}"] is UNSET:
-            fresh = "[]"
-            if not f.is_array:
-                fresh = f"c_{f.name}()"
-                scope[f"c_{f.name}"] = struct_class(cls, f.kind)
+        if f.default_value() is UNSET:
+            fresh = "[]" if f.is_array else f"c_{f.name}()"
             value = f"{fresh} if {f.name} is UNSET else {f.name}"
-        body.append(f"    self.{f.name} = {value}\n")
-    signature = f"self, *, {', '.join(parameters)}" if parameters else "self"
-    exec(f"def __init__({signature}):\n{''.join(body) or '    pass'}", scope)  # noqa: S102
-    init: Callable[..., None] = scope["__init__"]
-    return init
+        lines.append(f"{target}.{f.name} = {value}")
+    return lines
+
+
+def _generate(cls: Any, name: str, first: str, lines: list[str]) -> Callable[..., Any]:
+    """A function whose parameters are the fields.
+
+    Callers name them all the same: they are not keyword-only because Python fills in the defaults
+    of such parameters one by one, which takes longer.
+    """
+    scope: dict[str, Any] = {"UNSET": UNSET, "new": object.__new__, "cls": cls}
+    for f in cls.form_fields:
+        default = scope[f"d_{f.name}"] = f.default_value()
+        if default is UNSET and not f.is_array:
+            scope[f"c_{f.name}"] = struct_class(cls, f.kind)
+    parameters = ", ".join(f"{f.name}=d_{f.name}" for f in cls.form_fields)
+    body = "".join(f"    {line}\n" for line in lines)
+    exec(f"def {name}({first}{parameters}):\n{body}", scope)  # noqa: S102
+    made: Callable[..., Any] = scope[name]
+    return made

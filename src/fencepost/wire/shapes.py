@@ -53,12 +53,14 @@ from fencepost.wire.forms.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from fencepost.wire.schema import constructor
 
 if TYPE_CHECKING:
     from fencepost.wire.forms.api_versions import ApiVersionsResponse
     from fencepost.wire.forms.join_group import JoinGroupRequest, JoinGroupResponse
     from fencepost.wire.forms.metadata import MetadataRequest
 
+NONE: Final = ErrorCode.NONE
 T = TypeVar("T")
 
 Change = Callable[[Any], Any]
@@ -171,7 +173,7 @@ def _lower_offset_fetch_response_to_1(form: OffsetFetchResponse) -> OffsetFetchR
     So a handler that refuses a group must list the requested partitions.
     """
     lowered = _lower_offset_fetch_response(form)
-    if lowered.error_code != ErrorCode.NONE:
+    if lowered.error_code != NONE:
         for partition in (each for topic in lowered.topics for each in topic.partitions):
             partition.error_code = lowered.error_code
     return lowered
@@ -199,7 +201,7 @@ def _lower_leave_group_request(form: LeaveGroupRequest) -> LeaveGroupRequest:
 def _lower_leave_group_response(form: LeaveGroupResponse) -> LeaveGroupResponse:
     """The error of an old response is that of the group, or else that of the member."""
     error = form.error_code
-    if error == ErrorCode.NONE and form.members:
+    if error == NONE and form.members:
         error = _only(form.members, "members").error_code
     return LeaveGroupResponse(throttle_time_ms=form.throttle_time_ms, error_code=error)
 
@@ -222,14 +224,19 @@ def _lower_delete_topics_request(form: DeleteTopicsRequest) -> DeleteTopicsReque
 # AddPartitionsToTxn
 
 
+_transaction_to_add: Final = constructor(AddPartitionsToTxnTransaction)
+_partitions_to_add: Final = constructor(AddPartitionsToTxnRequest)
+_partitions_added: Final = constructor(AddPartitionsToTxnResponse)
+
+
 def _raise_add_partitions_request(form: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
-    transaction = AddPartitionsToTxnTransaction(
+    transaction = _transaction_to_add(
         transactional_id=form.v3_and_below_transactional_id,
         producer_id=form.v3_and_below_producer_id,
         producer_epoch=form.v3_and_below_producer_epoch,
         topics=form.v3_and_below_topics,
     )
-    return AddPartitionsToTxnRequest(transactions=[transaction])
+    return _partitions_to_add(transactions=[transaction])
 
 
 def _lower_add_partitions_request(form: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
@@ -252,9 +259,9 @@ def _raise_add_partitions_response(form: AddPartitionsToTxnResponse) -> AddParti
 
 def _lower_add_partitions_response(form: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
     """An old response has errors of partitions only, so each must carry that of the request."""
-    assert form.error_code == ErrorCode.NONE, "there is no error of the whole before version 4"
+    assert form.error_code == NONE, "there is no error of the whole before version 4"
     result = _only(form.results_by_transaction, "results_by_transaction")
-    return AddPartitionsToTxnResponse(
+    return _partitions_added(
         throttle_time_ms=form.throttle_time_ms, results_by_topic_v3_and_below=result.topic_results
     )
 

@@ -37,9 +37,16 @@ from fencepost.wire.forms.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from fencepost.wire.schema import constructor
 
+PRODUCER_FENCED: Final = ErrorCode.PRODUCER_FENCED
 FIRST_VERSION_WITH_FENCED: Final = 2
 FIRST_VERSION_OF_BROKERS: Final = 4
+
+_reply: Final = constructor(AddPartitionsToTxnResponse)
+_result: Final = constructor(AddPartitionsToTxnResult)
+_topic_result: Final = constructor(AddPartitionsToTxnTopicResult)
+_partition_result: Final = constructor(AddPartitionsToTxnPartitionResult)
 
 Errors = Sequence[tuple[TopicPartition, ErrorCode]]
 """One error per partition of the request; a partition that is listed twice has two."""
@@ -53,7 +60,7 @@ def handle(
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     parked = Parked(holds_followers=True)
     results = [
-        AddPartitionsToTxnResult(transactional_id=transaction.transactional_id)
+        _result(transactional_id=transaction.transactional_id)
         for transaction in request.transactions
     ]
     left = len(results)
@@ -63,7 +70,7 @@ def handle(
         result.topic_results = _results_by_topic(errors, context.api_version)
         left -= 1
         if left == 0:
-            parked.answer(AddPartitionsToTxnResponse(results_by_transaction=results))
+            parked.answer(_reply(results_by_transaction=results))
 
     for transaction, result in zip(request.transactions, results, strict=True):
         _serve(transaction, context, partial(answered, result))
@@ -134,12 +141,12 @@ def _may_write(topic: str, context: Context) -> bool:
 def _results_by_topic(errors: Errors, version: int) -> list[AddPartitionsToTxnTopicResult]:
     by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
     for (topic, index), error in errors:
-        fenced = error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED
+        fenced = error is PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED
         code = ErrorCode.INVALID_PRODUCER_EPOCH if fenced else error
         by_topic.setdefault(topic, []).append(
-            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+            _partition_result(partition_index=index, partition_error_code=code)
         )
     return [
-        AddPartitionsToTxnTopicResult(name=topic, results_by_partition=results)
+        _topic_result(name=topic, results_by_partition=results)
         for topic, results in by_topic.items()
     ]

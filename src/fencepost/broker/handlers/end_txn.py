@@ -18,9 +18,13 @@ from fencepost.broker.context import Context
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.events import EndTxn, Reply
 from fencepost.wire.forms.end_txn import EndTxnRequest, EndTxnResponse
+from fencepost.wire.schema import constructor
 
+PRODUCER_FENCED: Final = ErrorCode.PRODUCER_FENCED
 FIRST_VERSION_WITH_FENCED: Final = 2
 FIRST_VERSION_OF_TV2: Final = 5
+
+_reply: Final = constructor(EndTxnResponse)
 
 
 def handle(request: EndTxnRequest, context: Context) -> EndTxnResponse | Parked:
@@ -43,8 +47,8 @@ def handle(request: EndTxnRequest, context: Context) -> EndTxnResponse | Parked:
 
 def _respond(reply: Reply, context: Context) -> EndTxnResponse:
     error = reply.error
-    if error is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_FENCED:
+    if error is PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return EndTxnResponse(
+    return _reply(
         error_code=error, producer_id=reply.producer_id, producer_epoch=reply.producer_epoch
     )

@@ -53,6 +53,7 @@ from fencepost.wire.forms.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from fencepost.wire.schema import constructor
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,10 @@ LOGGED_REFUSALS: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE, ErrorCode.CORRUPT_MESSAGE}
 )
 
+_reply: Final = constructor(ProduceResponse)
+_topic_reply: Final = constructor(TopicProduceResponse)
+_partition_reply: Final = constructor(PartitionProduceResponse)
+
 
 class Write:
     """The batch of one partition of a request."""
@@ -85,7 +90,7 @@ class Write:
         self.guard: Guard | None = None
         self.opening: Opening | None = None
         """The check of the records, unless it is switched off."""
-        self.reply = PartitionProduceResponse(index=index, base_offset=-1)
+        self.reply = _partition_reply(index=index, base_offset=-1)
 
 
 def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Parked | NoReply:
@@ -348,11 +353,9 @@ def _admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, 
                 partitions.append(outcome)
         if partitions:  # The reply leaves out a topic without partitions.
             responses.append(
-                TopicProduceResponse(
-                    name=name, topic_id=topic.topic_id, partition_responses=partitions
-                )
+                _topic_reply(name=name, topic_id=topic.topic_id, partition_responses=partitions)
             )
-    response = ProduceResponse(responses=responses)
+    response = _reply(responses=responses)
     if is_elsewhere:
         _name_leaders(response, context)
     if _is_foreign_transaction(request, writes, context):

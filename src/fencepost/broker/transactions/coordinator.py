@@ -434,9 +434,11 @@ class TransactionCoordinator:
     def verify_here(self, write: FirstWrite, done: Answer) -> None:
         """The same, if this node is the coordinator; otherwise NOT_COORDINATOR."""
         names, transactional_id = write.names, write.transactional_id
-        producer = (write.producer_id, write.producer_epoch)
+        producer_id, producer_epoch = write.producer_id, write.producer_epoch
         if write.add:
-            event = AddPartitions(transactional_id, *producer, partitions_of(names), 2)
+            event = AddPartitions(
+                transactional_id, producer_id, producer_epoch, partitions_of(names), 2
+            )
             self._add_implicitly(event, None, lambda reply: done([reply.error] * len(names)))
             return
         coordinator = self._find(transactional_id)
@@ -448,7 +450,13 @@ class TransactionCoordinator:
             again = partial(self.verify_here, write, done)
             coordinator.when_settled(transactional_id, again)
             return
-        done([verify_partition(state, transactional_id, *producer, *name) for name in names])
+        errors = []
+        for name in names:
+            topic, index = name
+            errors.append(
+                verify_partition(state, transactional_id, producer_id, producer_epoch, topic, index)
+            )
+        done(errors)
 
     def _add_implicitly(self, event: AddPartitions, deadline_ms: int | None, done: Done) -> None:
         coordinator = self._find(event.transactional_id)
