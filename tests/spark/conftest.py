@@ -43,9 +43,8 @@ def environment(*, is_quick: bool = True) -> dict[str, str]:
     path = [str(ROOT / "src"), str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     unique = os.pathsep.join(dict.fromkeys(filter(None, path)))
     found = os.environ | {"PYTHONPATH": unique, "PYSPARK_PYTHON": sys.executable} | _spark_home()
-    if is_quick:
-        return found | _quick_options()
-    return {name: value for name, value in found.items() if name not in _quick_options()}
+    # Not left out: a program that gets these variables has those of this process too.
+    return found | (_quick_options() if is_quick else dict.fromkeys(_quick_options(), ""))
 
 
 @cache
