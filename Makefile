@@ -18,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3.11 python3 python3.12 python3.13 pyth
 	$$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$candidate && break; done)
 
 # Spark needs a Java runtime: where there is none, one comes from PyPI.
-EXTRAS := spark,connect$(shell command -v java >/dev/null || echo ,java)
+EXTRAS := spark,connect,postgres$(shell command -v java >/dev/null || echo ,java)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1

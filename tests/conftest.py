@@ -107,6 +107,7 @@ _NOT_FAST: Final = (
     "forensics/tap/test_relay.py",
     "forensics/tap/test_run.py",
     "log/test_log_crash_points.py",
+    "outside",
     "partition/test_partition_failed_steps.py",
     "test_first_hour.py",
     "test_release.py",

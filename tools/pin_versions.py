@@ -40,7 +40,8 @@ def main() -> None:
             f"{ROOT}/pyproject.toml:release",
         ]
         subprocess.run(
-            [*pip, "install", "--quiet", f"{ROOT}[spark,connect,java]", *groups, *held], check=True
+            [*pip, "install", "--quiet", f"{ROOT}[spark,connect,java,postgres]", *groups, *held],
+            check=True,
         )
         # With --all, because pip and setuptools would be left out otherwise.
         frozen = subprocess.run(

@@ -52,8 +52,12 @@ class ServerProcess:
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
         kept_lines: int | None = KEPT_LINES,
+        user: str | None = None,
     ) -> None:
-        """`kept_lines` is how much of its output is kept; None keeps all of it."""
+        """`kept_lines` is how much of its output is kept; None keeps all of it.
+
+        Root may name the `user` it runs as.
+        """
         self._lines: deque[str] = deque(maxlen=kept_lines)
         self._arrived = threading.Condition()
         self.started_at = time.perf_counter()
@@ -68,6 +72,7 @@ class ServerProcess:
             env=dict(os.environ, **(environment or {})),
             cwd=folder,
             start_new_session=True,
+            user=user,
             preexec_fn=die_with_the_parent,  # noqa: PLW1509 - nothing in it but one system call.
         )
         atexit.register(self.kill)

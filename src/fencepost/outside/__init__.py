@@ -1,0 +1,25 @@
+"""Past Kafka's edge: exactly once out of PostgreSQL and into it.
+
+Theory of operation. Kafka's transactions cover what is in Kafka. PostgreSQL has transactions too,
+but nothing commits both at one moment. So one side decides, and the other side can be asked what
+was decided:
+
+    out of PostgreSQL    Kafka decides. The position in the database's log is a record of the same
+                         Kafka transaction as the rows (outbox/). A row is sent again if and only if
+                         that transaction did not commit.
+    into PostgreSQL      the database decides. The position in Kafka is a row of the same database
+                         transaction as the effect.
+
+Three things can go wrong besides a crash, and each one is noticed before anything is written:
+
+- *A predecessor is still alive.* It is fenced: in Kafka by its transactional id, in the database by
+  a number that only grows.
+- *The database is another one*, or an older state of the same one. Each side therefore keeps what
+  it knows of the other: the position names the database, and the database has the number of the
+  last chunk.
+- *The caller's database answers with an error.* `connection.py` turns it into one sentence with the
+  next step, without passwords.
+
+PostgreSQL is reached through psycopg 3, which comes with the extra `postgres`. This room knows
+`client` and what is below it, and neither Spark nor the broker's rooms.
+"""

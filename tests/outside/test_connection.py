@@ -1,0 +1,172 @@
+"""Every failure to reach or use a database is one sentence with the next step, without secrets."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from fencepost.outside.connection import Database, require_writable
+from fencepost.outside.failures import (
+    DatabaseRefused,
+    DatabaseUnavailable,
+    ExtraMissing,
+    OutsideError,
+)
+from tests.outside.postgres import PostgresServer
+from tools.processes import free_port
+
+SECRET = "s3cr3t-Wort"
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[PostgresServer]:
+    """A server that asks for passwords, except those of its superuser."""
+    with PostgresServer() as server:
+        with psycopg.connect(server.dsn(), autocommit=True) as admin:
+            admin.execute("CREATE ROLE app LOGIN PASSWORD 'right'")
+            admin.execute("CREATE ROLE guest NOLOGIN")
+        server.replace_access_rules(
+            "host all postgres 127.0.0.1/32 trust",
+            "host all app,guest 127.0.0.1/32 scram-sha-256",
+        )
+        server.restart()
+        yield server
+
+
+def failure(dsn: str) -> OutsideError:
+    with pytest.raises(OutsideError) as caught:
+        Database(dsn).connect()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert SECRET not in shown
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_a_connection_works_and_its_repr_shows_no_password(postgres: PostgresServer) -> None:
+    database = Database(postgres.dsn(password=SECRET))
+    with database.connect() as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    assert SECRET not in f"{database} {database!r}"
+    assert str(database) == (
+        f"PostgreSQL at 127.0.0.1:{postgres.port}, database 'postgres', user 'postgres'"
+    )
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        f"postgres//app:{SECRET}@host/app",
+        f"postgresql://app:{SECRET}%@host/app",
+        f"host=x password={SECRET} nonsense",
+        f"postgresql://app:{SECRET}@host:port/app?x=y",
+        f"password='{SECRET}",
+        " ",
+    ],
+)
+def test_an_unreadable_dsn_is_refused_without_being_quoted(dsn: str) -> None:
+    problem = failure(dsn)
+    assert isinstance(problem, DatabaseRefused)
+    assert "postgresql://USER@HOST:PORT/DATABASE" in str(problem)
+
+
+def test_an_unknown_parameter_is_named(postgres: PostgresServer) -> None:
+    assert "no parameter 'passwort'" in str(failure(f"host=x passwort={SECRET}"))
+
+
+def test_a_port_without_a_server_is_unavailable() -> None:
+    problem = failure(f"host=127.0.0.1 port={free_port()} password={SECRET}")
+    assert isinstance(problem, DatabaseUnavailable)
+    assert "nothing listens there" in str(problem)
+
+
+def test_an_unknown_host_is_named() -> None:
+    assert "correct the host name" in str(failure(f"host=no.such.invalid password={SECRET}"))
+
+
+@pytest.mark.parametrize(
+    ("user", "database", "words"),
+    [
+        ("app", "postgres", "check the user and the password"),
+        ("guest", "postgres", "check the user"),
+        ("stranger", "postgres", "pg_hba.conf"),
+        ("postgres", "missing", "create it first, or correct the name"),
+    ],
+)
+def test_wrong_credentials_and_names_are_refused(
+    strict: PostgresServer, user: str, database: str, words: str
+) -> None:
+    problem = failure(strict.dsn(user, database, password=SECRET))
+    assert isinstance(problem, DatabaseRefused)
+    assert words in str(problem)
+
+
+def test_a_missing_password_says_where_to_put_it(strict: PostgresServer) -> None:
+    assert "PGPASSWORD" in str(failure(strict.dsn("app")))
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("SELECT * FROM nowhere", "create it first"),
+        ("SELECT nothing FROM pg_class", "add the column"),
+        ("SELECT pg_read_file('PG_VERSION')", "grant this right"),
+    ],
+)
+def test_a_refused_statement_says_what_to_do(
+    strict: PostgresServer, statement: str, words: str
+) -> None:
+    database = Database(strict.dsn("app", password="right"))
+    with (
+        database.connect() as connection,
+        pytest.raises(DatabaseRefused) as caught,
+        database.explaining("the query"),
+    ):
+        connection.execute(statement)
+    assert words in str(caught.value)
+    assert "the query failed" in str(caught.value)
+
+
+def test_a_server_that_stops_under_a_connection_is_unavailable() -> None:
+    with PostgresServer() as server:
+        database = Database(server.dsn())
+        one, other = database.connect(), database.connect()
+        server.stop()
+        with pytest.raises(DatabaseUnavailable) as caught, database.explaining("the query"):
+            one.execute("SELECT 1")
+        assert "start again" in str(caught.value)
+        server.start()
+        server.kill()
+        with pytest.raises(DatabaseUnavailable), database.explaining("the query"):
+            other.execute("SELECT 1")
+
+
+def test_a_read_only_database_is_refused(dsn: str) -> None:
+    database = Database(dsn)
+    with (
+        database.connect(options="-cdefault_transaction_read_only=on") as connection,
+        pytest.raises(DatabaseRefused, match="read-only"),
+    ):
+        require_writable(connection, database)
+    with database.connect() as connection:
+        require_writable(connection, database)
+
+
+def test_a_standby_is_refused() -> None:
+    with PostgresServer() as server:
+        server.stop()
+        server.start(as_standby=True)
+        database = Database(server.dsn())
+        with database.connect() as connection, pytest.raises(DatabaseRefused, match="primary"):
+            require_writable(connection, database)
+
+
+def test_without_the_extra_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(ExtraMissing, match=r"pip install 'fencepost\[postgres\]'"):
+        Database("host=x")
