@@ -18,7 +18,7 @@ from fencepost.cli.connection import SERVERS_VARIABLE
 from tests.cli.running import fencepost_command
 
 WITHOUT_A_CLUSTER: Final = frozenset(
-    {"serve", "bench", "dump", "check", "repair", "completion", "tap show", "demo"}
+    {"serve", "bench", "dump", "check", "repair", "completion", "tap show", "demo", "outbox init"}
 )
 """They read files, or start their own brokers: a variable must not send them to a cluster."""
 

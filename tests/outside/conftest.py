@@ -26,9 +26,12 @@ def dsn(postgres: PostgresServer) -> Iterator[str]:
     name = f"test_{next(_NUMBERS)}"
     with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}")
-        yield postgres.dsn(database=name)
+    yield postgres.dsn(database=name)
+    # Another connection: the test may have killed the server.
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
         admin.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s",
+            [name],
         )
         admin.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "

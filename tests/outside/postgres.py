@@ -66,16 +66,20 @@ def _template() -> Path:
         if not made.exists():
             with tempfile.TemporaryDirectory(prefix="fencepost-initdb-") as place:
                 _give_away(Path(place))
-                command = [str(binaries() / "initdb"), "--pgdata", f"{place}/data", "--no-sync"]
-                command += ["--username", SUPERUSER, "--auth", "trust", "--encoding", "UTF8"]
-                command += ["--locale", "C", "--wal-segsize", "1"]
-                # Its messages are needed only if it fails.
-                done = subprocess.run(
-                    command, user=RUNS_AS, cwd=place, capture_output=True, text=True
-                )
-                assert done.returncode == 0, done.stderr
+                _initdb(Path(place, "data"))
                 _copy(Path(place, "data"), made)
     return made
+
+
+def _initdb(data: Path) -> None:
+    command = [str(binaries() / "initdb"), "--pgdata", str(data), "--no-sync"]
+    command += ["--username", SUPERUSER, "--auth", "trust", "--encoding", "UTF8"]
+    command += ["--locale", "C", "--wal-segsize", "1"]
+    # Its messages are needed only if it fails.
+    done = subprocess.run(
+        command, user=RUNS_AS, cwd=data.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def _give_away(folder: Path) -> None:
@@ -91,15 +95,21 @@ def _copy(source: Path, target: Path) -> None:
 class PostgresServer:
     """One server on a free loopback port, with its own copy of the files."""
 
-    def __init__(self, **settings: str) -> None:
-        """Starts it. `settings` are those of postgresql.conf, beside SETTINGS."""
+    def __init__(self, *, is_foreign: bool = False, **settings: str) -> None:
+        """Starts it. `settings` are those of postgresql.conf, beside SETTINGS.
+
+        Copies of the template have its system identifier; a foreign server has another one.
+        """
         self.folder = Path(tempfile.mkdtemp(prefix="fencepost-postgres-"))
         atexit.register(self.close)
         _give_away(self.folder)
         self.data = self.folder / "data"
         self.port = free_port()
         self._process: ServerProcess | None = None
-        _copy(_template(), self.data)
+        if is_foreign:
+            _initdb(self.data)
+        else:
+            _copy(_template(), self.data)
         self.configure({**SETTINGS, **settings, "port": str(self.port)})
         self.start()
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import fencepost
-from fencepost.cli.commands import cluster, config, group, ledger, tap, topic, txn
+from fencepost.cli.commands import cluster, config, group, ledger, outbox, tap, topic, txn
 from fencepost.cli.commands.audit import audit
 from fencepost.cli.commands.bench import can_measure
 from fencepost.cli.commands.check import check
@@ -63,6 +63,7 @@ app.command("lag", short_help="Show a group's lag in records, hidden ones apart.
 app.add_typer(config.app, name="config", short_help="Show and change settings.")
 app.add_typer(cluster.app, name="cluster", short_help="Show and command the brokers of a cluster.")
 app.add_typer(ledger.app, name="ledger", short_help="Manage the ledger of the Spark sink.")
+app.add_typer(outbox.app, name="outbox", short_help="Relay an outbox of PostgreSQL to Kafka.")
 app.command(short_help="Show each record of a partition with its fate.")(records)
 app.command(short_help="Show log files without a broker.")(dump)
 app.add_typer(

@@ -1,0 +1,34 @@
+"""The outbox: rows that a transaction of PostgreSQL leaves behind, exactly once in Kafka.
+
+Theory of operation. An application writes its change and an outbox row in one transaction, so
+either both exist or neither. The relay reads the rows from the database's log (logical decoding),
+in the order of their commits, and writes them to Kafka, many in one transaction (a chunk) together
+with its position in the log:
+
+    log -> replication.py -> pgoutput.py -> rules.py -> rows.py -> outlet.py -> Kafka
+                                               |
+                                               +-> database.py: the row of the chunk
+
+    rules.py         what is skipped, when a chunk ends, what a start accepts; tables, and pure
+    pgoutput.py      the messages of the log, decoded; pure
+    rows.py          from a row to a record; pure
+    replication.py   the connection that streams the log
+    setup.py         what `init` creates
+    database.py      what a start checks, and the row of the chunk
+    positions.py     the topic of positions
+    outlet.py        the transactional producer
+    relay.py         puts it together
+    metrics.py       what Prometheus gets
+
+Why not `SELECT ... WHERE id > last`: a sequence number is given before the commit, so a row may
+appear after a higher one was read, and is lost. Reading below the oldest running transaction loses
+none, but breaks the order of a key. The log has the order of the commits.
+
+Invariants:
+- The position is committed with the rows, and alone decides what is sent again. The slot may be
+  anywhere before it.
+- The slot is told an LSN only when everything before it is in Kafka, or was no row of ours.
+- The database has committed the number and cursor of a chunk before Kafka is asked to commit it.
+- A start changes nothing before its checks are done, and fences nobody because of a database that
+  is not the relay's.
+"""

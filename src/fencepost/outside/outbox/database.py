@@ -1,0 +1,329 @@
+"""The database's side of the relay: what a start checks, and the row of the chunk.
+
+`fencepost_outbox_chunk` has one row per relay. `init` writes it with the LSN of the slot; the relay
+updates it before each Kafka commit, with synchronous_commit, whatever the database's default: a
+chunk whose number is lost in a crash would look like a restored database.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from fencepost.outside.connection import require_writable
+from fencepost.outside.failures import DatabaseRefused
+from fencepost.outside.outbox.lsn import lsn_text, parse_lsn
+from fencepost.outside.outbox.rules import ChunkRow, Cursor, HeldWal
+
+if TYPE_CHECKING:
+    from fencepost.outside.connection import Connection, Database
+
+CHUNK_TABLE: Final = "fencepost_outbox_chunk"
+MIN_VERSION: Final = 140_000
+"""PostgreSQL 14 was the first to send logical messages through pgoutput."""
+NO_SLOT_YET: Final = "FFFFFFFF/FFFFFFFF"
+"""The LSN of the slot while `init` runs."""
+_MAX_NAME: Final = 63
+_TABLE: Final = re.compile(r'([A-Za-z_][\w$]*|"[^"]+")(\.([A-Za-z_][\w$]*|"[^"]+"))?')
+
+
+class Outbox(NamedTuple):
+    """Which outbox: the names of everything in the database."""
+
+    transactional_id: str
+    table: str | None = "outbox"
+    """None: messages instead of rows."""
+    prefix: str = ""
+    slot: str = ""
+    publication: str = ""
+
+    @property
+    def source(self) -> str:
+        """What is read from the log, in words."""
+        return f"table {self.table}" if self.table else f"messages with prefix {self.prefix!r}"
+
+    @classmethod
+    def of(
+        cls,
+        transactional_id: str,
+        *,
+        table: str | None = "outbox",
+        prefix: str = "",
+        slot: str | None = None,
+        publication: str | None = None,
+    ) -> Outbox:
+        """Names of slot and publication come from the transactional id.
+
+        The table is written as in SQL: `sales.outbox`, or with quotes for capital letters.
+        """
+        if table and not _TABLE.fullmatch(table):
+            raise DatabaseRefused(
+                f"{table!r} is no name of a table: write it as in SQL, such as sales.outbox"
+            )
+        usual = "fencepost_" + re.sub(r"[^a-z0-9_]", "_", transactional_id.lower())
+        usual = usual[:_MAX_NAME]
+        slot = usual if slot is None else slot
+        if not re.fullmatch(r"[a-z0-9_]{1,63}", slot):
+            raise DatabaseRefused(
+                f"{slot!r} is no name of a slot: use lower-case letters, digits and underscores"
+            )
+        if publication is not None and not re.fullmatch(r"\w{1,63}", publication):
+            raise DatabaseRefused(f"{publication!r} is no name of a publication: use letters")
+        return cls(transactional_id, table or None, prefix, slot, publication or usual)
+
+
+# The checks of a start.
+
+
+class Facts(NamedTuple):
+    """What a start looks at."""
+
+    version: int
+    wal_level: str
+    user: str
+    may_replicate: bool
+    database_name: str
+    table: Mapping[str, Any]
+    columns: tuple[tuple[str, int], ...]
+    publication: Mapping[str, Any]
+    slot: Mapping[str, Any]
+    chunk_rights: bool | None
+    """None if there is no table of chunks."""
+
+
+class Check(NamedTuple):
+    """What must hold, and what is said of the database if it does not."""
+
+    holds: Callable[[Facts], bool]
+    sentence: str
+
+
+SERVER_CHECKS: Final[tuple[Check, ...]] = (
+    Check(
+        lambda f: f.version >= MIN_VERSION,
+        "is PostgreSQL {f.version}, and the relay needs 14 or newer",
+    ),
+    Check(
+        lambda f: f.wal_level == "logical",
+        "has wal_level={f.wal_level}: run ALTER SYSTEM SET wal_level = 'logical', and restart it",
+    ),
+    Check(
+        lambda f: f.may_replicate,
+        'does not let {f.user!r} read its log: run ALTER ROLE "{f.user}" REPLICATION',
+    ),
+)
+
+RELAY_CHECKS: Final[tuple[Check, ...]] = (
+    *SERVER_CHECKS,
+    Check(
+        lambda f: f.table.get("relname", "") is not None,
+        "has no table {outbox.table!r}: create it with `fencepost outbox init`, or name another "
+        "one with --table",
+    ),
+    Check(
+        lambda f: f.table.get("relpersistence", "p") == "p",
+        "has {outbox.table!r} as an unlogged or temporary table, whose rows are not in the log: "
+        "run ALTER TABLE ... SET LOGGED",
+    ),
+    Check(
+        lambda f: f.chunk_rights is not None and bool(f.slot) and bool(f.publication),
+        "is not ready for {outbox.transactional_id!r}: run `fencepost outbox init` (slot "
+        "{outbox.slot!r}, publication {outbox.publication!r}, table " + CHUNK_TABLE + ")",
+    ),
+    Check(
+        lambda f: f.chunk_rights is True,
+        "does not let {f.user!r} use "
+        + CHUNK_TABLE
+        + ": run GRANT SELECT, UPDATE ON "
+        + CHUNK_TABLE
+        + ' TO "{f.user}"',
+    ),
+    Check(
+        lambda f: f.slot["plugin"] == "pgoutput" and f.slot["database"] == f.database_name,
+        "has a slot {outbox.slot!r} for plugin {f.slot[plugin]!r} in database "
+        "{f.slot[database]!r}: name another one with --slot",
+    ),
+    Check(
+        lambda f: (
+            f.slot.get("wal_status") not in ("lost", None) and not f.slot.get("invalidation_reason")
+        ),
+        "has lost the log that slot {outbox.slot!r} needs ({f.slot[wal_status]}): what was not "
+        "relayed is only in the outbox. Run SELECT pg_drop_replication_slot('{outbox.slot}'), then "
+        "`fencepost outbox init`, and raise max_slot_wal_keep_size",
+    ),
+    Check(
+        lambda f: f.publication["pubinsert"] and f.publication["has_table"],
+        "has a publication {outbox.publication!r} without inserts into {outbox.table}: run ALTER "
+        'PUBLICATION "{outbox.publication}" ADD TABLE {outbox.table}, with publish_via_partition_'
+        "root if it has partitions",
+    ),
+)
+
+
+def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Facts:
+    """Looks at everything that a start depends on."""
+    with database.explaining("a look at the database"):
+        server = connection.execute(
+            "SELECT current_setting('wal_level'), current_user, current_database(), "
+            "COALESCE((SELECT rolsuper OR rolreplication FROM pg_roles "
+            "WHERE rolname = current_user), false)"
+        ).fetchone()
+        assert server is not None
+        wal_level, user, name, may_replicate = server
+        table = _as_json(
+            connection,
+            "SELECT to_jsonb(r) FROM (SELECT c.oid, nspname, relname, relpersistence "
+            "FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
+            "WHERE c.oid = to_regclass(%s)) r",
+            outbox.table,
+        )
+        columns = connection.execute(
+            "SELECT attname, atttypid FROM pg_attribute "
+            "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            [table.get("oid", 0)],
+        ).fetchall()
+        if outbox.table and not table:
+            table = {"relname": None}
+        publication = _as_json(
+            connection,
+            "SELECT to_jsonb(p) || jsonb_build_object('has_table', %s::text IS NULL OR EXISTS ("
+            "SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND "
+            "t.schemaname = %s AND t.tablename = %s)) FROM pg_publication p WHERE pubname = %s",
+            table.get("relname"),
+            table.get("nspname"),
+            table.get("relname"),
+            outbox.publication,
+        )
+        slot = _as_json(
+            connection,
+            "SELECT to_jsonb(s) FROM pg_replication_slots s WHERE slot_name = %s",
+            outbox.slot,
+        )
+        rights = connection.execute(
+            "SELECT has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'UPDATE') "
+            "FROM pg_class WHERE oid = to_regclass(%s)",
+            [CHUNK_TABLE],
+        ).fetchone()
+    return Facts(
+        connection.info.server_version,
+        wal_level,
+        user,
+        may_replicate,
+        name,
+        table,
+        tuple((column, int(oid)) for column, oid in columns),
+        publication,
+        slot,
+        None if rights is None else bool(rights[0]),
+    )
+
+
+def _as_json(connection: Connection, query: str, *arguments: Any) -> dict[str, Any]:
+    """One row as JSON: columns that this version of PostgreSQL lacks are simply missing."""
+    row = connection.execute(query.encode(), list(arguments)).fetchone()
+    return {} if row is None else dict(row[0])
+
+
+def require(facts: Facts, checks: tuple[Check, ...], database: Database, outbox: Outbox) -> None:
+    """Raises the first sentence that applies."""
+    for holds, sentence in checks:
+        if not holds(facts):
+            raise DatabaseRefused(f"{database} {sentence.format(f=facts, outbox=outbox)}")
+
+
+# The relay's connection.
+
+
+class OutboxDatabase:
+    """What the relay does in the database over SQL."""
+
+    def __init__(self, database: Database, outbox: Outbox) -> None:
+        """Connects."""
+        self._database = database
+        self._outbox = outbox
+        self._connection = database.connect(autocommit=True, application_name="fencepost outbox")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends the connection, and with it the lock."""
+        self._connection.close()
+
+    def check(self) -> Facts:
+        """Raises one sentence if the relay cannot run here."""
+        require_writable(self._connection, self._database)
+        facts = read_facts(self._connection, self._database, self._outbox)
+        require(facts, RELAY_CHECKS, self._database, self._outbox)
+        with self._database.explaining("a setting"):
+            self._connection.execute("SET synchronous_commit = 'on'")
+        return facts
+
+    def try_lock(self) -> bool:
+        """Locks out other relays of this id in this database, for as long as it is connected."""
+        with self._database.explaining("the lock of the relay"):
+            found = self._connection.execute(
+                "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))",
+                [f"{CHUNK_TABLE} {self._outbox.transactional_id}"],
+            ).fetchone()
+        return found is not None and bool(found[0])
+
+    def read_row(self) -> ChunkRow:
+        """The row of the chunk."""
+        row = read_row(self._connection, self._database, self._outbox)
+        if row is None or row.slot_lsn == parse_lsn(NO_SLOT_YET):
+            raise DatabaseRefused(
+                f"{self._database} has no slot that was created for "
+                f"{self._outbox.transactional_id!r}: run `fencepost outbox init`"
+            )
+        return row
+
+    def write_row(self, chunk: int, cursor: Cursor) -> None:
+        """Commits the number of the chunk and its cursor."""
+        with self._database.explaining(f"the update of {CHUNK_TABLE}"):
+            done = self._connection.execute(
+                f"UPDATE {CHUNK_TABLE} SET chunk = %s, end_lsn = %s, commit_lsn = %s, "  # noqa: S608
+                "ordinal = %s WHERE relay = %s",
+                [
+                    chunk,
+                    lsn_text(cursor.end_lsn),
+                    lsn_text(cursor.commit_lsn),
+                    cursor.ordinal,
+                    self._outbox.transactional_id,
+                ],
+            )
+        if done.rowcount != 1:
+            raise DatabaseRefused(
+                f"{self._database}: the row of {self._outbox.transactional_id!r} in {CHUNK_TABLE} "
+                "was deleted: the relay cannot tell whether the database was restored. Run "
+                "`fencepost outbox init`"
+            )
+
+    def held_wal(self) -> HeldWal:
+        """How much of the log the slot holds."""
+        with self._database.explaining("a look at the slot"):
+            slot = _as_json(
+                self._connection,
+                "SELECT to_jsonb(s) || jsonb_build_object('held', "
+                "pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint) "
+                "FROM pg_replication_slots s WHERE slot_name = %s",
+                self._outbox.slot,
+            )
+        restart = slot.get("restart_lsn")
+        return HeldWal(int(slot.get("held") or 0), parse_lsn(restart) if restart else 0)
+
+
+def read_row(connection: Connection, database: Database, outbox: Outbox) -> ChunkRow | None:
+    """The row of the chunk; None if `init` did not write one."""
+    with database.explaining(f"reading {CHUNK_TABLE}"):
+        found = connection.execute(
+            "SELECT chunk, end_lsn::text, commit_lsn::text, ordinal, slot_lsn::text "  # noqa: S608
+            f"FROM {CHUNK_TABLE} WHERE relay = %s",
+            [outbox.transactional_id],
+        ).fetchone()
+    if found is None:
+        return None
+    chunk, end_lsn, commit_lsn, ordinal, slot_lsn = found
+    cursor = Cursor(parse_lsn(end_lsn), parse_lsn(commit_lsn), ordinal)
+    return ChunkRow(chunk, cursor, parse_lsn(slot_lsn))

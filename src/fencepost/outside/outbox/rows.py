@@ -1,0 +1,183 @@
+"""From a row of the outbox table, or a message in the log, to a record. Pure.
+
+A table. Columns go by their names, the first that the table has; Debezium's are among them. The
+topic column may hold a part of the name, which `topic` completes: `outbox.event.*`. A template
+without `*` is the topic of all rows, and needs no column.
+
+    topic      topic, aggregatetype
+    key        key, aggregateid           optional; null: any partition
+    value      value, payload             null: a tombstone
+    headers    headers                    optional; a JSON object of strings
+    and        id, type                   optional; each is a header of that name
+
+A message. Its content is JSON with "topic", "key", "value" and "headers", all but the topic
+optional. A value that is not a string is written as JSON; "key_base64" and "value_base64" hold
+bytes.
+
+`bytea` values are bytes; all others are their text in UTF-8.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from fencepost.outside.failures import OutsideError
+from fencepost.records.opened import Headers, Record
+
+BYTEA: Final = 17
+"""The oid of the type, the same in every database."""
+_OVERHEAD_BYTES: Final = 100
+
+TOPIC_COLUMNS: Final = ("topic", "aggregatetype")
+KEY_COLUMNS: Final = ("key", "aggregateid")
+VALUE_COLUMNS: Final = ("value", "payload")
+HEADERS_COLUMN: Final = "headers"
+HEADER_COLUMNS: Final = ("id", "type")
+
+
+class Unreadable(OutsideError):  # noqa: N818 - named for what is the case
+    """A row or message is not a record."""
+
+
+class ColumnsMissing(OutsideError):  # noqa: N818 - named for what is the case
+    """The table cannot be an outbox."""
+
+
+class Outgoing(NamedTuple):
+    """A record and its topic."""
+
+    topic: str
+    record: Record
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much it takes in a batch."""
+        return _OVERHEAD_BYTES + len(self.record.key or b"") + len(self.record.value or b"")
+
+
+class ColumnNames(NamedTuple):
+    """Columns that were named explicitly; None: those of the module docstring."""
+
+    topic: str | None = None
+    key: str | None = None
+    value: str | None = None
+
+
+USUAL: Final = ColumnNames()
+
+
+class TableMapping:
+    """Reads the rows of one version of a table."""
+
+    def __init__(
+        self,
+        table: str,
+        columns: Sequence[tuple[str, int]],
+        named: ColumnNames = USUAL,
+        template: str = "*",
+    ) -> None:
+        """`columns` are names and type oids; ColumnsMissing says what is missing."""
+        self._oids = [oid for _, oid in columns]
+        self._template = template
+        self._names = [name for name, _ in columns]
+        is_fixed = "*" not in template
+        self._topic = None if is_fixed else self._find(table, named.topic, TOPIC_COLUMNS)
+        self._key = self._find(table, named.key, KEY_COLUMNS, is_optional=True)
+        self._value = self._find(table, named.value, VALUE_COLUMNS)
+        self._headers = self._find(table, None, (HEADERS_COLUMN,), is_optional=True)
+        self._others = {name: i for i, name in enumerate(self._names) if name in HEADER_COLUMNS}
+
+    def _find(
+        self, table: str, named: str | None, usual: Sequence[str], *, is_optional: bool = False
+    ) -> int | None:
+        names = [named] if named is not None else usual
+        for name in names:
+            if name in self._names:
+                return self._names.index(name)
+        if is_optional and named is None:
+            return None
+        wanted = " or ".join(map(repr, names))
+        raise ColumnsMissing(
+            f"table {table} has no column {wanted}, but {', '.join(self._names)}: add it, or name "
+            "another one with --topic-column, --key-column or --value-column"
+        )
+
+    def read(self, values: Sequence[bytes | None]) -> Outgoing:
+        """The record of a row; Unreadable says why there is none."""
+        if len(values) != len(self._oids):
+            raise Unreadable(f"it has {len(values)} columns instead of {len(self._oids)}")
+        topic = self._template
+        if self._topic is not None:
+            part = values[self._topic]
+            if not part:
+                raise Unreadable(f"its column {self._names[self._topic]!r} is empty")
+            topic = self._template.replace("*", part.decode())
+        headers = [
+            (name, self._bytes(index, values))
+            for name, index in self._others.items()
+            if values[index] is not None
+        ]
+        if self._headers is not None and (text := values[self._headers]) is not None:
+            headers += _headers_of(_parsed(text))
+        key = None if self._key is None else self._bytes(self._key, values)
+        assert self._value is not None
+        value = self._bytes(self._value, values)
+        return Outgoing(topic, Record(key=key, value=value, headers=tuple(headers)))
+
+    def _bytes(self, index: int, values: Sequence[bytes | None]) -> bytes | None:
+        value = values[index]
+        if value is None or self._oids[index] != BYTEA:
+            return value
+        if not value.startswith(b"\\x"):
+            raise Unreadable(f"its column {self._names[index]!r} is not hexadecimal")
+        return bytes.fromhex(value[2:].decode())
+
+
+def read_message(content: bytes) -> Outgoing:
+    """The record in a message; Unreadable says why there is none."""
+    fields = _parsed(content)
+    if not isinstance(fields, dict):
+        raise Unreadable("its content is not a JSON object")
+    topic = fields.get("topic")
+    if not isinstance(topic, str) or not topic:
+        raise Unreadable('its JSON has no "topic"')
+    headers = _headers_of(fields["headers"]) if fields.get("headers") is not None else ()
+    record = Record(key=_field(fields, "key"), value=_field(fields, "value"), headers=headers)
+    return Outgoing(topic, record)
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise Unreadable(f"it is not JSON: {problem}") from problem
+
+
+def _field(fields: Mapping[str, Any], name: str) -> bytes | None:
+    if (encoded := fields.get(f"{name}_base64")) is not None:
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (TypeError, ValueError) as problem:
+            raise Unreadable(f'its "{name}_base64" is not base64: {problem}') from problem
+    value = fields.get(name)
+    return None if value is None else _encoded(value)
+
+
+def _encoded(value: Any) -> bytes:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError as problem:
+        raise Unreadable(f"it has half a surrogate pair: {problem}") from problem
+
+
+def _headers_of(fields: Any) -> Headers:
+    if not isinstance(fields, dict):
+        raise Unreadable("its headers are not a JSON object")
+    return tuple(
+        (_encoded(name).decode(), None if value is None else _encoded(value))
+        for name, value in fields.items()
+    )

@@ -1,0 +1,398 @@
+"""What the relay decides: what it skips, when it ends a chunk, what it accepts at a start. Pure.
+
+The cursor. Transactions come in the order of their commit records. `end_lsn` says that all
+transactions whose commit record begins before it are in Kafka. A transaction that is split over
+chunks is named by the LSN of its commit record (`commit_lsn`; its end is not known before all of it
+came), and `ordinal` is how many of its rows are in Kafka. So after the end of a transaction the
+cursor is (its end LSN, 0, 0); with the LSN of its commit record instead, it would come again.
+
+Who decides. The position in Kafka was committed with the rows, so it says what must be skipped,
+whatever the slot sends: a slot falls back when the server is killed. The slot is told an LSN only
+so that it releases WAL.
+
+The row in the database. Before Kafka is asked to commit chunk k, the database commits the number k
+and the chunk's cursor to one row. So at a start the row is
+
+    equal to the position         the last chunk committed, and nothing was begun after it
+    one ahead of the position     the relay died between the two commits, or the second failed
+
+and in both cases the database contains every row that Kafka has. A backup or snapshot of the
+database that is restored has an older row; or one with the same number and another cursor, from a
+chunk that was begun again with more rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from fencepost.outside.failures import OutsideError
+from fencepost.outside.outbox.lsn import lsn_text
+
+# The stream.
+
+
+class Cursor(NamedTuple):
+    """How much of the database's log is in Kafka. The module docstring says how to read it."""
+
+    end_lsn: int = 0
+    commit_lsn: int = 0
+    """Of the transaction of which `ordinal` rows are in Kafka; 0 if there is none."""
+    ordinal: int = 0
+
+    def __str__(self) -> str:
+        if not self.commit_lsn:
+            return lsn_text(self.end_lsn)
+        return f"{lsn_text(self.end_lsn)} + {self.ordinal} rows of {lsn_text(self.commit_lsn)}"
+
+
+class Limits(NamedTuple):
+    """When a chunk, which is one Kafka transaction, ends."""
+
+    rows: int = 10_000
+    size_bytes: int = 16 * 1024 * 1024
+    open_ms: int = 20_000
+    """A third of the transaction timeout."""
+    may_split: bool = True
+    """Whether a transaction of the database may be split over chunks."""
+
+
+class Phase(Enum):
+    """Where the stream is."""
+
+    BETWEEN = "between"
+    """Between two transactions."""
+    SKIPPING = "skipping"
+    """In a transaction that is in Kafka."""
+    SENDING = "sending"
+    """In a transaction of which rows are still to be sent."""
+
+
+class Event(Enum):
+    """What the stream brings."""
+
+    BEGIN = "begin"
+    ROW = "row"
+    COMMIT = "commit"
+    KEEPALIVE = "keepalive"
+
+
+class StreamBroken(OutsideError):  # noqa: N818 - named for what is the case
+    """The stream contradicts the position."""
+
+
+PHASES: Final[Mapping[tuple[Phase, Event], frozenset[Phase]]] = {
+    (Phase.BETWEEN, Event.BEGIN): frozenset({Phase.SKIPPING, Phase.SENDING}),
+    (Phase.BETWEEN, Event.KEEPALIVE): frozenset({Phase.BETWEEN}),
+    (Phase.SKIPPING, Event.ROW): frozenset({Phase.SKIPPING}),
+    (Phase.SKIPPING, Event.KEEPALIVE): frozenset({Phase.SKIPPING}),
+    (Phase.SKIPPING, Event.COMMIT): frozenset({Phase.BETWEEN}),
+    (Phase.SENDING, Event.ROW): frozenset({Phase.SENDING}),
+    (Phase.SENDING, Event.KEEPALIVE): frozenset({Phase.SENDING}),
+    (Phase.SENDING, Event.COMMIT): frozenset({Phase.BETWEEN}),
+}
+"""Which phases may follow. A pair that is absent breaks the protocol."""
+
+
+class ChunkPlan:
+    """Follows the stream, and says which rows to send, when to end a chunk, and what to confirm."""
+
+    def __init__(self, cursor: Cursor, limits: Limits) -> None:
+        self.phase = Phase.BETWEEN
+        self.rows = 0
+        """Rows of the chunk so far."""
+        self.confirmable = 0
+        """The LSN that the slot may be told: all before it is in Kafka, or is no row of ours."""
+        self._limits = limits
+        self._cursor = self._stored = cursor
+        self._size_bytes = 0
+        self._seen = 0
+        self._to_skip = 0
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor of a chunk that ends here."""
+        return self._cursor if self._cursor.ordinal else Cursor(self._cursor.end_lsn)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a chunk has to be written before the slot may be told an LSN.
+
+        Without rows, it is because the last chunk ended with the last row of a transaction, and its
+        cursor still names that transaction, which the slot would no longer have.
+        """
+        return bool(self.rows or (self._stored.commit_lsn and not self._cursor.commit_lsn))
+
+    def begin(self, commit_lsn: int) -> None:
+        """A transaction begins."""
+        cursor = self._cursor
+        if commit_lsn < max(cursor.end_lsn, cursor.commit_lsn):
+            self._go(Event.BEGIN, Phase.SKIPPING)
+            return
+        if cursor.commit_lsn and commit_lsn != cursor.commit_lsn:
+            raise StreamBroken(
+                f"{cursor.ordinal} rows of the transaction at {lsn_text(cursor.commit_lsn)} are in "
+                "Kafka, and the slot no longer has the others. Find them in the database; then "
+                "start once with --accept new-slot"
+            )
+        self._go(Event.BEGIN, Phase.SENDING)
+        self._to_skip = cursor.ordinal
+        self._cursor = cursor._replace(commit_lsn=commit_lsn)
+
+    def row(self, size_bytes: int) -> bool:
+        """A row came; returns whether to send it."""
+        self._go(Event.ROW, self.phase)
+        if self.phase is Phase.SKIPPING:
+            return False
+        if self._to_skip:
+            self._to_skip -= 1
+            return False
+        self._cursor = self._cursor._replace(ordinal=self._cursor.ordinal + 1)
+        self.rows += 1
+        self._size_bytes += size_bytes
+        return True
+
+    def commit(self, end_lsn: int) -> None:
+        """The transaction is complete."""
+        was_sending = self.phase is Phase.SENDING
+        self._go(Event.COMMIT, Phase.BETWEEN)
+        if was_sending:
+            if self._to_skip:
+                raise StreamBroken(
+                    f"the transaction at {lsn_text(self._cursor.commit_lsn)} has fewer rows than "
+                    f"{self._cursor.ordinal}, which are in Kafka: was the publication changed?"
+                )
+            self._cursor = Cursor(end_lsn)
+        self._note(end_lsn)
+
+    def keepalive(self, lsn: int) -> None:
+        """The server has sent everything up to this LSN."""
+        self._go(Event.KEEPALIVE, self.phase)
+        if self.phase is Phase.BETWEEN:
+            self._note(lsn)
+
+    def is_due(self, *, is_quiet: bool, open_ms: int) -> bool:
+        """Whether the chunk ends here. `is_quiet`: nothing more has arrived."""
+        if not self.is_behind:
+            return False
+        limits = self._limits
+        is_full = (
+            self.rows >= limits.rows
+            or self._size_bytes >= limits.size_bytes
+            or open_ms >= limits.open_ms
+        )
+        if self.phase is Phase.BETWEEN:
+            return is_full or is_quiet
+        return is_full and limits.may_split
+
+    def chunk_committed(self) -> None:
+        """The chunk is in Kafka."""
+        self._stored = self.cursor
+        self.rows = self._size_bytes = 0
+        if self.phase is Phase.BETWEEN:
+            self._note(self._seen)
+
+    def _note(self, lsn: int) -> None:
+        self._seen = max(self._seen, lsn)
+        if not self.is_behind:
+            self.confirmable = self._seen
+
+    def _go(self, event: Event, phase: Phase) -> None:
+        if phase not in PHASES.get((self.phase, event), ()):
+            raise StreamBroken(
+                f"PostgreSQL sent {event.value!r} in phase {self.phase.value!r}: this is not "
+                "pgoutput's protocol"
+            )
+        self.phase = phase
+
+
+# The start.
+
+
+class Position(NamedTuple):
+    """The position of a relay: a record of each of its Kafka transactions."""
+
+    relay: str
+    cursor: Cursor
+    chunk: int
+    """The number of the transaction."""
+    system_id: str
+    timeline: int
+    source: str
+    """What is read from the log: rows of a table, or messages with a prefix."""
+    shard: int = 0
+
+
+class ChunkRow(NamedTuple):
+    """The row in the database."""
+
+    chunk: int
+    cursor: Cursor
+    slot_lsn: int
+    """Where `init` created the slot: earlier transactions are not in it."""
+
+
+class FoundDatabase(NamedTuple):
+    """The database as it is at a start."""
+
+    system_id: str
+    timeline: int
+    lsn: int
+    source: str
+    row: ChunkRow
+
+
+class Reason(Enum):
+    """Why a relay does not start by itself."""
+
+    FOREIGN = "foreign"
+    RESTORED = "restored"
+    LOST_POSITION = "lost-position"
+    NEW_SLOT = "new-slot"
+    FAILED_OVER = "failed-over"
+
+
+class StartRule(NamedTuple):
+    """One reason, when it holds, and what accepting it means."""
+
+    reason: Reason
+    holds: Callable[[Position, FoundDatabase], bool]
+    sentence: str
+    keeps_cursor: bool
+    """Whether a start that accepts it goes on at the cursor, or with all that the slot has."""
+
+
+START_RULES: Final = (
+    StartRule(
+        Reason.FOREIGN,
+        lambda position, found: position.system_id != found.system_id,
+        "the position in Kafka is of another database system ({position.system_id}, this is "
+        "{found.system_id}): correct the connection string or the transactional id. If this "
+        "database replaces that one",
+        keeps_cursor=False,
+    ),
+    StartRule(
+        Reason.RESTORED,
+        lambda position, found: (
+            found.lsn < position.cursor.end_lsn
+            or found.row.chunk < position.chunk
+            or (found.row.chunk == position.chunk > 0 and found.row.cursor != position.cursor)
+        ),
+        "the database is older than what was sent from it: Kafka has chunk {position.chunk} "
+        "({position.cursor}), the database has {found.row.chunk} ({found.row.cursor}) and its log "
+        "ends at {lsn}. It was restored, and Kafka may have rows that it does not have. When that "
+        "is resolved",
+        keeps_cursor=False,
+    ),
+    StartRule(
+        Reason.LOST_POSITION,
+        lambda position, found: found.row.chunk > position.chunk + 1,
+        "the database has relayed {found.row.chunk} chunks, and the position in Kafka says "
+        "{position.chunk}: this is another cluster or transactional id, or the topic of positions "
+        "was deleted or lost records. Rows that the slot still has may be in Kafka already. When "
+        "that is resolved",
+        keeps_cursor=False,
+    ),
+    StartRule(
+        Reason.NEW_SLOT,
+        lambda position, found: found.row.slot_lsn > position.cursor.end_lsn,
+        "the slot was created again at {slot}, after the last row that was sent "
+        "({position.cursor}): what was committed in between is not in it. Compare the outbox with "
+        "Kafka; then",
+        keeps_cursor=False,
+    ),
+    StartRule(
+        Reason.FAILED_OVER,
+        lambda position, found: position.timeline != found.timeline,
+        "the database is on timeline {found.timeline}, and the position on {position.timeline}: a "
+        "standby was promoted, or a backup was restored. If no committed transaction was lost in "
+        "that",
+        keeps_cursor=True,
+    ),
+)
+"""In the order in which they are asked. The first that was not accepted refuses the start."""
+
+
+class StartRefused(OutsideError):  # noqa: N818 - named for what is the case
+    """The relay does not start with this database; `reason` accepts it explicitly."""
+
+    def __init__(self, reason: Reason, sentence: str) -> None:
+        super().__init__(
+            f"{sentence}, start once with --accept {reason.value}. Nothing was written"
+        )
+        self.reason = reason
+
+
+class Start(NamedTuple):
+    """Where to go on."""
+
+    cursor: Cursor
+    next_chunk: int
+    accepted: Reason | None = None
+
+
+def refuse_foreign(position: Position | None, found: FoundDatabase, accept: Reason | None) -> None:
+    """Refuses another database before its relay is fenced, which may be running."""
+    rule = START_RULES[0]
+    if position is not None and rule.holds(position, found) and rule.reason is not accept:
+        raise StartRefused(rule.reason, _sentence(rule, position, found))
+
+
+def judge_start(position: Position | None, found: FoundDatabase, accept: Reason | None) -> Start:
+    """Where to go on; StartRefused if a person has to decide first."""
+    everything = Cursor(found.row.slot_lsn)
+    if position is None:
+        position = Position("", everything, 0, found.system_id, found.timeline, found.source)
+    if position.cursor.ordinal and position.source != found.source:
+        raise StreamBroken(
+            f"Kafka has a part of a transaction of {position.source}, and this relay reads "
+            f"{found.source}: start it with the options of before until that is complete"
+        )
+    for rule in START_RULES:
+        if not rule.holds(position, found):
+            continue
+        if rule.reason is not accept:
+            raise StartRefused(rule.reason, _sentence(rule, position, found))
+        cursor = position.cursor if rule.keeps_cursor else everything
+        return Start(cursor, max(position.chunk, found.row.chunk) + 1, accept)
+    return Start(position.cursor, position.chunk + 1)
+
+
+def _sentence(rule: StartRule, position: Position, found: FoundDatabase) -> str:
+    return rule.sentence.format(
+        position=position,
+        found=found,
+        lsn=lsn_text(found.lsn),
+        slot=lsn_text(found.row.slot_lsn),
+    )
+
+
+# The log that the slot holds.
+
+
+class HeldWal(NamedTuple):
+    """How much of the log the slot keeps on the server's disk."""
+
+    size_bytes: int
+    restart_lsn: int
+    """The slot needs the log from here on."""
+
+
+class HeldWalWatch:
+    """Says when the slot holds more than a limit, and nothing makes it less."""
+
+    PATIENCE_MS: Final = 60_000
+    """The server moves the start of what it keeps only every 15 seconds or so."""
+
+    def __init__(self, limit_bytes: int | None) -> None:
+        self._limit_bytes = limit_bytes
+        self._moved = (-1, -1)
+        self._moved_ms = 0
+
+    def is_stuck(self, held: HeldWal, rows: int, now_ms: int) -> bool:
+        """Whether to end: rows are not being relayed, and the slot does not move either."""
+        if (moved := (held.restart_lsn, rows)) != self._moved:
+            self._moved, self._moved_ms = moved, now_ms
+        is_over = self._limit_bytes is not None and held.size_bytes > self._limit_bytes
+        return is_over and now_ms - self._moved_ms >= self.PATIENCE_MS

@@ -1,0 +1,109 @@
+"""`fencepost outbox` with a real database and broker."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cli.running import Commands
+from tests.outside.conftest import dsn, postgres
+from tests.outside.outbox.conftest import broker, outbox
+from tests.outside.outbox.stage import OutboxStage
+from tests.spark.conftest import environment
+from tools.processes import ServerProcess
+
+__all__ = ["broker", "dsn", "outbox", "postgres"]
+
+
+@pytest.fixture
+def commands(
+    outbox: OutboxStage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Commands]:
+    monkeypatch.setenv("FENCEPOST_POSTGRES_DSN", outbox.dsn)
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    yield Commands(outbox.bootstrap_servers, capsys)
+    for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+        signal.signal(number, handler)
+
+
+def named(outbox: OutboxStage) -> tuple[str, str]:
+    return "--transactional-id", outbox.outbox.transactional_id
+
+
+def test_rows_are_relayed_and_the_status_says_so(outbox: OutboxStage, commands: Commands) -> None:
+    outbox.workload()
+    command = ["outbox", "relay", *named(outbox), "--until-caught-up", "--chunk", "7"]
+    done = commands.json(*command)
+    assert done["rows"] == len(outbox.written)
+    assert done["transactions"] > 3
+    assert "caught up" in commands.noted
+    outbox.audit()
+    found = commands.json("outbox", "status", *named(outbox))
+    assert found["chunk"] == found["chunk_in_database"] == done["transactions"]
+    assert (found["is_running"], found["refusal"]) == (False, None)
+
+
+def test_a_refusal_is_one_line_and_accepted_by_its_name(
+    outbox: OutboxStage, commands: Commands
+) -> None:
+    outbox.insert(1)
+    relay = ["outbox", "relay", *named(outbox), "--until-caught-up"]
+    commands.run(*relay)
+    outbox.execute("UPDATE fencepost_outbox_chunk SET chunk = 0")
+    assert "--accept restored" in commands.refusal(*relay)
+    commands.run(*relay, "--accept", "restored")
+    commands.run(*relay)
+
+
+def test_without_a_database_the_option_is_named(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FENCEPOST_POSTGRES_DSN")
+    for command in ("relay", "status"):
+        assert "--postgres DSN" in commands.refusal("outbox", command, "--transactional-id", "x")
+
+
+def test_metrics_stay_on_this_machine_unless_told(commands: Commands) -> None:
+    words = commands.refusal("outbox", "relay", "--transactional-id", "x", "--metrics", "0.0.0.0:0")
+    assert "--allow-remote" in words
+
+
+def test_init_prints_sql_with_its_rights_and_runs_it(
+    dsn: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str) -> str:
+        from fencepost.cli import main
+
+        assert main.run(["outbox", "init", "--transactional-id", "x", *arguments]) == 0
+        return capsys.readouterr().out
+
+    printed = run("--print", "--relay-user", "app", "--table", "sales.outbox")
+    assert re.search(r"CREATE TABLE IF NOT EXISTS sales\.outbox \(\n +id uuid", printed)
+    assert 'GRANT SELECT, UPDATE ON fencepost_outbox_chunk TO "app";' in printed
+    assert "-- REPLICATION" in printed
+    assert "Ready" in run("--postgres", dsn)
+    assert "Ready" in run("--postgres", dsn)
+    assert '"sql"' in run("--postgres", dsn, "--json")
+
+
+def test_a_relay_runs_until_sigterm_and_loses_nothing(outbox: OutboxStage) -> None:
+    outbox.insert(3)
+    command = [sys.executable, "-m", "fencepost", "outbox", "relay", *named(outbox)]
+    command += ["--postgres", outbox.dsn, "-b", outbox.bootstrap_servers]
+    command += ["--metrics", "127.0.0.1:0"]
+    with ServerProcess(command, environment=environment()) as process:
+
+        def seen(words: str) -> Any:
+            return lambda line: line if words in line else None
+
+        process.wait_for_line(seen("metrics at http://127.0.0.1:"), 30)
+        process.wait_for_line(seen("caught up: 3 rows"), 30)
+        outbox.insert(2)
+        assert process.stop() == 0
+    outbox.relay()
+    outbox.audit()

@@ -1,0 +1,154 @@
+"""A database with an outbox, a broker, and relays between them; and the audit of what came out."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Final
+
+import psycopg
+
+from fencepost.base.ids import TopicPartition
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import Cluster, connect
+from fencepost.outside.connection import Database
+from fencepost.outside.outbox.database import Outbox
+from fencepost.outside.outbox.relay import OutboxRelay, RelayCounts, RelaySettings
+from fencepost.outside.outbox.rules import Limits
+from fencepost.outside.outbox.setup import init
+from fencepost.records.opened import Record
+
+PARTITIONS: Final = 2
+SMALL: Final = RelaySettings(limits=Limits(rows=7))
+"""Chunks of seven rows, so that a few rows make several."""
+PATIENT: Final = {"default.api.timeout.ms": "30000", "retry.backoff.max.ms": "100"}
+
+_NUMBERS = itertools.count(1)
+
+
+class OutboxStage:
+    """One outbox and its topic, both new."""
+
+    def __init__(
+        self, dsn: str, bootstrap_servers: str, *, prefix: str = "", prepared: bool = True
+    ) -> None:
+        name = f"orders-{next(_NUMBERS)}"
+        self.dsn = dsn
+        self.bootstrap_servers = bootstrap_servers
+        self.topic = name
+        self.outbox = Outbox.of(name, table=None if prefix else "outbox", prefix=prefix)
+        self.written: list[tuple[bytes, bytes]] = []
+        """Keys and values in the order of their commits."""
+        with self.cluster() as cluster:
+            cluster.create_topics([NewTopic(self.topic, PARTITIONS)])
+        if prepared:
+            init(Database(dsn), self.outbox)
+
+    def cluster(self) -> Cluster:
+        return connect(self.bootstrap_servers, PATIENT)
+
+    def connect(self) -> psycopg.Connection[tuple[object, ...]]:
+        return psycopg.connect(self.dsn, autocommit=True)
+
+    def execute(self, statement: str) -> list[tuple[object, ...]]:
+        with self.connect() as connection:
+            done = connection.execute(statement.encode())
+            return done.fetchall() if done.description else []
+
+    def insert(self, count: int, *, size: int = 0) -> None:
+        """One transaction with so many rows, for three keys."""
+        rows = [self._next(size) for _ in range(count)]
+        with psycopg.connect(self.dsn) as connection, connection.cursor() as cursor:
+            cursor.executemany(
+                "INSERT INTO outbox (aggregatetype, aggregateid, payload) VALUES (%s, %s, %s)",
+                [(self.topic, key, value) for key, value in rows],
+            )
+        self.written += [(key.encode(), value.encode()) for key, value in rows]
+
+    def insert_and_roll_back(self) -> None:
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(
+                "INSERT INTO outbox (aggregatetype, payload) VALUES (%s, 'never')", [self.topic]
+            )
+            connection.rollback()
+
+    def _next(self, size: int) -> tuple[str, str]:
+        number = next(_NUMBERS)
+        return f"k{number % 3}", f"{number:08d}".ljust(size, ".")
+
+    def workload(self) -> None:
+        """Several transactions: small ones, one larger than a chunk, one that is rolled back."""
+        self.insert(1)
+        self.insert(16)
+        self.insert_and_roll_back()
+        self.insert(2)
+        self.insert(7)
+
+    def relay(
+        self,
+        settings: RelaySettings = SMALL,
+        *,
+        on_step: Callable[[str], None] = lambda _: None,
+        stop: threading.Event | None = None,
+        outbox: Outbox | None = None,
+        dsn: str | None = None,
+    ) -> RelayCounts:
+        """Relays until everything is in Kafka, or `stop` is set."""
+        with self.cluster() as cluster:
+            relay = OutboxRelay(
+                dsn or self.dsn, cluster, outbox or self.outbox, settings, on_step=on_step
+            )
+            return relay.run(stop, until_caught_up=stop is None)
+
+    def records(self) -> list[Record]:
+        with self.cluster() as cluster:
+            return [
+                record
+                for index in range(PARTITIONS)
+                for record in cluster.records(
+                    TopicPartition(self.topic, index), isolation="read_committed"
+                )
+            ]
+
+    def audit(self) -> None:
+        """Every row once, and in order per key."""
+        found: dict[bytes | None, list[bytes | None]] = defaultdict(list)
+        expected: dict[bytes | None, list[bytes | None]] = defaultdict(list)
+        for record in self.records():
+            found[record.key].append(record.value)
+        for key, value in self.written:
+            expected[key].append(value)
+        assert found == expected
+
+
+def kill_at(step: str, ordinal: int, kill: Callable[[], None]) -> Callable[[str], None]:
+    """A hook that kills something when a step comes for the n-th time."""
+    counts: dict[str, int] = defaultdict(int)
+
+    def hook(name: str) -> None:
+        counts[name] += 1
+        if name == step and counts[name] == ordinal:
+            kill()
+
+    return hook
+
+
+def kill_this_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(dsn: str, bootstrap_servers: str, transactional_id: str, step: str, ordinal: str) -> None:
+    """A relay in a process of its own, which kills itself at a step."""
+    with connect(bootstrap_servers, PATIENT) as cluster:
+        hook = kill_at(step, int(ordinal), kill_this_process)
+        outbox = Outbox.of(transactional_id)
+        OutboxRelay(dsn, cluster, outbox, SMALL, on_step=hook).run(until_caught_up=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,414 @@
+"""The relay between a real database and a real broker: every row once, in order per key."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import psycopg
+import pytest
+
+from fencepost.client.admin import NewTopic
+from fencepost.outside.connection import Database
+from fencepost.outside.failures import OutsideError
+from fencepost.outside.outbox import relay as relay_module
+from fencepost.outside.outbox.database import CHUNK_TABLE, Outbox
+from fencepost.outside.outbox.outlet import RelayFenced, TopicMissing
+from fencepost.outside.outbox.relay import RelaySettings
+from fencepost.outside.outbox.rows import ColumnNames, Unreadable
+from fencepost.outside.outbox.rules import Limits, Reason, StartRefused
+from fencepost.outside.outbox.setup import init
+from tests.outside.outbox.stage import OutboxStage, kill_at
+from tests.outside.postgres import PostgresServer
+from tools.fencepost_process import FencepostProcess
+
+
+def test_rows_arrive_once_in_the_order_of_their_commits(outbox: OutboxStage) -> None:
+    outbox.workload()
+    counts = outbox.relay()
+    assert counts.rows == len(outbox.written)
+    assert counts.chunks > 3
+    outbox.audit()
+
+
+def test_a_second_run_sends_nothing_again(outbox: OutboxStage) -> None:
+    outbox.workload()
+    outbox.relay()
+    assert outbox.relay().rows == 0
+    outbox.insert(3)
+    assert outbox.relay().rows == 3
+    outbox.audit()
+
+
+def test_a_record_has_key_value_and_headers_of_the_row(outbox: OutboxStage) -> None:
+    outbox.execute(
+        "INSERT INTO outbox (aggregatetype, aggregateid, type, payload, headers) VALUES "
+        f"('{outbox.topic}', 'order-1', 'created', 'é', '{{\"trace\": \"42\", \"none\": null}}')"
+    )
+    outbox.execute(f"INSERT INTO outbox (aggregatetype) VALUES ('{outbox.topic}')")
+    outbox.relay()
+    one, other = sorted(outbox.records(), key=lambda record: record.key is None)
+    assert (one.key, one.value) == (b"order-1", "é".encode())
+    assert dict(one.headers)["type"] == b"created"
+    assert dict(one.headers)["trace"] == b"42"
+    assert dict(one.headers)["none"] is None
+    assert len(dict(one.headers)["id"] or b"") == 36
+    assert (other.key, other.value) == (None, None)
+
+
+def test_commits_that_cross_keep_their_order(outbox: OutboxStage) -> None:
+    """The one that inserts first commits last; both have the same key."""
+    insert = f"INSERT INTO outbox (aggregatetype, aggregateid, payload) VALUES ('{outbox.topic}'"
+    with psycopg.connect(outbox.dsn) as slow, outbox.connect() as fast:
+        slow.execute(f"{insert}, 'k', 'inserted first')".encode())
+        fast.execute(f"{insert}, 'k', 'committed first')".encode())
+        outbox.relay()
+        slow.commit()
+    outbox.relay()
+    assert [record.value for record in outbox.records()] == [b"committed first", b"inserted first"]
+
+
+def test_bytea_values_are_bytes_whatever_the_database_prints(outbox: OutboxStage) -> None:
+    outbox.execute("ALTER TABLE outbox ALTER payload TYPE bytea USING payload::bytea")
+    outbox.execute("DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET bytea_output = ''escape''', "
+                   "current_database()); END$$")  # fmt: skip
+    outbox.execute(
+        f"INSERT INTO outbox (aggregatetype, payload) VALUES ('{outbox.topic}', '\\x00ff')"
+    )
+    outbox.relay()
+    assert [record.value for record in outbox.records()] == [b"\x00\xff"]
+
+
+def test_deletes_and_updates_of_the_outbox_are_ignored(outbox: OutboxStage) -> None:
+    outbox.insert(5)
+    outbox.execute("UPDATE outbox SET type = 'changed'")
+    outbox.execute("DELETE FROM outbox")
+    outbox.relay()
+    outbox.audit()
+
+
+def test_a_row_that_is_deleted_in_its_own_transaction_is_relayed(outbox: OutboxStage) -> None:
+    with psycopg.connect(outbox.dsn) as connection:
+        connection.execute(
+            f"INSERT INTO outbox (aggregatetype, payload) VALUES ('{outbox.topic}', 'x')".encode()
+        )
+        connection.execute("DELETE FROM outbox")
+    outbox.relay()
+    assert [record.value for record in outbox.records()] == [b"x"]
+
+
+def test_a_partitioned_outbox_is_relayed_as_one_table(dsn: str, broker: FencepostProcess) -> None:
+    outbox = OutboxStage(dsn, broker.bootstrap_servers, prepared=False)
+    outbox.execute(
+        "CREATE TABLE outbox (day int, aggregatetype text, aggregateid text, payload text) "
+        "PARTITION BY LIST (day)"
+    )
+    for day in (1, 2):
+        outbox.execute(f"CREATE TABLE day{day} PARTITION OF outbox FOR VALUES IN ({day})")
+    init(Database(dsn), outbox.outbox)
+    for day in (1, 2):
+        outbox.execute(f"INSERT INTO outbox VALUES ({day}, '{outbox.topic}', 'k', 'day {day}')")
+    outbox.execute("DROP TABLE day1")
+    outbox.relay()
+    assert [record.value for record in outbox.records()] == [b"day 1", b"day 2"]
+
+
+def test_names_of_columns_and_topics_can_be_others(dsn: str, broker: FencepostProcess) -> None:
+    outbox = OutboxStage(dsn, broker.bootstrap_servers, prepared=False)
+    outbox.execute('CREATE TABLE "Out Box" (kind text, who text, what text)')
+    named = Outbox.of(outbox.topic, table='"Out Box"')
+    init(Database(dsn), named)
+    prefix, kind = outbox.topic.rsplit("-", 1)
+    outbox.execute(f"INSERT INTO \"Out Box\" VALUES ('{kind}', 'k', 'v')")
+    settings = RelaySettings(columns=ColumnNames("kind", "who", "what"), topic=prefix + "-*")
+    outbox.relay(settings, outbox=named)
+    assert [(r.key, r.value) for r in outbox.records()] == [(b"k", b"v")]
+
+
+# Messages.
+
+
+def test_messages_in_the_log_need_no_table(dsn: str, broker: FencepostProcess) -> None:
+    outbox = OutboxStage(dsn, broker.bootstrap_servers, prefix="shop")
+    content = json.dumps({"topic": outbox.topic, "key": "k", "value": {"a": 1}, "headers": {}})
+    emit = "SELECT pg_logical_emit_message({}, '{}', '{}')"
+    outbox.execute(emit.format("true", "shop", content))
+    outbox.execute(emit.format("true", "other", "not ours"))
+    outbox.execute(emit.format("false", "shop", "outside of its transaction"))
+    with psycopg.connect(dsn) as connection:
+        connection.execute(emit.format("true", "shop", content).encode())
+        connection.execute(emit.format("false", "shop", content).encode())
+        connection.rollback()
+    outbox.relay()
+    assert [(r.key, r.value) for r in outbox.records()] == [(b"k", b'{"a": 1}')]
+    assert outbox.execute("SELECT to_regclass('outbox')") == [(None,)]
+
+
+@pytest.mark.parametrize("content", ["no JSON", "[]", "{}", '{"topic": ""}'])
+def test_a_message_that_is_no_record_ends_the_relay_unless_it_may_skip(
+    dsn: str, broker: FencepostProcess, content: str
+) -> None:
+    outbox = OutboxStage(dsn, broker.bootstrap_servers, prefix="shop")
+    outbox.execute(f"SELECT pg_logical_emit_message(true, 'shop', '{content}')")
+    good = json.dumps({"topic": outbox.topic, "value": "good"})
+    outbox.execute(f"SELECT pg_logical_emit_message(true, 'shop', '{good}')")
+    for _ in range(2):
+        with pytest.raises(Unreadable, match="--skip-unreadable"):
+            outbox.relay()
+    assert outbox.records() == []
+    counts = outbox.relay(RelaySettings(skips_unreadable=True))
+    assert counts.skipped == 1
+    assert [record.value for record in outbox.records()] == [b"good"]
+    assert outbox.relay().rows == 0
+
+
+# Chunks.
+
+
+def test_a_transaction_that_may_not_be_split_is_one_kafka_transaction(outbox: OutboxStage) -> None:
+    outbox.insert(50)
+    whole = RelaySettings(limits=Limits(rows=7, may_split=False))
+    assert outbox.relay(whole).chunks == 1
+    outbox.insert(50)
+    assert outbox.relay().chunks > 5
+    outbox.audit()
+
+
+def test_a_topic_that_does_not_exist_is_named_and_the_row_is_kept(outbox: OutboxStage) -> None:
+    missing = f"{outbox.topic}-missing"
+    outbox.insert(1)
+    outbox.execute(f"INSERT INTO outbox (aggregatetype, payload) VALUES ('{missing}', 'x')")
+    with pytest.raises(TopicMissing, match=missing):
+        outbox.relay(RelaySettings())
+    assert outbox.records() == []
+    with outbox.cluster() as cluster:
+        cluster.create_topics([NewTopic(missing, 1)])
+    assert outbox.relay().rows == 2
+    outbox.audit()
+
+
+def test_rows_wait_for_no_other_transaction(outbox: OutboxStage) -> None:
+    """A long transaction stays open, with an older transaction id than that of the row."""
+    with psycopg.connect(outbox.dsn) as long:
+        long.execute("CREATE TABLE other (i int)")
+        outbox.insert(3)
+        assert outbox.relay().rows == 3
+    outbox.audit()
+
+
+def test_an_idle_outbox_releases_the_log_of_a_busy_database(outbox: OutboxStage) -> None:
+    outbox.insert(1)
+    outbox.relay()
+    before = confirmed(outbox)
+    outbox.execute("CREATE TABLE busy AS SELECT generate_series(1, 10000)")
+    counts = outbox.relay()
+    assert counts.chunks == 0
+    assert confirmed(outbox) > before
+
+
+def confirmed(outbox: OutboxStage) -> int:
+    ((lsn,),) = outbox.execute(
+        "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = "
+        f"'{outbox.outbox.slot}'"
+    )
+    assert isinstance(lsn, int)
+    return lsn
+
+
+def test_a_commit_that_is_not_on_disk_is_not_relayed_before_it_is(outbox: OutboxStage) -> None:
+    """synchronous_commit=off: the relay reads flushed log, so what it sends survives kill -9."""
+    with outbox.connect() as connection:
+        connection.execute("SET synchronous_commit = 'off'")
+        connection.execute(
+            f"INSERT INTO outbox (aggregatetype, payload) VALUES ('{outbox.topic}', 'x')".encode()
+        )
+    outbox.relay()
+    ((covered,),) = outbox.execute(
+        f"SELECT bool_and(end_lsn <= pg_current_wal_flush_lsn()) FROM {CHUNK_TABLE}"
+    )
+    assert covered
+    ((slept,),) = outbox.execute("SHOW synchronous_commit")
+    assert slept == "on"
+
+
+# Two relays.
+
+
+def test_a_second_relay_takes_over_and_the_first_says_so(
+    outbox: OutboxStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "OWNERSHIP_SECONDS", 0.1)
+    outbox.insert(3)
+    first_stop, failures = threading.Event(), list[Exception]()
+    streaming = threading.Event()
+
+    def run_first() -> None:
+        try:
+            outbox.relay(
+                stop=first_stop,
+                on_step=lambda step: streaming.set() if step == "confirmed" else None,
+            )
+        except OutsideError as problem:
+            failures.append(problem)
+
+    first = threading.Thread(target=run_first)
+    first.start()
+    try:
+        assert streaming.wait(20)
+        outbox.insert(2)
+        outbox.relay()
+        first.join(20)
+    finally:
+        first_stop.set()
+        first.join(20)
+    (failure,) = failures
+    assert isinstance(failure, RelayFenced)
+    assert "another relay has taken over" in str(failure)
+    outbox.audit()
+
+
+def test_a_fenced_relay_commits_nothing(outbox: OutboxStage) -> None:
+    """The second takes over between the rows of the first and its commit."""
+    outbox.insert(3)
+
+    def take_over() -> None:
+        with outbox.cluster() as cluster:
+            cluster.init_producer_id(outbox.outbox.transactional_id)
+
+    with pytest.raises(RelayFenced):
+        outbox.relay(on_step=kill_at("position written", 1, take_over))
+    assert outbox.records() == []
+    outbox.relay()
+    outbox.audit()
+
+
+def test_a_relay_stops_when_it_is_told_to_and_leaves_no_transaction(outbox: OutboxStage) -> None:
+    stop = threading.Event()
+    outbox.insert(20)
+    outbox.relay(stop=stop, on_step=kill_at("committed", 2, stop.set))
+    with outbox.cluster() as cluster:
+        view = cluster.describe_transactions([outbox.outbox.transactional_id])
+    found = view[outbox.outbox.transactional_id]
+    assert found is not None
+    assert found.state in {"CompleteCommit", "CompleteAbort", "Empty"}
+    outbox.relay()
+    outbox.audit()
+
+
+# Another database.
+
+
+def refusal(outbox: OutboxStage, reason: Reason, dsn: str | None = None) -> None:
+    before = outbox.records()
+    with pytest.raises(StartRefused) as caught:
+        outbox.relay(dsn=dsn)
+    assert caught.value.reason is reason
+    assert outbox.records() == before
+
+
+def test_a_foreign_database_is_refused_and_its_relay_is_not_fenced(outbox: OutboxStage) -> None:
+    outbox.insert(2)
+    outbox.relay()
+    with PostgresServer(is_foreign=True) as other:
+        init(Database(other.dsn()), outbox.outbox)
+        with outbox.cluster() as cluster:
+            name = outbox.outbox.transactional_id
+            before = cluster.describe_transactions([name])[name]
+            refusal(outbox, Reason.FOREIGN, other.dsn())
+            assert cluster.describe_transactions([name])[name] == before
+        accepted = RelaySettings(accept=Reason.FOREIGN)
+        outbox.relay(accepted, dsn=other.dsn())
+        outbox.relay(dsn=other.dsn())
+        refusal(outbox, Reason.FOREIGN)
+
+
+def test_a_restored_snapshot_is_refused_until_it_is_accepted(broker: FencepostProcess) -> None:
+    with PostgresServer() as server:
+        outbox = OutboxStage(server.dsn(), broker.bootstrap_servers)
+        outbox.insert(2)
+        outbox.relay()
+        server.stop()
+        snapshot = server.snapshot()
+        server.start()
+        outbox.insert(2)
+        outbox.relay()
+        lost = outbox.written[2:]
+        server.stop()
+        server.restore(snapshot)
+        server.start()
+        refusal(outbox, Reason.RESTORED)
+        # More log than before does not hide it.
+        outbox.execute("CREATE TABLE busy AS SELECT generate_series(1, 10000)")
+        refusal(outbox, Reason.RESTORED)
+        outbox.relay(RelaySettings(accept=Reason.RESTORED))
+        outbox.insert(2)
+        outbox.relay()
+        assert {value for _, value in lost} < {record.value for record in outbox.records()}
+        outbox.audit()
+
+
+def test_a_snapshot_that_has_everything_that_was_sent_is_no_reason_to_refuse(
+    broker: FencepostProcess,
+) -> None:
+    with PostgresServer() as server:
+        outbox = OutboxStage(server.dsn(), broker.bootstrap_servers)
+        outbox.insert(2)
+        outbox.relay()
+        server.stop()
+        snapshot = server.snapshot()
+        server.start()
+        outbox.execute("CREATE TABLE lost (i int)")
+        server.stop()
+        server.restore(snapshot)
+        server.start()
+        outbox.insert(2)
+        outbox.relay()
+        outbox.audit()
+
+
+def test_a_promoted_standby_is_refused_and_goes_on_when_accepted(
+    broker: FencepostProcess,
+) -> None:
+    with PostgresServer() as server:
+        outbox = OutboxStage(server.dsn(), broker.bootstrap_servers)
+        outbox.insert(9)
+        outbox.relay()
+        server.stop()
+        server.start(as_standby=True)
+        outbox.execute("SELECT pg_promote()")
+        outbox.insert(2)
+        refusal(outbox, Reason.FAILED_OVER)
+        outbox.relay(RelaySettings(accept=Reason.FAILED_OVER))
+        outbox.insert(2)
+        outbox.relay()
+        outbox.audit()
+
+
+def test_a_slot_that_was_created_again_is_refused_until_it_is_accepted(
+    outbox: OutboxStage,
+) -> None:
+    outbox.insert(2)
+    outbox.relay()
+    outbox.execute(f"SELECT pg_drop_replication_slot('{outbox.outbox.slot}')")
+    with pytest.raises(OutsideError, match="outbox init"):
+        outbox.relay()
+    init(Database(outbox.dsn), outbox.outbox)
+    refusal(outbox, Reason.NEW_SLOT)
+    outbox.relay(RelaySettings(accept=Reason.NEW_SLOT))
+    assert outbox.relay().rows == 0
+    outbox.insert(2)
+    outbox.relay()
+    outbox.audit()
+
+
+def test_another_cluster_is_refused_because_it_has_no_position(
+    outbox: OutboxStage, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    for _ in range(2):
+        outbox.insert(2)
+        outbox.relay()
+    with FencepostProcess(tmp_path_factory.mktemp("other")) as other:
+        outbox.bootstrap_servers = other.bootstrap_servers
+        with outbox.cluster() as cluster:
+            cluster.create_topics([NewTopic(outbox.topic, 2)])
+        refusal(outbox, Reason.LOST_POSITION)

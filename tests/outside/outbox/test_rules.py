@@ -1,0 +1,312 @@
+"""What the relay skips, sends, confirms and accepts, without any server.
+
+The stream is a list of transactions, each with the LSNs of its commit and its end and a number of
+rows. `Replay` plays it from wherever a slot would start, with the relay dying after any chunk, and
+notes which rows were sent.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencepost.outside.outbox.rules import (
+    PHASES,
+    ChunkPlan,
+    ChunkRow,
+    Cursor,
+    Event,
+    FoundDatabase,
+    HeldWal,
+    HeldWalWatch,
+    Limits,
+    Phase,
+    Position,
+    Reason,
+    Start,
+    StartRefused,
+    StreamBroken,
+    judge_start,
+    refuse_foreign,
+)
+
+# The stream.
+
+
+class Txn(NamedTuple):
+    commit_lsn: int
+    rows: int
+
+    @property
+    def end_lsn(self) -> int:
+        return self.commit_lsn + 10
+
+
+Sent = tuple[int, int]
+"""The commit LSN of a transaction and the number of a row in it."""
+
+
+def fire(plan: ChunkPlan, event: Event) -> None:
+    match event:
+        case Event.BEGIN:
+            plan.begin(100)
+        case Event.ROW:
+            plan.row(1)
+        case Event.COMMIT:
+            plan.commit(110)
+        case Event.KEEPALIVE:
+            plan.keepalive(120)
+
+
+@pytest.mark.parametrize(("phase", "event"), list(product(Phase, Event)))
+def test_every_event_is_in_the_table_or_breaks_the_protocol(phase: Phase, event: Event) -> None:
+    plan = ChunkPlan(Cursor(200 if phase is Phase.SKIPPING else 0), Limits())
+    if phase is not Phase.BETWEEN:
+        plan.begin(100)
+    assert plan.phase is phase
+    if allowed := PHASES.get((phase, event)):
+        fire(plan, event)
+        assert plan.phase in allowed
+    else:
+        with pytest.raises(StreamBroken, match="protocol"):
+            fire(plan, event)
+
+
+def play(
+    plan: ChunkPlan, stream: list[Txn], sent: list[Sent], die_after: int = 1_000_000
+) -> tuple[Cursor, int] | None:
+    """Plays it; returns cursor and confirmed LSN if it died after so many chunks."""
+    chunks, cursor, pending = 0, plan.cursor, list[Sent]()
+
+    def end_chunk(is_quiet: bool) -> bool:
+        nonlocal chunks, cursor
+        if plan.is_due(is_quiet=is_quiet, open_ms=0):
+            # Rows and cursor in one transaction.
+            sent.extend(pending)
+            pending.clear()
+            cursor = plan.cursor
+            chunks += 1
+            if chunks == die_after:
+                return True
+            plan.chunk_committed()
+        return False
+
+    for number, txn in enumerate(stream):
+        plan.begin(txn.commit_lsn)
+        for row in range(txn.rows):
+            if plan.row(1):
+                pending.append((txn.commit_lsn, row))
+            if end_chunk(is_quiet=False):
+                return cursor, plan.confirmable
+        plan.commit(txn.end_lsn)
+        if end_chunk(is_quiet=number % 2 == 1):
+            return cursor, plan.confirmable
+    end_chunk(is_quiet=True)
+    return None
+
+
+@given(
+    rows=st.lists(st.integers(0, 7), min_size=1, max_size=8),
+    size=st.integers(1, 5),
+    may_split=st.booleans(),
+    deaths=st.lists(st.integers(1, 6), max_size=5),
+    falls_back=st.booleans(),
+)
+def test_every_row_is_sent_once_in_order_whatever_dies_where(
+    rows: list[int], size: int, may_split: bool, deaths: list[int], falls_back: bool
+) -> None:
+    stream = [Txn(100 * (index + 1), count) for index, count in enumerate(rows)]
+    sent: list[Sent] = []
+    limits = Limits(rows=size, may_split=may_split)
+    cursor, confirmed = Cursor(50), 0
+    for death in [*deaths, 1_000_000]:
+        slot = 0 if falls_back else confirmed
+        left = [txn for txn in stream if txn.commit_lsn >= slot]
+        if (died := play(ChunkPlan(cursor, limits), left, sent, death)) is None:
+            break
+        cursor, confirmed = died
+    assert sent == [(txn.commit_lsn, row) for txn in stream for row in range(txn.rows)]
+
+
+def test_the_slot_is_told_the_end_of_a_transaction_and_only_when_it_is_in_kafka() -> None:
+    plan = ChunkPlan(Cursor(), Limits())
+    plan.begin(100)
+    assert plan.row(1)
+    plan.commit(110)
+    assert plan.confirmable == 0
+    plan.chunk_committed()
+    assert plan.confirmable == 110
+
+
+def test_the_end_of_a_split_transaction_is_written_before_the_slot_moves() -> None:
+    plan = ChunkPlan(Cursor(), Limits(rows=1))
+    plan.begin(100)
+    plan.row(1)
+    plan.chunk_committed()
+    plan.commit(110)
+    assert plan.confirmable == 0
+    assert plan.is_due(is_quiet=True, open_ms=0)
+    assert plan.cursor == Cursor(110)
+    plan.chunk_committed()
+    assert plan.confirmable == 110
+
+
+def test_an_idle_outbox_confirms_what_keepalives_say() -> None:
+    plan = ChunkPlan(Cursor(50), Limits())
+    plan.keepalive(500)
+    assert plan.confirmable == 500
+    assert not plan.is_due(is_quiet=True, open_ms=0)
+
+
+def test_a_keepalive_within_a_transaction_confirms_nothing() -> None:
+    plan = ChunkPlan(Cursor(50), Limits())
+    plan.begin(100)
+    plan.keepalive(500)
+    assert plan.confirmable == 0
+
+
+def test_transactions_without_rows_are_confirmed_and_need_no_chunk() -> None:
+    plan = ChunkPlan(Cursor(50), Limits())
+    plan.begin(100)
+    plan.commit(110)
+    assert plan.confirmable == 110
+    assert not plan.is_behind
+
+
+def test_a_transaction_that_begins_where_the_last_one_ended_is_sent() -> None:
+    plan = ChunkPlan(Cursor(110), Limits())
+    plan.begin(110)
+    assert plan.row(1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "open_ms", "inside", "between"),
+    [
+        (Limits(rows=2), 0, True, True),
+        (Limits(size_bytes=2), 0, True, True),
+        (Limits(), 20_000, True, True),
+        (Limits(rows=2, may_split=False), 0, False, True),
+        (Limits(open_ms=1, may_split=False), 5, False, True),
+        (Limits(), 0, False, False),
+    ],
+)
+def test_a_chunk_ends_when_it_is_full_and_within_a_transaction_only_if_told(
+    limits: Limits, open_ms: int, inside: bool, between: bool
+) -> None:
+    plan = ChunkPlan(Cursor(), limits)
+    plan.begin(100)
+    plan.row(1)
+    plan.row(1)
+    assert plan.is_due(is_quiet=True, open_ms=open_ms) is inside
+    plan.commit(110)
+    assert plan.is_due(is_quiet=False, open_ms=open_ms) is between
+    assert plan.is_due(is_quiet=True, open_ms=open_ms)
+
+
+def test_the_lost_rest_of_a_split_transaction_ends_the_relay() -> None:
+    plan = ChunkPlan(Cursor(50, 100, 3), Limits())
+    with pytest.raises(StreamBroken, match="--accept new-slot"):
+        plan.begin(200)
+
+
+def test_a_split_transaction_that_became_shorter_ends_the_relay() -> None:
+    plan = ChunkPlan(Cursor(50, 100, 3), Limits())
+    plan.begin(100)
+    assert not plan.row(1)
+    with pytest.raises(StreamBroken, match="fewer rows"):
+        plan.commit(110)
+
+
+# The start.
+
+POSITION = Position("r", Cursor(1_000), 5, "sys", 1, "table outbox")
+FOUND = FoundDatabase("sys", 1, 2_000, "table outbox", ChunkRow(5, Cursor(1_000), 100))
+
+
+def found(
+    chunk: int = 5, cursor: int = 1_000, slot_lsn: int = 100, **more: object
+) -> FoundDatabase:
+    row = ChunkRow(chunk, Cursor(cursor), slot_lsn)
+    return FOUND._replace(row=row, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("position", "database", "start"),
+    [
+        (None, found(0, 0), Start(Cursor(100), 1)),
+        (None, found(1, 500), Start(Cursor(100), 1)),
+        (POSITION, FOUND, Start(Cursor(1_000), 6)),
+        (POSITION, found(6, 1_500), Start(Cursor(1_000), 6)),
+    ],
+    ids=["new", "died before the first commit", "k", "k - 1"],
+)
+def test_a_start_goes_on_where_the_position_is(
+    position: Position | None, database: FoundDatabase, start: Start
+) -> None:
+    assert judge_start(position, database, None) == start
+    assert judge_start(position, database, Reason.RESTORED) == start
+
+
+@pytest.mark.parametrize(
+    ("position", "database", "reason", "cursor"),
+    [
+        (POSITION, found(system_id="other"), Reason.FOREIGN, 100),
+        (POSITION, found(lsn=999), Reason.RESTORED, 100),
+        (POSITION, found(4), Reason.RESTORED, 100),
+        (POSITION, found(0, 0), Reason.RESTORED, 100),
+        (POSITION, found(5, 900), Reason.RESTORED, 100),
+        (POSITION, found(7), Reason.LOST_POSITION, 100),
+        (None, found(2), Reason.LOST_POSITION, 100),
+        (POSITION, found(slot_lsn=1_001), Reason.NEW_SLOT, 1_001),
+        (POSITION, found(timeline=2), Reason.FAILED_OVER, 1_000),
+        (POSITION, found(4, timeline=2), Reason.RESTORED, 100),
+    ],
+)
+def test_another_database_is_refused_until_it_is_accepted(
+    position: Position | None, database: FoundDatabase, reason: Reason, cursor: int
+) -> None:
+    for accept in (None, *set(Reason) - {reason}):
+        with pytest.raises(StartRefused) as caught:
+            judge_start(position, database, accept)
+        assert caught.value.reason is reason
+        assert f"--accept {reason.value}" in str(caught.value)
+    start = judge_start(position, database, reason)
+    assert start.cursor == Cursor(cursor)
+    assert start.accepted is reason
+    assert start.next_chunk > max(database.row.chunk, position.chunk if position else 0)
+
+
+def test_a_foreign_database_is_refused_before_its_relay_is_fenced() -> None:
+    with pytest.raises(StartRefused):
+        refuse_foreign(POSITION, found(system_id="other"), None)
+    refuse_foreign(POSITION, found(system_id="other"), Reason.FOREIGN)
+    # A running relay may be several chunks ahead of what is visible of it.
+    refuse_foreign(POSITION, found(9), None)
+    refuse_foreign(None, FOUND, None)
+
+
+def test_another_source_is_refused_while_a_transaction_is_split() -> None:
+    database = found(source="table other")
+    split = POSITION._replace(cursor=Cursor(1_000, 1_100, 3))
+    row = ChunkRow(5, split.cursor, 100)
+    with pytest.raises(StreamBroken, match="options of before"):
+        judge_start(split, database._replace(row=row), None)
+    assert judge_start(POSITION, database, None) == Start(Cursor(1_000), 6)
+
+
+# The log that the slot holds.
+
+
+def test_a_slot_over_the_limit_ends_the_relay_only_if_nothing_moves_for_a_minute() -> None:
+    watch = HeldWalWatch(100)
+    assert not watch.is_stuck(HeldWal(500, 7), 0, 0)
+    assert not watch.is_stuck(HeldWal(500, 7), 0, 59_000)
+    assert not watch.is_stuck(HeldWal(500, 7), 1, 61_000), "rows are being relayed"
+    assert not watch.is_stuck(HeldWal(500, 8), 1, 122_000), "the slot moved"
+    assert not watch.is_stuck(HeldWal(99, 8), 1, 190_000), "below the limit"
+    assert watch.is_stuck(HeldWal(500, 8), 1, 200_000)
+    assert not HeldWalWatch(None).is_stuck(HeldWal(500, 8), 1, 10**9)

@@ -1,0 +1,43 @@
+"""The status of a relay, without touching it."""
+
+from __future__ import annotations
+
+from fencepost.outside.connection import Database
+from fencepost.outside.outbox.replication import ReplicationStream
+from fencepost.outside.outbox.status import RelayStatus, read_status
+from tests.outside.outbox.stage import OutboxStage
+
+
+def status(outbox: OutboxStage) -> RelayStatus:
+    with outbox.cluster() as cluster:
+        return read_status(Database(outbox.dsn), cluster, outbox.outbox)
+
+
+def test_a_new_relay_has_no_position(outbox: OutboxStage) -> None:
+    found = status(outbox)
+    assert (found.position, found.row.chunk, found.is_active) == (None, 0, False)
+    assert found.refusal is None
+
+
+def test_position_and_row_agree_after_a_run(outbox: OutboxStage) -> None:
+    outbox.workload()
+    outbox.relay()
+    found = status(outbox)
+    assert found.position is not None
+    assert found.position.chunk == found.row.chunk > 3
+    assert found.position.cursor == found.row.cursor
+    assert found.held.size_bytes >= 0
+    assert found.refusal is None
+
+
+def test_a_relay_that_is_connected_is_running(outbox: OutboxStage) -> None:
+    with ReplicationStream(Database(outbox.dsn)) as stream:
+        stream.start(outbox.outbox.slot, outbox.outbox.publication)
+        assert status(outbox).is_active
+
+
+def test_what_a_start_would_refuse_is_said(outbox: OutboxStage) -> None:
+    outbox.insert(1)
+    outbox.relay()
+    outbox.execute("UPDATE fencepost_outbox_chunk SET chunk = 0")
+    assert "--accept restored" in str(status(outbox).refusal)
