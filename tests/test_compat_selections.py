@@ -1,4 +1,4 @@
-"""`make compat` runs tests of `tests/spark` again, by name. Every test that it names exists."""
+"""`make compat` runs tests of other folders again, by name. Every test that it names exists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SELECTING = ("test_audit_on_kafka", "test_spark_on_kafka", "test_spark_versions")
+SELECTING = (
+    "test_audit_on_kafka",
+    "test_outbox_on_kafka",
+    "test_spark_on_kafka",
+    "test_spark_versions",
+)
 
 
 def selections(value: object) -> Iterator[str]:

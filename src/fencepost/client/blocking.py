@@ -272,6 +272,16 @@ class TransactionalWriter:
         done: Callable[[], None] | None = None,
     ) -> None:
         """Seals these records into one batch with compression.type, and writes it."""
+        self.put_records(partition, records, done)
+        self._pump(self._core.options.buffer_bytes)
+
+    def put_records(
+        self,
+        partition: TopicPartition,
+        records: Sequence[Record],
+        done: Callable[[], None] | None = None,
+    ) -> None:
+        """Seals these records into one batch, and queues it as `put` does."""
         identity = self.identity
         batch = build_batch(
             records,
@@ -282,7 +292,7 @@ class TransactionalWriter:
             base_sequence=self.next_sequence(partition),
             transactional=identity.transactional_id is not None,
         )
-        self.write(partition, batch, done)
+        self.put(partition, batch, done)
 
     def flush(self) -> dict[TopicPartition, Written]:
         """Waits until everything is acknowledged. Returns what was written to each partition."""

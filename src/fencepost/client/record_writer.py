@@ -10,6 +10,7 @@ a failed write stopped.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.ids import TopicPartition
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 _RECORD_OVERHEAD_BYTES: Final = 30
 """More than lengths, deltas and attributes of a record can take."""
+
+
+Write = Callable[["TopicPartition", "Sequence[Record]", "Callable[[], None]"], None]
+"""How a batch goes to the writer: at once, or with the next request."""
 
 
 class Numbers(NamedTuple):
@@ -69,7 +74,7 @@ class RecordWriter:
         index = self._choose(record) if partition is None else partition
         size = _size(record)
         if self._sizes.get(index, 0) + size > self._batch_bytes:
-            self._seal(index)
+            self._seal(index, self._writer.write_records)
             if partition is None and record.key is None:
                 index = self._choose(record)
         self._collected.setdefault(index, []).append(record)
@@ -78,9 +83,13 @@ class RecordWriter:
 
     def send(self) -> None:
         """Sends what was collected, without waiting for acknowledgements."""
-        for index in list(self._collected):
-            self._seal(index)
+        self.put()
         self._writer.poll()
+
+    def put(self) -> None:
+        """Queues what was collected. What the writer sends next takes all of it along."""
+        for index in list(self._collected):
+            self._seal(index, self._writer.put_records)
 
     def flush(self) -> None:
         """Sends what was collected, and waits until everything is acknowledged."""
@@ -102,7 +111,7 @@ class RecordWriter:
         # The Java client counts all partitions, with or without a leader.
         return self._partitions[partition_for_key(record.key, len(self._partitions))]
 
-    def _seal(self, index: int) -> None:
+    def _seal(self, index: int, write: Write) -> None:
         records = self._collected.pop(index, None)
         if not records:
             return
@@ -118,7 +127,7 @@ class RecordWriter:
             self._unacknowledged[index].remove(batch)
             self.acknowledged[index] = self.acknowledged.get(index, 0) + len(records)
 
-        self._writer.write_records(TopicPartition(self._topic, index), records, done)
+        write(TopicPartition(self._topic, index), records, done)
 
 
 def _size(record: Record) -> int:

@@ -1,9 +1,12 @@
-"""A broker process for the tests of a module, and an outbox with a topic for each test."""
+"""A broker for the tests of a module, and an outbox with a topic for each test.
+
+The broker is fencepost unless FENCEPOST_TEST_BOOTSTRAP names another one.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,14 +15,16 @@ from tools.fencepost_process import FencepostProcess
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FencepostProcess]:
-    """One broker for all tests of a module."""
-    folder: Path = tmp_path_factory.mktemp("broker")
-    with FencepostProcess(folder) as process:
-        yield process
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of one broker for all tests of a module."""
+    if named := os.environ.get("FENCEPOST_TEST_BOOTSTRAP"):
+        yield named
+        return
+    with FencepostProcess(tmp_path_factory.mktemp("broker")) as process:
+        yield process.bootstrap_servers
 
 
 @pytest.fixture
-def outbox(dsn: str, broker: FencepostProcess) -> OutboxStage:
+def outbox(dsn: str, kafka: str) -> OutboxStage:
     """An outbox that `init` has prepared, and its topic."""
-    return OutboxStage(dsn, broker.bootstrap_servers)
+    return OutboxStage(dsn, kafka)

@@ -7,9 +7,11 @@ import os
 import signal
 import sys
 import threading
+import uuid
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
@@ -22,6 +24,9 @@ from fencepost.outside.outbox.relay import OutboxRelay, RelayCounts, RelaySettin
 from fencepost.outside.outbox.rules import Limits
 from fencepost.outside.outbox.setup import init
 from fencepost.records.opened import Record
+
+if TYPE_CHECKING:
+    from fencepost.client.transactions import ProducerIdentity
 
 PARTITIONS: Final = 2
 SMALL: Final = RelaySettings(limits=Limits(rows=7))
@@ -37,11 +42,13 @@ class OutboxStage:
     def __init__(
         self, dsn: str, bootstrap_servers: str, *, prefix: str = "", prepared: bool = True
     ) -> None:
-        name = f"orders-{next(_NUMBERS)}"
+        name = f"orders-{uuid.uuid4().hex[:8]}"
         self.dsn = dsn
         self.bootstrap_servers = bootstrap_servers
         self.topic = name
         self.outbox = Outbox.of(name, table=None if prefix else "outbox", prefix=prefix)
+        self.is_old = False
+        """Whether relays use transaction version 1."""
         self.written: list[tuple[bytes, bytes]] = []
         """Keys and values in the order of their commits."""
         with self.cluster() as cluster:
@@ -50,7 +57,15 @@ class OutboxStage:
             init(Database(dsn), self.outbox)
 
     def cluster(self) -> Cluster:
-        return connect(self.bootstrap_servers, PATIENT)
+        found = connect(self.bootstrap_servers, PATIENT)
+        if self.is_old:
+            ask = found.init_producer_id
+
+            def ask_with_version_1(*given: Any, **named: Any) -> ProducerIdentity:
+                return replace(ask(*given, **named), transaction_version=1)
+
+            found.init_producer_id = ask_with_version_1  # type: ignore[method-assign]
+        return found
 
     def connect(self) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(self.dsn, autocommit=True)

@@ -13,7 +13,6 @@ from fencepost.outside.outbox.rules import Cursor
 from fencepost.outside.outbox.setup import init, statements
 from tests.outside.outbox.stage import OutboxStage
 from tests.outside.postgres import PostgresServer
-from tools.fencepost_process import FencepostProcess
 
 
 def refusal(outbox: OutboxStage, dsn: str | None = None) -> str:
@@ -152,11 +151,6 @@ def test_names_that_postgresql_does_not_take_are_refused() -> None:
 
 
 # Other servers.
-
-
-@pytest.fixture
-def kafka(broker: FencepostProcess) -> str:
-    return broker.bootstrap_servers
 
 
 def test_a_log_without_logical_decoding_is_refused(kafka: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -14,13 +15,16 @@ from fencepost.outside.failures import OutsideError
 from fencepost.outside.outbox import relay as relay_module
 from fencepost.outside.outbox.database import CHUNK_TABLE, Outbox
 from fencepost.outside.outbox.outlet import RelayFenced, TopicMissing
-from fencepost.outside.outbox.relay import RelaySettings
+from fencepost.outside.outbox.relay import OutboxRelay, RelaySettings
 from fencepost.outside.outbox.rows import ColumnNames, Unreadable
 from fencepost.outside.outbox.rules import Limits, Reason, StartRefused
 from fencepost.outside.outbox.setup import init
-from tests.outside.outbox.stage import OutboxStage, kill_at
+from tests.outside.outbox.stage import SMALL, OutboxStage, kill_at
 from tests.outside.postgres import PostgresServer
 from tools.fencepost_process import FencepostProcess
+
+if TYPE_CHECKING:
+    from fencepost.client.transactions import ProducerIdentity
 
 
 def test_rows_arrive_once_in_the_order_of_their_commits(outbox: OutboxStage) -> None:
@@ -37,6 +41,20 @@ def test_a_second_run_sends_nothing_again(outbox: OutboxStage) -> None:
     assert outbox.relay().rows == 0
     outbox.insert(3)
     assert outbox.relay().rows == 3
+    outbox.audit()
+
+
+def test_what_the_slot_was_not_told_is_not_sent_again(outbox: OutboxStage) -> None:
+    class StopHereError(Exception):
+        pass
+
+    def interrupt() -> None:
+        raise StopHereError
+
+    outbox.insert(3)
+    with pytest.raises(StopHereError):
+        outbox.relay(on_step=kill_at("committed", 1, interrupt))
+    assert outbox.relay().rows == 0
     outbox.audit()
 
 
@@ -97,8 +115,8 @@ def test_a_row_that_is_deleted_in_its_own_transaction_is_relayed(outbox: OutboxS
     assert [record.value for record in outbox.records()] == [b"x"]
 
 
-def test_a_partitioned_outbox_is_relayed_as_one_table(dsn: str, broker: FencepostProcess) -> None:
-    outbox = OutboxStage(dsn, broker.bootstrap_servers, prepared=False)
+def test_a_partitioned_outbox_is_relayed_as_one_table(dsn: str, kafka: str) -> None:
+    outbox = OutboxStage(dsn, kafka, prepared=False)
     outbox.execute(
         "CREATE TABLE outbox (day int, aggregatetype text, aggregateid text, payload text) "
         "PARTITION BY LIST (day)"
@@ -113,8 +131,8 @@ def test_a_partitioned_outbox_is_relayed_as_one_table(dsn: str, broker: Fencepos
     assert [record.value for record in outbox.records()] == [b"day 1", b"day 2"]
 
 
-def test_names_of_columns_and_topics_can_be_others(dsn: str, broker: FencepostProcess) -> None:
-    outbox = OutboxStage(dsn, broker.bootstrap_servers, prepared=False)
+def test_names_of_columns_and_topics_can_be_others(dsn: str, kafka: str) -> None:
+    outbox = OutboxStage(dsn, kafka, prepared=False)
     outbox.execute('CREATE TABLE "Out Box" (kind text, who text, what text)')
     named = Outbox.of(outbox.topic, table='"Out Box"')
     init(Database(dsn), named)
@@ -128,8 +146,8 @@ def test_names_of_columns_and_topics_can_be_others(dsn: str, broker: FencepostPr
 # Messages.
 
 
-def test_messages_in_the_log_need_no_table(dsn: str, broker: FencepostProcess) -> None:
-    outbox = OutboxStage(dsn, broker.bootstrap_servers, prefix="shop")
+def test_messages_in_the_log_need_no_table(dsn: str, kafka: str) -> None:
+    outbox = OutboxStage(dsn, kafka, prefix="shop")
     content = json.dumps({"topic": outbox.topic, "key": "k", "value": {"a": 1}, "headers": {}})
     emit = "SELECT pg_logical_emit_message({}, '{}', '{}')"
     outbox.execute(emit.format("true", "shop", content))
@@ -146,9 +164,9 @@ def test_messages_in_the_log_need_no_table(dsn: str, broker: FencepostProcess) -
 
 @pytest.mark.parametrize("content", ["no JSON", "[]", "{}", '{"topic": ""}'])
 def test_a_message_that_is_no_record_ends_the_relay_unless_it_may_skip(
-    dsn: str, broker: FencepostProcess, content: str
+    dsn: str, kafka: str, content: str
 ) -> None:
-    outbox = OutboxStage(dsn, broker.bootstrap_servers, prefix="shop")
+    outbox = OutboxStage(dsn, kafka, prefix="shop")
     outbox.execute(f"SELECT pg_logical_emit_message(true, 'shop', '{content}')")
     good = json.dumps({"topic": outbox.topic, "value": "good"})
     outbox.execute(f"SELECT pg_logical_emit_message(true, 'shop', '{good}')")
@@ -267,16 +285,48 @@ def test_a_second_relay_takes_over_and_the_first_says_so(
     outbox.audit()
 
 
+def test_transaction_version_1_keeps_the_promise_too(outbox: OutboxStage) -> None:
+    outbox.is_old = True
+    outbox.workload()
+    assert outbox.relay().chunks > 3
+    outbox.insert(16)
+    with pytest.raises(RelayFenced):
+        outbox.relay(on_step=kill_at("committed", 1, lambda: fence(outbox)))
+    outbox.relay()
+    outbox.audit()
+
+
+def test_a_fenced_relay_of_version_1_does_not_take_the_id_back(outbox: OutboxStage) -> None:
+    """It asks for its next epoch just after it was fenced."""
+    outbox.is_old = True
+    outbox.insert(16)
+    with outbox.cluster() as cluster:
+        end = cluster.end_txn
+
+        def end_and_be_fenced(*given: Any, **named: Any) -> ProducerIdentity:
+            ended = end(*given, **named)
+            fence(outbox)
+            return ended
+
+        cluster.end_txn = end_and_be_fenced  # type: ignore[method-assign]
+        relay = OutboxRelay(outbox.dsn, cluster, outbox.outbox, SMALL)
+        with pytest.raises(RelayFenced):
+            relay.run(until_caught_up=True)
+        assert relay.counts.rows == 0
+    outbox.relay()
+    outbox.audit()
+
+
+def fence(outbox: OutboxStage) -> None:
+    with outbox.cluster() as cluster:
+        cluster.init_producer_id(outbox.outbox.transactional_id)
+
+
 def test_a_fenced_relay_commits_nothing(outbox: OutboxStage) -> None:
     """The second takes over between the rows of the first and its commit."""
     outbox.insert(3)
-
-    def take_over() -> None:
-        with outbox.cluster() as cluster:
-            cluster.init_producer_id(outbox.outbox.transactional_id)
-
     with pytest.raises(RelayFenced):
-        outbox.relay(on_step=kill_at("position written", 1, take_over))
+        outbox.relay(on_step=kill_at("position written", 1, lambda: fence(outbox)))
     assert outbox.records() == []
     outbox.relay()
     outbox.audit()
@@ -322,9 +372,9 @@ def test_a_foreign_database_is_refused_and_its_relay_is_not_fenced(outbox: Outbo
         refusal(outbox, Reason.FOREIGN)
 
 
-def test_a_restored_snapshot_is_refused_until_it_is_accepted(broker: FencepostProcess) -> None:
+def test_a_restored_snapshot_is_refused_until_it_is_accepted(kafka: str) -> None:
     with PostgresServer() as server:
-        outbox = OutboxStage(server.dsn(), broker.bootstrap_servers)
+        outbox = OutboxStage(server.dsn(), kafka)
         outbox.insert(2)
         outbox.relay()
         server.stop()
@@ -348,10 +398,10 @@ def test_a_restored_snapshot_is_refused_until_it_is_accepted(broker: FencepostPr
 
 
 def test_a_snapshot_that_has_everything_that_was_sent_is_no_reason_to_refuse(
-    broker: FencepostProcess,
+    kafka: str,
 ) -> None:
     with PostgresServer() as server:
-        outbox = OutboxStage(server.dsn(), broker.bootstrap_servers)
+        outbox = OutboxStage(server.dsn(), kafka)
         outbox.insert(2)
         outbox.relay()
         server.stop()
@@ -367,10 +417,10 @@ def test_a_snapshot_that_has_everything_that_was_sent_is_no_reason_to_refuse(
 
 
 def test_a_promoted_standby_is_refused_and_goes_on_when_accepted(
-    broker: FencepostProcess,
+    kafka: str,
 ) -> None:
     with PostgresServer() as server:
-        outbox = OutboxStage(server.dsn(), broker.bootstrap_servers)
+        outbox = OutboxStage(server.dsn(), kafka)
         outbox.insert(9)
         outbox.relay()
         server.stop()

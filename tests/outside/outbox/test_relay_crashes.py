@@ -47,9 +47,8 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def crashing(dsn: str, restarted: Broker) -> OutboxStage:
+def crashing(outbox: OutboxStage) -> OutboxStage:
     """An outbox with the workload, of which a part was relayed before."""
-    outbox = OutboxStage(dsn, restarted.bootstrap_servers)
     outbox.insert(2)
     outbox.relay()
     outbox.workload()
@@ -88,10 +87,12 @@ def test_a_database_that_is_killed_loses_and_repeats_nothing(
 
 @pytest.mark.parametrize(("step", "ordinal"), POINTS)
 def test_a_broker_that_is_killed_loses_and_repeats_nothing(
-    crashing: OutboxStage, restarted: Broker, step: str, ordinal: int
+    dsn: str, restarted: Broker, step: str, ordinal: int
 ) -> None:
-    kill_and_relay(crashing, restarted.kill_and_start, step, ordinal)
-    relay_to_the_end(crashing)
+    outbox = OutboxStage(dsn, restarted.bootstrap_servers)
+    outbox.workload()
+    kill_and_relay(outbox, restarted.kill_and_start, step, ordinal)
+    relay_to_the_end(outbox)
 
 
 def kill_and_relay(outbox: OutboxStage, kill: Callable[[], None], step: str, ordinal: int) -> bool:

@@ -325,7 +325,7 @@ class _Progress:
             self._line.clear()
             _say(f"caught up: {counts.rows:,} rows so far")
             return
-        behind = size_for_people(max(0, counts.wal_end - counts.lsn))
+        behind = size_for_people(counts.behind_bytes)
         self._line.show(f"{counts.rows:,} rows relayed, {behind} of the log to go")
 
 

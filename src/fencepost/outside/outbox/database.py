@@ -305,13 +305,14 @@ class OutboxDatabase:
         with self._database.explaining("a look at the slot"):
             slot = _as_json(
                 self._connection,
-                "SELECT to_jsonb(s) || jsonb_build_object('held', "
-                "pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint) "
+                "SELECT to_jsonb(s) || jsonb_build_object('end_lsn', pg_current_wal_lsn()) "
                 "FROM pg_replication_slots s WHERE slot_name = %s",
                 self._outbox.slot,
             )
-        restart = slot.get("restart_lsn")
-        return HeldWal(int(slot.get("held") or 0), parse_lsn(restart) if restart else 0)
+        if not slot.get("restart_lsn"):
+            return HeldWal(0, 0)
+        restart_lsn, end_lsn = parse_lsn(slot["restart_lsn"]), parse_lsn(slot["end_lsn"])
+        return HeldWal(end_lsn - restart_lsn, restart_lsn, end_lsn)
 
 
 def read_row(connection: Connection, database: Database, outbox: Outbox) -> ChunkRow | None:

@@ -47,7 +47,7 @@ class RelayCollector:
         yield GaugeMetricFamily(
             _PREFIX + "behind_bytes",
             "How much of the log is still to be read.",
-            value=max(0, counts.wal_end - counts.lsn),
+            value=counts.behind_bytes,
         )
         yield GaugeMetricFamily(
             _PREFIX + "held_wal_bytes",

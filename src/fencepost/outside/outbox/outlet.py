@@ -1,8 +1,9 @@
 """Kafka's side of the relay: one transaction per chunk, with the position in it.
 
-A chunk: rows are written as they come; at its end the position, then EndTxn. With transaction
-version 2 each EndTxn returns a new epoch. With version 1 the next epoch is requested with the
-current one, so a relay that was fenced cannot fence its successor in turn (KIP-360).
+A chunk: rows are sent as batches become full; at its end the others together with the position, in
+one request if one broker leads all their partitions, then EndTxn. With transaction version 2 each
+EndTxn returns a new epoch. With version 1 the next epoch is requested with the current one, so a
+relay that was fenced cannot fence its successor in turn (KIP-360).
 """
 
 from __future__ import annotations
@@ -78,21 +79,19 @@ class Outlet:
             # Small chunks would all begin with the same partition.
             available = self._partitions[row.topic][1]
             partition = available[self._chunks % len(available)]
-        with self._noticing_a_fence():
+        try:
             writer.add(row.record, number, partition)
-
-    def send(self) -> None:
-        """Sends what was collected, without waiting for acknowledgements."""
-        with self._noticing_a_fence():
-            for writer in self._topics.values():
-                writer.send()
+        except ProducerFenced as problem:
+            raise self._fenced() from problem
 
     def write_position(self, position: Position) -> None:
-        """Writes the position; returns when it and all rows are acknowledged."""
+        """Writes the position, with the rows that were not sent yet; all are acknowledged."""
         record = Record(key=self._id.encode(), value=encode_position(position))
         with self._noticing_a_fence():
             writer = self._open()
-            writer.write_records(self._place, [record])
+            for topic in self._topics.values():
+                topic.put()
+            writer.put_records(self._place, [record])
             writer.flush()
 
     def commit(self) -> None:
@@ -160,12 +159,12 @@ class Outlet:
         try:
             yield
         except ProducerFenced as problem:
-            self._forget_writers()
             raise self._fenced() from problem
 
     def _fenced(self) -> RelayFenced:
+        self._forget_writers()
         return RelayFenced(
             f"another relay has taken over the transactional id {self._id!r}, or a transaction "
-            f"was open for longer than {self._timeout_ms} ms and was aborted. Nothing of the last "
-            "chunk is visible; if no other relay runs, start again"
+            f"was open for longer than {self._timeout_ms} ms and was aborted. An unfinished chunk "
+            "is not visible; if no other relay runs, start again"
         )

@@ -8,7 +8,7 @@ byte. What the outbox needs:
     R  relation id (4), schema, name, replica identity (1), column count (2),
        then per column: flags (1), name, type oid (4), type modifier (4)
     I  relation id (4), 'N', column count (2), then per column its kind: n (null), u (unchanged),
-       t or b with a length (4) and that many bytes
+       t (text) with a length (4) and that many bytes
     M  flags (1), LSN (8), prefix, length (4), content            pg_logical_emit_message
 
 All changes of a transaction come together, after it committed; transactions come in the order of
@@ -35,7 +35,9 @@ _BEGIN: Final = struct.Struct("!QqI")
 _COMMIT: Final = struct.Struct("!BQQq")
 _MESSAGE: Final = struct.Struct("!BQ")
 _COLUMN: Final = struct.Struct("!II")
+_UINT32: Final = struct.Struct("!I")
 _TRANSACTIONAL: Final = 1
+_NEW, _TEXT, _NULL, _UNCHANGED = b"Ntnu"
 
 
 class PgoutputError(OutsideError):
@@ -133,7 +135,7 @@ def _count(data: bytes, position: int) -> int:
 
 
 def _relation(data: bytes) -> Relation:
-    (relation_id,) = struct.unpack_from("!I", data, 1)
+    (relation_id,) = _UINT32.unpack_from(data, 1)
     schema, position = _text(data, 5)
     name, position = _text(data, position)
     position += 1  # The replica identity.
@@ -149,37 +151,35 @@ def _relation(data: bytes) -> Relation:
 
 
 def _insert(data: bytes) -> Insert:
-    (relation_id,) = struct.unpack_from("!I", data, 1)
-    if data[5:6] != b"N":
+    (relation_id,) = _UINT32.unpack_from(data, 1)
+    if data[5] != _NEW:
         raise ValueError("there is no new row in it")
     count, position = _count(data, 6), 8
     values: list[bytes | None] = []
     for _ in range(count):
-        kind = data[position : position + 1]
+        kind = data[position]
         position += 1
-        if kind in (b"n", b"u"):
+        if kind == _TEXT:
+            start = position + 4
+            position = start + _UINT32.unpack_from(data, position)[0]
+            if position > len(data):
+                raise ValueError(f"a column ends {position - len(data)} bytes after the message")
+            values.append(data[start:position])
+        elif kind in (_NULL, _UNCHANGED):
             values.append(None)
-        elif kind == b"t":
-            value, position = _sized(data, position)
-            values.append(value)
         else:
-            raise ValueError(f"a column of kind {kind!r}")
+            raise ValueError(f"a column of kind {chr(kind)!r}")
     return Insert(relation_id, tuple(values))
 
 
 def _message(data: bytes) -> Message:
     flags, lsn = _MESSAGE.unpack_from(data, 1)
     prefix, position = _text(data, 1 + _MESSAGE.size)
-    content, _ = _sized(data, position)
-    return Message(bool(flags & _TRANSACTIONAL), lsn, prefix, content)
-
-
-def _sized(data: bytes, position: int) -> tuple[bytes, int]:
-    (size,) = struct.unpack_from("!I", data, position)
+    (size,) = _UINT32.unpack_from(data, position)
     start = position + 4
     if start + size > len(data):
         raise ValueError(f"{size} bytes announced, {len(data) - start} left")
-    return data[start : start + size], start + size
+    return Message(bool(flags & _TRANSACTIONAL), lsn, prefix, data[start : start + size])
 
 
 _READERS: Final[Mapping[bytes, Callable[[bytes], Decoded]]] = {

@@ -4,9 +4,9 @@ A start, in this order: checks that change nothing; the fence in Kafka, and the 
 and the slot, which a predecessor gives up when it notices the fence; the decision of `rules.py`.
 Then, for each chunk:
 
-    rows written      into one Kafka transaction
+    rows collected    full batches are sent, in one Kafka transaction
     row updated       the database commits the number of the chunk and its cursor
-    position written  into the same transaction; everything is acknowledged
+    position written  into the same transaction, with the other rows; all is acknowledged
     committed         EndTxn: the chunk is visible
     confirmed         the slot may release the log
 
@@ -74,7 +74,7 @@ STEPS: Final = (
     "checked",
     "fenced",
     "streaming",
-    "rows written",
+    "rows collected",
     "row updated",
     "position written",
     "committed",
@@ -106,15 +106,20 @@ class RelayCounts:
     chunks: int = 0
     skipped: int = 0
     """Rows that were left out because they are no records."""
-    lsn: int = 0
-    """All before it is in Kafka, or was no row of ours."""
-    wal_end: int = 0
-    """The end of the log, as the server last said."""
+    read_lsn: int = 0
+    """How far the log was read."""
+    end_lsn: int = 0
+    """Where it ended when the relay last looked."""
     oldest_unsent_at_ms: int | None = None
     """When the oldest row that is not committed to Kafka was committed to the database."""
     held_wal_bytes: int = 0
     has_caught_up: bool = False
     """Whether everything that was in the log at the start is in Kafka."""
+
+    @property
+    def behind_bytes(self) -> int:
+        """How much of the log is still to be read."""
+        return max(0, self.end_lsn - self.read_lsn)
 
 
 class HeldTooMuch(OutsideError):  # noqa: N818 - named for what is the case
@@ -217,7 +222,7 @@ class _Run:
         self._identity = stream.identify()
         self._watch = HeldWalWatch(self._settings.max_held_wal_bytes)
         self._look_due = self._ownership_due = 0.0
-        self._commit_ms = 0
+        self._commit_ms = self._confirmed = 0
         self._plan = ChunkPlan(Cursor(), self._settings.limits)
 
     # The start.
@@ -236,6 +241,7 @@ class _Run:
         # The predecessor may have updated the row until it gave up the lock.
         start = judge_start(position, self._found(), accept)
         self._begin(start, deadline)
+        self._counts.end_lsn = self._identity.lsn
         return self._identity.lsn
 
     def _found(self) -> FoundDatabase:
@@ -283,10 +289,10 @@ class _Run:
             is_waiting = plan.is_behind and plan.phase is Phase.BETWEEN
             frame = self._stream.receive(0 if is_waiting else POLL_SECONDS)
             if isinstance(frame, Changes):
-                self._counts.wal_end = max(self._counts.wal_end, frame.wal_end)
+                self._note_read(frame.lsn)
                 self._handle(decode(frame.data), len(frame.data))
             elif isinstance(frame, Keepalive):
-                self._counts.wal_end = max(self._counts.wal_end, frame.lsn)
+                self._note_read(frame.lsn)
                 plan.keepalive(frame.lsn)
             is_due = plan.is_due(is_quiet=frame is None, open_ms=self._outlet.open_ms)
             if is_due:
@@ -302,17 +308,17 @@ class _Run:
 
     def _handle(self, message: Decoded | None, size_bytes: int) -> None:
         plan = self._plan
-        if isinstance(message, Begin):
+        if isinstance(message, Insert):
+            mapping = self._relations.get(message.relation_id)
+            if mapping is not None and plan.row(size_bytes):
+                self._send(lambda: mapping.read(message.values))
+        elif isinstance(message, Begin):
             plan.begin(message.commit_lsn)
             self._commit_ms = message.commit_ms
         elif isinstance(message, Commit):
             plan.commit(message.end_lsn)
         elif isinstance(message, Relation):
             self._relations[message.relation_id] = self._mapping_of(message)
-        elif isinstance(message, Insert):
-            mapping = self._relations.get(message.relation_id)
-            if mapping is not None and plan.row(size_bytes):
-                self._send(lambda: mapping.read(message.values))
         elif isinstance(message, Message) and self._is_ours(message) and plan.row(size_bytes):
             self._send(lambda: read_message(message.content))
 
@@ -349,8 +355,7 @@ class _Run:
     def _end_chunk(self) -> None:
         plan, step = self._plan, self._relay.step
         cursor, identity, rows = plan.cursor, self._identity, plan.rows
-        self._outlet.send()
-        step("rows written")
+        step("rows collected")
         self._database.write_row(self._chunk, cursor)
         step("row updated")
         self._outlet.write_position(
@@ -373,10 +378,14 @@ class _Run:
         self._counts.oldest_unsent_at_ms = None
         self._on_progress(self._counts)
 
+    def _note_read(self, lsn: int) -> None:
+        # Changes of a transaction are older than the commits before it.
+        self._counts.read_lsn = max(self._counts.read_lsn, lsn)
+
     def _confirm(self) -> None:
-        if self._plan.confirmable > self._counts.lsn:
-            self._counts.lsn = self._plan.confirmable
-            self._stream.confirm(self._counts.lsn)
+        if self._plan.confirmable > self._confirmed:
+            self._confirmed = self._plan.confirmable
+            self._stream.confirm(self._confirmed)
             self._relay.step("confirmed")
 
     def _look(self) -> None:
@@ -389,7 +398,7 @@ class _Run:
             return
         self._look_due = now + HELD_SECONDS
         held = self._database.held_wal()
-        self._counts.held_wal_bytes = held.size_bytes
+        self._counts.held_wal_bytes, self._counts.end_lsn = held.size_bytes, held.end_lsn
         if self._watch.is_stuck(held, self._counts.rows, int(now * 1_000)):
             raise HeldTooMuch(
                 f"slot {self._outbox.slot!r} holds {held.size_bytes} bytes of the log, more than "

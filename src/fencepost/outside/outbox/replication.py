@@ -3,7 +3,7 @@
 psycopg does not speak it, but its `psycopg.pq` has libpq's functions. After START_REPLICATION the
 connection is in COPY BOTH mode, and carries frames in both directions:
 
-    w  start LSN (8), end of the WAL (8), time (8), then a message of the plugin
+    w  LSN of the change (8), the same again (8), time (8), then a message of the plugin
     k  LSN up to which everything was sent (8), time (8), whether to answer at once (1)
     r  received, flushed and applied LSN (8 each), time (8), whether to answer at once (1): ours
 
@@ -49,7 +49,8 @@ class Changes(NamedTuple):
     """A message of the plugin."""
 
     data: bytes
-    wal_end: int
+    lsn: int
+    """Where the change is in the log."""
 
 
 class Keepalive(NamedTuple):
@@ -132,8 +133,8 @@ class ReplicationStream:
             raise self._ended()
         frame = bytes(data)
         if frame[:1] == b"w":
-            _, _, wal_end, _ = _XLOG.unpack_from(frame)
-            return Changes(frame[_XLOG.size :], wal_end)
+            _, lsn, _, _ = _XLOG.unpack_from(frame)
+            return Changes(frame[_XLOG.size :], lsn)
         _, lsn, _, must_answer = _KEEPALIVE.unpack_from(frame)
         if must_answer:
             self._status_due = 0.0

@@ -109,11 +109,14 @@ class ChunkPlan:
         self._size_bytes = 0
         self._seen = 0
         self._to_skip = 0
+        self._ordinal = cursor.ordinal
 
     @property
     def cursor(self) -> Cursor:
         """The cursor of a chunk that ends here."""
-        return self._cursor if self._cursor.ordinal else Cursor(self._cursor.end_lsn)
+        if not self._ordinal:
+            return Cursor(self._cursor.end_lsn)
+        return self._cursor._replace(ordinal=self._ordinal)
 
     @property
     def is_behind(self) -> bool:
@@ -132,23 +135,23 @@ class ChunkPlan:
             return
         if cursor.commit_lsn and commit_lsn != cursor.commit_lsn:
             raise StreamBroken(
-                f"{cursor.ordinal} rows of the transaction at {lsn_text(cursor.commit_lsn)} are in "
+                f"{self._ordinal} rows of the transaction at {lsn_text(cursor.commit_lsn)} are in "
                 "Kafka, and the slot no longer has the others. Find them in the database; then "
                 "start once with --accept new-slot"
             )
         self._go(Event.BEGIN, Phase.SENDING)
-        self._to_skip = cursor.ordinal
+        self._to_skip = self._ordinal
         self._cursor = cursor._replace(commit_lsn=commit_lsn)
 
     def row(self, size_bytes: int) -> bool:
         """A row came; returns whether to send it."""
-        self._go(Event.ROW, self.phase)
-        if self.phase is Phase.SKIPPING:
+        if self.phase is not Phase.SENDING:
+            self._go(Event.ROW, self.phase)
             return False
         if self._to_skip:
             self._to_skip -= 1
             return False
-        self._cursor = self._cursor._replace(ordinal=self._cursor.ordinal + 1)
+        self._ordinal += 1
         self.rows += 1
         self._size_bytes += size_bytes
         return True
@@ -161,9 +164,9 @@ class ChunkPlan:
             if self._to_skip:
                 raise StreamBroken(
                     f"the transaction at {lsn_text(self._cursor.commit_lsn)} has fewer rows than "
-                    f"{self._cursor.ordinal}, which are in Kafka: was the publication changed?"
+                    f"{self._ordinal}, which are in Kafka: was the publication changed?"
                 )
-            self._cursor = Cursor(end_lsn)
+            self._cursor, self._ordinal = Cursor(end_lsn), 0
         self._note(end_lsn)
 
     def keepalive(self, lsn: int) -> None:
@@ -377,6 +380,8 @@ class HeldWal(NamedTuple):
     size_bytes: int
     restart_lsn: int
     """The slot needs the log from here on."""
+    end_lsn: int = 0
+    """Where the log ends."""
 
 
 class HeldWalWatch:

@@ -1,0 +1,55 @@
+"""Goal: the outbox relay is exactly-once on Apache Kafka as it is on fencepost.
+
+Method: the tests of tests/outside/outbox that use only the wire protocol run again on Apache Kafka,
+in a separate process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.compat.conftest import Side
+
+ROOT = Path(__file__).resolve().parents[2]
+RELAY: Final = "tests/outside/outbox/test_relay.py::test_"
+CRASHES: Final = "tests/outside/outbox/test_relay_crashes.py::test_"
+
+SELECTION: Final = [
+    f"{RELAY}rows_arrive_once_in_the_order_of_their_commits",
+    f"{RELAY}a_second_run_sends_nothing_again",
+    f"{RELAY}messages_in_the_log_need_no_table",
+    f"{RELAY}a_transaction_that_may_not_be_split_is_one_kafka_transaction",
+    f"{RELAY}a_topic_that_does_not_exist_is_named_and_the_row_is_kept",
+    f"{RELAY}a_second_relay_takes_over_and_the_first_says_so",
+    f"{RELAY}transaction_version_1_keeps_the_promise_too",
+    f"{RELAY}a_fenced_relay_commits_nothing",
+    f"{RELAY}a_foreign_database_is_refused_and_its_relay_is_not_fenced",
+    f"{RELAY}a_restored_snapshot_is_refused_until_it_is_accepted",
+    *(
+        f"{CRASHES}a_{victim}_that_is_killed_loses_and_repeats_nothing[{step}-2]"
+        for victim in ("relay", "database")
+        for step in ("rows collected", "row updated", "position written", "committed", "confirmed")
+    ),
+]
+
+
+def test_the_outbox_is_exactly_once_on_apache_kafka(apache_kafka: Side, tmp_path: Path) -> None:
+    pytest.importorskip("psycopg", reason="the postgres extra is not installed")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    ended = subprocess.run(
+        [*command, f"--basetemp={tmp_path / 'inner'}", *SELECTION],
+        cwd=ROOT,
+        env=os.environ | {"FENCEPOST_TEST_BOOTSTRAP": apache_kafka.bootstrap_servers},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert f"{len(SELECTION)} passed" in ended.stdout
