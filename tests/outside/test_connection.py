@@ -144,6 +144,14 @@ def test_a_server_that_stops_under_a_connection_is_unavailable() -> None:
             other.execute("SELECT 1")
 
 
+def test_of_several_hosts_the_one_that_answered_is_used_again(postgres: PostgresServer) -> None:
+    several = Database(f"host=127.0.0.1,127.0.0.1 port={free_port()},{postgres.port} user=postgres")
+    with several.connect() as connection:
+        assert f"at 127.0.0.1:{postgres.port}," in str(several.at(connection))
+        with several.at(connection).connect() as other:
+            assert other.info.port == connection.info.port == postgres.port
+
+
 def test_a_read_only_database_is_refused(dsn: str) -> None:
     database = Database(dsn)
     with (

@@ -143,6 +143,12 @@ class Database:
         with self.explaining("the connection"):
             return psycopg.connect(self.conninfo(**more), autocommit=autocommit)
 
+    def at(self, connection: Connection) -> Database:
+        """The same database at the server of this connection, if the string names several."""
+        found = connection.info
+        where = {"host": found.host, "hostaddr": found.hostaddr or None, "port": str(found.port)}
+        return Database(self.conninfo(**{k: v for k, v in where.items() if v is not None}))
+
     @contextmanager
     def explaining(self, what: str) -> Iterator[None]:
         """Raises psycopg's errors as one sentence each. `what` was being done, such as "COPY"."""

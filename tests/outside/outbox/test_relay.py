@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from fencepost.client.transactions import ProducerIdentity
 
 
+class StopHereError(Exception):
+    """Ends a relay at a step."""
+
+
+def stop_here() -> None:
+    raise StopHereError
+
+
 def test_rows_arrive_once_in_the_order_of_their_commits(outbox: OutboxStage) -> None:
     outbox.workload()
     counts = outbox.relay()
@@ -45,15 +53,9 @@ def test_a_second_run_sends_nothing_again(outbox: OutboxStage) -> None:
 
 
 def test_what_the_slot_was_not_told_is_not_sent_again(outbox: OutboxStage) -> None:
-    class StopHereError(Exception):
-        pass
-
-    def interrupt() -> None:
-        raise StopHereError
-
     outbox.insert(3)
     with pytest.raises(StopHereError):
-        outbox.relay(on_step=kill_at("committed", 1, interrupt))
+        outbox.relay(on_step=kill_at("committed", 1, stop_here))
     assert outbox.relay().rows == 0
     outbox.audit()
 
@@ -390,7 +392,12 @@ def test_a_restored_snapshot_is_refused_until_it_is_accepted(kafka: str) -> None
         # More log than before does not hide it.
         outbox.execute("CREATE TABLE busy AS SELECT generate_series(1, 10000)")
         refusal(outbox, Reason.RESTORED)
-        outbox.relay(RelaySettings(accept=Reason.RESTORED))
+        # Nor does a death while it is accepted.
+        accepting = RelaySettings(accept=Reason.RESTORED)
+        with pytest.raises(StopHereError):
+            outbox.relay(accepting, on_step=kill_at("committed", 1, stop_here))
+        refusal(outbox, Reason.RESTORED)
+        outbox.relay(accepting)
         outbox.insert(2)
         outbox.relay()
         assert {value for _, value in lost} < {record.value for record in outbox.records()}

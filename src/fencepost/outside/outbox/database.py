@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from fencepost.outside.connection import require_writable
 from fencepost.outside.failures import DatabaseRefused
 from fencepost.outside.outbox.lsn import lsn_text, parse_lsn
+from fencepost.outside.outbox.replication import ReplicationStream
 from fencepost.outside.outbox.rules import ChunkRow, Cursor, HeldWal
 
 if TYPE_CHECKING:
@@ -259,6 +260,10 @@ class OutboxDatabase:
         with self._database.explaining("a setting"):
             self._connection.execute("SET synchronous_commit = 'on'")
         return facts
+
+    def stream(self) -> ReplicationStream:
+        """A replication connection to the same server."""
+        return ReplicationStream(self._database.at(self._connection))
 
     def try_lock(self) -> bool:
         """Locks out other relays of this id in this database, for as long as it is connected."""

@@ -164,7 +164,7 @@ class OutboxRelay:
             database = stack.enter_context(OutboxDatabase(self._database, outbox))
             facts = database.check()
             self._require_columns(facts)
-            stream = stack.enter_context(ReplicationStream(self._database))
+            stream = stack.enter_context(database.stream())
             table = (facts.table.get("nspname"), facts.table.get("relname"))
             run = _Run(self, outlet, database, stream, table, on_progress)
             stack.callback(outlet.abandon)
@@ -258,8 +258,7 @@ class _Run:
         self._chunk = start.next_chunk
         self._plan = ChunkPlan(start.cursor, self._settings.limits)
         if start.accepted is not None:
-            # Recorded at once: the next start finds nothing to accept, whenever a row comes.
-            self._end_chunk()
+            self._record_acceptance()
         while True:
             try:
                 self._stream.start(self._outbox.slot, self._outbox.publication)
@@ -352,22 +351,36 @@ class _Run:
             return
         self._outlet.add(row, self._plan.rows)
 
+    def _record_acceptance(self) -> None:
+        """Writes a position at once: the next start has nothing to accept, whenever a row comes.
+
+        Here the position goes first. A row that is one ahead would make the next start continue at
+        the old position, which is of another database.
+        """
+        cursor = self._plan.cursor
+        self._outlet.write_position(self._position(cursor))
+        self._outlet.commit()
+        self._relay.step("committed")
+        self._database.write_row(self._chunk, cursor)
+        self._chunk += 1
+
+    def _position(self, cursor: Cursor) -> Position:
+        return Position(
+            self._outbox.transactional_id,
+            cursor,
+            self._chunk,
+            self._identity.system_id,
+            self._identity.timeline,
+            self._outbox.source,
+        )
+
     def _end_chunk(self) -> None:
         plan, step = self._plan, self._relay.step
-        cursor, identity, rows = plan.cursor, self._identity, plan.rows
+        cursor, rows = plan.cursor, plan.rows
         step("rows collected")
         self._database.write_row(self._chunk, cursor)
         step("row updated")
-        self._outlet.write_position(
-            Position(
-                self._outbox.transactional_id,
-                cursor,
-                self._chunk,
-                identity.system_id,
-                identity.timeline,
-                self._outbox.source,
-            )
-        )
+        self._outlet.write_position(self._position(cursor))
         step("position written")
         self._outlet.commit()
         step("committed")

@@ -107,23 +107,24 @@ class ReplicationStream:
         deadline = time.monotonic() + timeout_seconds
         while True:
             frame = self._read()
-            if frame is not None:
-                return frame
-            self._repeat_status()
+            if frame is None:
+                self._repeat_status()
+                # What has arrived may be in the buffers of TLS, where the socket does not show it.
+                self._consume()
+                frame = self._read()
             left = deadline - time.monotonic()
-            if left <= 0 or not self._wait(left):
+            if frame is not None or left <= 0:
+                return frame
+            if not select.select([self._connection.socket], [], [], left)[0]:
                 return None
 
-    def _wait(self, seconds: float) -> bool:
+    def _consume(self) -> None:
         from psycopg import OperationalError
 
-        ready, _, _ = select.select([self._connection.socket], [], [], seconds)
-        if ready:
-            try:
-                self._connection.consume_input()
-            except OperationalError as problem:
-                raise self._lost(str(problem)) from None
-        return bool(ready)
+        try:
+            self._connection.consume_input()
+        except OperationalError as problem:
+            raise self._lost(str(problem)) from None
 
     def _read(self) -> Changes | Keepalive | None:
         size, data = self._connection.get_copy_data(1)

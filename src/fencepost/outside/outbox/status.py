@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from fencepost.outside.failures import OutsideError
 from fencepost.outside.outbox.database import OutboxDatabase
 from fencepost.outside.outbox.positions import TOPIC_PREFIX, read_position
-from fencepost.outside.outbox.replication import ReplicationStream
 from fencepost.outside.outbox.rules import ChunkRow, FoundDatabase, HeldWal, Position, judge_start
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def read_status(
 ) -> RelayStatus:
     """Looks at both sides; errors are those of a start."""
     topic = position_topic or TOPIC_PREFIX + outbox.transactional_id
-    with OutboxDatabase(database, outbox) as sql, ReplicationStream(database) as stream:
+    with OutboxDatabase(database, outbox) as sql, sql.stream() as stream:
         facts = sql.check()
         row, held, identity = sql.read_row(), sql.held_wal(), stream.identify()
     position = None
