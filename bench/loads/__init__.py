@@ -22,6 +22,7 @@ from bench.loads import (
     java,
     memory,
     metrics,
+    outbox,
     partitions,
     pipeline,
     produce,
@@ -60,6 +61,7 @@ CHAPTERS: Final = (
         (*produce.LOADS, *transactions.LOADS, *java.LOADS, tap.LOAD),
     ),
     Chapter("reading", "Reading", (consume.LOAD, visible.LOAD)),
+    Chapter("outside", "Out of PostgreSQL", (outbox.LOAD,)),
     Chapter("pipeline", "Consume, transform, produce", (pipeline.LOAD,)),
     Chapter(
         "life", "Start, memory, restart", (start.LOAD, memory.LOAD, restart.LOAD, partitions.LOAD)

@@ -26,7 +26,7 @@ def test_rows_of_any_size_arrive(outbox: OutboxStage) -> None:
 
 def has_tls() -> bool:
     """Whether openssl is here, and the server can use it; the one from PyPI cannot."""
-    command = [binaries() / "pg_config", "--configure"]
+    command = [str(binaries() / "pg_config"), "--configure"]
     built = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     return shutil.which("openssl") is not None and "ssl" in built
 

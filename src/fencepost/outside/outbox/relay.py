@@ -290,6 +290,8 @@ class _Run:
             if isinstance(frame, Changes):
                 self._note_read(frame.lsn)
                 self._handle(decode(frame.data), len(frame.data))
+                if plan.is_filling:
+                    continue  # The next row is often here already.
             elif isinstance(frame, Keepalive):
                 self._note_read(frame.lsn)
                 plan.keepalive(frame.lsn)

@@ -104,14 +104,14 @@ class ReplicationStream:
 
     def receive(self, timeout_seconds: float) -> Changes | Keepalive | None:
         """The next frame; None if none comes in this time."""
+        if (frame := self._read()) is not None:
+            return frame
         deadline = time.monotonic() + timeout_seconds
         while True:
+            self._repeat_status()
+            # What has arrived may be in the buffers of TLS, where the socket does not show it.
+            self._consume()
             frame = self._read()
-            if frame is None:
-                self._repeat_status()
-                # What has arrived may be in the buffers of TLS, where the socket does not show it.
-                self._consume()
-                frame = self._read()
             left = deadline - time.monotonic()
             if frame is not None or left <= 0:
                 return frame

@@ -127,6 +127,12 @@ class ChunkPlan:
         """
         return bool(self.rows or (self._stored.commit_lsn and not self._cursor.commit_lsn))
 
+    @property
+    def is_filling(self) -> bool:
+        """Whether the chunk does not end here, whatever the clock says: see `is_due`."""
+        is_full = self.rows >= self._limits.rows or self._size_bytes >= self._limits.size_bytes
+        return self.phase is Phase.SENDING and not is_full
+
     def begin(self, commit_lsn: int) -> None:
         """A transaction begins."""
         cursor = self._cursor

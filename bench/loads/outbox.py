@@ -1,0 +1,159 @@
+"""The outbox relay beside a plain polling relay, which is at-least-once.
+
+The polling relay is what most libraries do: a thousand rows with FOR UPDATE SKIP LOCKED, produced
+with librdkafka, deleted when they are acknowledged; without rows it waits for 5 ms. Both get rows
+of 1 KB, committed a hundred at a time, and all of them before they start; each runs as a process
+would, alone. Then rows are committed one by one, and a read_committed reader waits for each.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, LiteralString
+
+import psycopg
+
+from bench import client
+from bench.generate import shared_broker
+from bench.load import Load, Measure, Round, Scale, Values
+from bench.sides import Broker, Side
+from fencepost.base.ids import TopicPartition
+from fencepost.client.blocking import connect
+from fencepost.client.reading import LATEST
+from fencepost.outside.connection import Database
+from fencepost.outside.outbox.database import Outbox
+from fencepost.outside.outbox.relay import OutboxRelay
+from fencepost.outside.outbox.setup import init
+from tests.outside.postgres import PostgresServer
+
+ROWS: Final = 200_000
+QUICK_ROWS: Final = 30_000
+ROWS_PER_COMMIT: Final = 100
+SINGLE_ROWS: Final = 300
+QUICK_SINGLE_ROWS: Final = 100
+ROWS_PER_POLL: Final = 1_000
+POLL_SECONDS: Final = 0.005
+TOPIC: Final = "outbox-rows"
+
+INSERT: Final[LiteralString] = (
+    "INSERT INTO outbox (aggregatetype, aggregateid, payload) "
+    "SELECT %s, 'k' || mod(i, 100), repeat('x', 1024) FROM generate_series(1, %s) i"
+)
+
+
+@contextmanager
+def _session(side: Side, scale: Scale, folder: Path) -> Iterator[Round]:
+    with shared_broker(side, scale) as broker, PostgresServer(fsync="on", max_wal_size="4GB") as db:
+
+        def run(number: int) -> Values:
+            client.create_topic(broker, TOPIC)
+            try:
+                return _round(db.dsn(), broker, scale, f"outbox-bench-{side.name}-{number}")
+            finally:
+                client.delete_topic(broker, TOPIC)
+
+        yield run
+
+
+def _round(dsn: str, broker: Broker, scale: Scale, name: str) -> Values:
+    outbox = Outbox.of(name)
+    init(Database(dsn), outbox)
+    rows, single = scale.of(ROWS, QUICK_ROWS), scale.of(SINGLE_ROWS, QUICK_SINGLE_ROWS)
+    values: dict[str, float] = {}
+    with psycopg.connect(dsn, autocommit=True) as db, connect(broker.bootstrap_servers) as cluster:
+        for _ in range(rows // ROWS_PER_COMMIT):
+            db.execute(INSERT, [TOPIC, ROWS_PER_COMMIT])
+
+        def relay(stop: threading.Event | None) -> None:
+            OutboxRelay(dsn, cluster, outbox).run(stop, until_caught_up=stop is None)
+
+        def poll(stop: threading.Event | None) -> None:
+            _poll(dsn, broker, stop)
+
+        for way, run in (("relay", relay), ("polling", poll)):
+            began = time.perf_counter()
+            run(None)
+            values[way] = rows / (time.perf_counter() - began)
+        for way, run in (("relay", relay), ("polling", poll)):
+            values |= _visible(way, run, db, broker, single)
+            db.execute("TRUNCATE outbox")
+        db.execute("SELECT pg_drop_replication_slot(%s)", [outbox.slot])
+    return values | {"ratio": values["relay"] / values["polling"]}
+
+
+def _poll(dsn: str, broker: Broker, stop: threading.Event | None) -> None:
+    """Until `stop` is set; without it, until there are no rows."""
+    producer = client.producer(broker, enable_idempotence=True, linger_ms=0)
+    query = "SELECT id, aggregatetype, aggregateid, payload FROM outbox LIMIT %s "
+    with psycopg.connect(dsn) as db:
+        while stop is None or not stop.is_set():
+            found = db.execute(query + "FOR UPDATE SKIP LOCKED", [ROWS_PER_POLL]).fetchall()
+            if not found and stop is None:
+                return
+            for _, topic, key, value in found:
+                producer.produce(topic, key=key, value=value)
+            producer.flush()
+            db.execute("DELETE FROM outbox WHERE id = ANY(%s)", [[row[0] for row in found]])
+            db.commit()
+            if not found:
+                time.sleep(POLL_SECONDS)
+
+
+def _visible(
+    way: str,
+    run: Callable[[threading.Event | None], None],
+    db: psycopg.Connection[tuple[object, ...]],
+    broker: Broker,
+    count: int,
+) -> Values:
+    """Milliseconds from the commit of a row to a reader."""
+    stop = threading.Event()
+    relaying = threading.Thread(target=run, args=[stop])
+    relaying.start()
+    places = [TopicPartition(TOPIC, index) for index in range(client.PARTITIONS)]
+    times = []
+    try:
+        with connect(broker.bootstrap_servers) as cluster:
+            ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
+            positions = {place: ends[place].offset for place in places}
+            # The first row also waits for the start.
+            for _ in range(count + 1):
+                db.execute(INSERT, [TOPIC, 1])
+                began = time.perf_counter()
+                is_visible = False
+                while not is_visible:
+                    fetched = cluster.fetch(positions, isolation="read_committed", max_wait_ms=500)
+                    for place, found in fetched.items():
+                        is_visible |= any(True for _ in found.records())
+                        positions[place] = max(positions[place], found.next_offset)
+                times.append((time.perf_counter() - began) * 1_000)
+    finally:
+        stop.set()
+        relaying.join()
+    times = sorted(times[1:])
+    return {f"{way} p50": times[len(times) // 2], f"{way} p99": times[len(times) * 99 // 100]}
+
+
+LOAD: Final = Load(
+    "outbox",
+    "Out of PostgreSQL: the outbox relay, and a polling relay that is at-least-once",
+    (
+        Measure("relay", "rows/s of 1 KB, outbox relay", "more"),
+        Measure("polling", "rows/s of 1 KB, polling relay", "more"),
+        Measure("ratio", "x, outbox relay to polling relay", "more", limit=1.0),
+        Measure("relay p50", "ms from commit to visible p50, outbox relay", "less"),
+        Measure("relay p99", "ms from commit to visible p99, outbox relay", "less"),
+        Measure("polling p50", "ms from commit to visible p50, polling relay", "less"),
+        Measure("polling p99", "ms from commit to visible p99, polling relay", "less"),
+    ),
+    _session,
+    rounds=3,
+    quick_rounds=1,
+    warmup_seconds=0,
+    quick_warmup_seconds=0,
+    in_quick=False,
+)
