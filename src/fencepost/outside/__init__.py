@@ -23,3 +23,46 @@ Three things can go wrong besides a crash, and each one is noticed before anythi
 PostgreSQL is reached through psycopg 3, which comes with the extra `postgres`. This room knows
 `client` and what is below it, and neither Spark nor the broker's rooms.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from fencepost.outside.consumer.consumer import PostgresConsumer
+    from fencepost.outside.failures import (
+        BatchMisused,
+        ConsumerFenced,
+        DatabaseRefused,
+        DatabaseUnavailable,
+        OutsideError,
+        PositionRefused,
+    )
+
+__all__ = [
+    "BatchMisused",
+    "ConsumerFenced",
+    "DatabaseRefused",
+    "DatabaseUnavailable",
+    "OutsideError",
+    "PositionRefused",
+    "PostgresConsumer",
+]
+
+_FAILURES: Final = "fencepost.outside.failures"
+_HOMES: Final = {
+    **dict.fromkeys(__all__, _FAILURES),
+    "PostgresConsumer": "fencepost.outside.consumer.consumer",
+}
+"""Where the public names are: importing this package loads neither psycopg nor a client."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fencepost.outside' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

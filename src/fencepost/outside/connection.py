@@ -40,8 +40,9 @@ _BEFORE_REASON: Final = re.compile(
     r"^(.*?(FATAL|ERROR):\s*|(connection failed: )?(connection to server .*? failed: )?)"
 )
 
-_UNAVAILABLE: Final = ("08", "57P")
-"""SQLSTATE classes: the connection was lost, or the server is stopping or starting."""
+_UNAVAILABLE: Final = ("08", "40", "57P")
+"""SQLSTATE classes: the connection was lost; the server is stopping or starting; a transaction met
+another one, and would succeed alone."""
 
 _ADVICE_BY_STATE: Final[Mapping[str, str]] = {
     "25006": "it is read-only: connect to the primary, or end its read-only mode",

@@ -21,3 +21,19 @@ class DatabaseUnavailable(OutsideError):
 
 class DatabaseRefused(OutsideError):
     """The database does not do what it was asked to; a retry will not change that."""
+
+
+class KafkaRefused(OutsideError):
+    """Kafka does not give the consumer what it needs; a retry will not change that."""
+
+
+class PositionRefused(OutsideError):
+    """A stored position does not fit its topic; the message has the statement that accepts it."""
+
+
+class ConsumerFenced(OutsideError):
+    """The batch was rolled back, because a partition of it belongs to another consumer by now."""
+
+
+class BatchMisused(OutsideError):
+    """A batch or a consumer was used as it cannot be; nothing was written."""

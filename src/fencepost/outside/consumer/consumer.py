@@ -1,0 +1,499 @@
+"""`PostgresConsumer`: batches of records, each applied in a transaction that moves its positions.
+
+    with PostgresConsumer(dsn, ["refunds"], "ledger", bootstrap_servers=servers) as consumer:
+        for batch in consumer:
+            with batch.transaction() as cursor:
+                for record in batch:
+                    cursor.execute("INSERT ...", [record.key(), record.value()])
+
+Group callbacks run inside `next` alone, so an assignment never changes under an open batch; if the
+group takes a partition away during it, the batch does not commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from fencepost.outside.connection import Database, require_writable
+from fencepost.outside.consumer.member import Member, Waiting
+from fencepost.outside.consumer.positions import (
+    DEFAULT_TABLE,
+    Advance,
+    Claim,
+    Outcome,
+    Positions,
+)
+from fencepost.outside.consumer.rule import Found, Partition, Refusal, Start, Stored, decide
+from fencepost.outside.failures import (
+    BatchMisused,
+    ConsumerFenced,
+    DatabaseRefused,
+    DatabaseUnavailable,
+    OutsideError,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from fencepost.outside.connection import Connection
+
+    Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 0.5
+"""How long one look for records takes, at most: signals are handled between two."""
+RECONNECT_SECONDS: Final = 0.2
+
+STEPS: Final = (
+    "before the claim",
+    "before the seek",
+    "before the records",
+    "before the update",
+    "before the commit",
+    "before the group commit",
+    "after the group commit",
+)
+"""Where a process may die: between any two effects. Tests are called there."""
+(
+    _BEFORE_CLAIM,
+    _BEFORE_SEEK,
+    _BEFORE_RECORDS,
+    _BEFORE_UPDATE,
+    _BEFORE_COMMIT,
+    _BEFORE_GROUP_COMMIT,
+    _AFTER_GROUP_COMMIT,
+) = STEPS
+
+
+class State(Enum):
+    """The life of a batch."""
+
+    READY = "not used yet"
+    OPEN = "in an open transaction"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    FENCED = "fenced"
+
+
+_CANNOT_BEGIN: Final = {
+    State.OPEN: "its transaction is open already: use that cursor",
+    State.COMMITTED: "it is committed: go on to the next one",
+    State.FENCED: "another consumer has a partition of it: go on to the next one",
+}
+_CANNOT_GO_ON: Final = {
+    State.READY: "use it first: with batch.transaction() as cursor: ... (an empty block skips it)",
+    State.OPEN: "its transaction is open: leave the block first",
+}
+
+
+class Batch:
+    """Records in the order of their partitions, as confluent_kafka.Message."""
+
+    def __init__(
+        self, consumer: PostgresConsumer, records: tuple[Any, ...], advances: tuple[Advance, ...]
+    ) -> None:
+        self._consumer = consumer
+        self.records = records
+        self.advances = advances
+        self.state = State.READY
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __repr__(self) -> str:
+        ranges = ", ".join(f"{a.claim.partition}: {a.before} to {a.after}" for a in self.advances)
+        return f"<Batch {self.state.value}, {len(self)} records, {ranges}>"
+
+    def transaction(self) -> AbstractContextManager[Cursor]:
+        """What its cursor does is committed together with the positions, or not at all.
+
+        An error in the block rolls back, and is raised.
+        """
+        return self._consumer._transaction(self)  # noqa: SLF001 - two halves of one thing.
+
+
+class PostgresConsumer:
+    """Iterates over batches; a batch must be used in a transaction before the next one.
+
+    A batch that was rolled back may be tried again, or comes again with the next iteration.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        topics: Iterable[str],
+        group: str,
+        *,
+        bootstrap_servers: str,
+        table: str = DEFAULT_TABLE,
+        start: str = "earliest",
+        max_records: int = 500,
+        idle_seconds: float | None = None,
+        database_seconds: float = 60.0,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`config` has more settings of confluent-kafka.
+
+        `start` is "earliest" or "latest", for partitions without a position. The iteration ends
+        after `idle_seconds` without a record; a lost database is awaited for `database_seconds`.
+        """
+        if isinstance(topics, str):
+            topics = [topics]
+        if max_records < 1:
+            raise BatchMisused("max_records must be at least 1")
+        try:
+            self._start = Start(start)
+        except ValueError:
+            raise BatchMisused(f'start must be "earliest" or "latest", not {start!r}') from None
+        self._database = Database(dsn)
+        self._positions = Positions(table, group)
+        self._max_records = max_records
+        self._idle_seconds = idle_seconds
+        self._database_seconds = database_seconds
+        self._claims: dict[Partition, Claim] = {}
+        self._next: dict[Partition, int] = {}
+        """What the row of each claim says."""
+        self._is_behind = False
+        """Whether records were received that are not applied: then all are read again."""
+        self._batch: Batch | None = None
+        self._thread: int | None = None
+        self._is_closed = False
+        self.on_step: Callable[[str], None] = lambda _: None
+        """Called between two effects, with one of STEPS."""
+        self._connection = self._connect()
+        try:
+            self._member = Member(
+                topics, group, {"bootstrap.servers": bootstrap_servers, **(config or {})}
+            )
+        except BaseException:
+            self._connection.close()
+            raise
+
+    @staticmethod
+    def creation_sql(table: str = DEFAULT_TABLE) -> str:
+        """The statement that creates the table of positions."""
+        return Positions(table, "").creation()
+
+    @staticmethod
+    def create_table(dsn: str, table: str = DEFAULT_TABLE) -> None:
+        """Creates the table of positions, unless it exists."""
+        database = Database(dsn)
+        with database.connect(autocommit=True) as connection:
+            require_writable(connection, database)
+            with database.explaining(f"the creation of table {table}"):
+                connection.execute(Positions(table, "").creation().encode())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        self._require_turn()
+        deadline = None if self._idle_seconds is None else time.monotonic() + self._idle_seconds
+        while deadline is None or time.monotonic() < deadline:
+            connection = self._connected()
+            try:
+                batch = self._look(connection)
+            except DatabaseUnavailable as problem:
+                if not connection.closed:
+                    raise
+                log.warning("%s; connecting again", problem)
+                continue
+            if batch is not None:
+                self._batch = batch
+                return batch
+        raise StopIteration
+
+    def close(self) -> None:
+        """Leaves the group and closes the connection; an open transaction is rolled back."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._connection.close()
+            self._member.close()
+
+    def _look(self, connection: Connection) -> Batch | None:
+        """Claims what was assigned, and returns what can be read; None if that is nothing."""
+        if self._is_behind:
+            self._read_again()
+        self._claim(connection)
+        self._is_behind = True
+        received = self._member.receive(self._max_records, POLL_SECONDS)
+        self._forget_stopped()
+        records = tuple(each for each in received if _partition_of(each) in self._claims)
+        if not records:
+            self._is_behind = False
+            self._skip_markers(connection)
+            return None
+        try:
+            if not self._are_topics_the_same({each.topic() for each in records}):
+                return None
+        except Waiting:
+            return None
+        after = self._member.positions()
+        partitions = sorted({_partition_of(each) for each in records})
+        advances = [Advance(self._claims[p], self._next[p], after[p]) for p in partitions]
+        return Batch(self, records, tuple(advances))
+
+    def _claim(self, connection: Connection) -> None:
+        """Claims what is assigned and not read yet; what cannot be claimed now waits."""
+        wanted = sorted(self._member.assigned - self._member.started.keys())
+        if not wanted:
+            return
+        try:
+            found = self._member.find(wanted)
+        except Waiting:
+            return
+        with self._database.explaining("the claim of partitions"):
+            # Nobody is fenced by a consumer that could not begin, or that has lost the partition.
+            begins = {
+                each: self._decide(each, self._positions.read(connection, each), found[each])
+                for each in wanted
+            }
+            if not self._member.confirm(begins):
+                return
+            self.on_step(_BEFORE_CLAIM)
+            for each in wanted:
+                self._claims[each], stored = self._positions.claim(
+                    connection, each, found[each].topic_id, begins[each], _new_owner()
+                )
+                self._next[each] = self._decide(each, stored, found[each])
+        self.on_step(_BEFORE_SEEK)
+        self._member.start({each: self._next[each] for each in wanted})
+        self.on_step(_BEFORE_RECORDS)
+
+    def _decide(self, partition: Partition, stored: Stored, found: Found) -> int:
+        decision = decide(stored, found, self._start)
+        if isinstance(decision, Refusal):
+            raise self._positions.refuse(decision, partition, stored, found)
+        return decision
+
+    def _are_topics_the_same(self, topics: set[str]) -> bool:
+        """Whether they are those of the claims; if not, they are claimed again, which refuses."""
+        ids = self._member.topic_ids(topics)
+        others = [each for each, claim in self._claims.items() if _is_other(claim, ids)]
+        self._member.stop(others)
+        return not others
+
+    def _read_again(self) -> None:
+        """Goes back to the stored positions: what was received since is not applied."""
+        self._forget_stopped()
+        again = {each: self._next[each] for each in self._claims}
+        self._member.stop(again)
+        self._member.start(again)
+
+    def _skip_markers(self, connection: Connection) -> None:
+        """Moves positions over control records and aborted ones at the end of a log.
+
+        Otherwise retention would go past them, and look like a loss.
+        """
+        advances = [
+            Advance(self._claims[each], self._next[each], after)
+            for each, after in self._member.positions().items()
+            if after > self._next[each]
+        ]
+        if not advances:
+            return
+        import psycopg
+
+        stuck: list[Advance] = []
+        with self._database.explaining("the update of positions"), connection.transaction():
+            stuck = self._positions.advance(connection, advances)
+            if stuck:
+                raise psycopg.Rollback
+        if stuck:
+            self._member.stop([each.claim.partition for each in stuck])
+        else:
+            self._move(advances)
+
+    @contextmanager
+    def _transaction(self, batch: Batch) -> Iterator[Cursor]:
+        import psycopg
+
+        self._require_usable(batch)
+        connection = self._connected(is_asked=True)
+        batch.state = State.OPEN
+        is_advanced = False
+        try:
+            with connection.transaction(), connection.cursor() as cursor:
+                yield cursor
+                self.on_step(_BEFORE_UPDATE)
+                self._advance(connection, batch)
+                is_advanced = True
+                self.on_step(_BEFORE_COMMIT)
+            # psycopg.Rollback, raised in the block, ends here without an error.
+            batch.state = State.COMMITTED if is_advanced else State.ROLLED_BACK
+        except psycopg.Error as problem:
+            batch.state = State.ROLLED_BACK
+            if not (is_advanced and connection.closed):
+                raise
+            self._look_up(batch, problem)
+        except BaseException:
+            if batch.state is State.OPEN:
+                batch.state = State.ROLLED_BACK
+            if is_advanced:
+                self._start_over()
+            raise
+        if batch.state is State.COMMITTED:
+            self.on_step(_BEFORE_GROUP_COMMIT)
+            self._move(batch.advances)
+            self._is_behind = False
+            self.on_step(_AFTER_GROUP_COMMIT)
+
+    def _advance(self, connection: Connection, batch: Batch) -> None:
+        """Moves the positions in the open transaction; raises ConsumerFenced."""
+        from psycopg.pq import TransactionStatus
+
+        if self._is_closed:
+            raise BatchMisused(f"the consumer was closed inside {batch}: it was rolled back")
+        status = connection.info.transaction_status
+        if status == TransactionStatus.IDLE:
+            raise BatchMisused(
+                f"the block of {batch} ended the transaction itself: what it did may be committed "
+                "without its position; leave COMMIT and ROLLBACK to the block's end"
+            )
+        if status == TransactionStatus.INERROR:
+            raise BatchMisused(
+                f"an SQL error was caught inside the block of {batch}, which was rolled back: use "
+                "`with cursor.connection.transaction():` around what may fail"
+            )
+        with self._database.explaining("the update of positions"):
+            stuck = self._positions.advance(connection, batch.advances)
+            reasons = [self._positions.why_not(connection, each) for each in stuck]
+        if stuck:
+            batch.state = State.FENCED
+            self._member.stop([each.claim.partition for each in stuck])
+            raise ConsumerFenced(
+                f"{batch} was rolled back: {'; '.join(reasons)}. Partitions that are still "
+                "assigned to this consumer are claimed again"
+            )
+
+    def _look_up(self, batch: Batch, problem: psycopg.Error) -> None:
+        """After a COMMIT without an answer: returns if it took place, otherwise raises."""
+        explained = self._database.explain(problem, f"the commit of {batch}")
+        try:
+            connection = self._connected()
+            with self._database.explaining("the look at the positions"):
+                outcome = self._positions.outcome(connection, batch.advances[0])
+        except OutsideError:
+            self._start_over()
+            raise type(explained)(
+                f"{explained}; whether it took place is not known yet: the next batch begins where "
+                "the database says"
+            ) from None
+        batch.state = _STATES[outcome]
+        if outcome is Outcome.ROLLED_BACK:
+            raise type(explained)(f"{explained}; it did not take place") from None
+        if outcome is Outcome.TAKEN:
+            self._start_over()
+            raise ConsumerFenced(
+                f"{explained}; another consumer has its partitions, which are applied once, by one "
+                "of the two"
+            ) from None
+
+    def _move(self, advances: Iterable[Advance]) -> None:
+        moved = {each.claim.partition: each.after for each in advances}
+        self._next.update(moved)
+        self._member.report(moved)
+
+    def _start_over(self) -> None:
+        """Claims everything again before more is read."""
+        self._connection.close()
+        self._member.stop(list(self._claims))
+        self._forget_stopped()
+
+    def _forget_stopped(self) -> None:
+        for each in self._claims.keys() - self._member.started.keys():
+            del self._claims[each]
+
+    def _connect(self) -> Connection:
+        connection = self._database.connect(autocommit=True)
+        try:
+            require_writable(connection, self._database)
+            with self._database.explaining("a look for the table"):
+                is_there = self._positions.exists(connection)
+            if not is_there:
+                raise DatabaseRefused(
+                    f"{self._database} has no table {self._positions.table}: call "
+                    f"PostgresConsumer.create_table, or run {self._positions.creation()}"
+                )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connected(self, *, is_asked: bool = False) -> Connection:
+        """The connection, made again if it was lost. `is_asked`: the server has to answer first."""
+        import psycopg
+
+        if is_asked and not self._connection.closed:
+            try:
+                self._connection.execute("SELECT 1")
+            except psycopg.Error as problem:
+                log.warning("%s", self._database.explain(problem, "the connection"))
+                self._connection.close()
+        deadline = time.monotonic() + self._database_seconds
+        while self._connection.closed:
+            try:
+                self._connection = self._connect()
+            except DatabaseUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RECONNECT_SECONDS)
+        return self._connection
+
+    def _require_turn(self) -> None:
+        """Raises BatchMisused unless the next batch may be handed out."""
+        self._require_thread()
+        if self._batch is not None and (reason := _CANNOT_GO_ON.get(self._batch.state)):
+            raise BatchMisused(f"{self._batch} comes first: {reason}")
+
+    def _require_usable(self, batch: Batch) -> None:
+        self._require_thread()
+        if batch is not self._batch:
+            raise BatchMisused(f"{batch} is not the newest: its records are in a later one")
+        if reason := _CANNOT_BEGIN.get(batch.state):
+            raise BatchMisused(f"{batch} cannot be used: {reason}")
+
+    def _require_thread(self) -> None:
+        if self._is_closed:
+            raise BatchMisused("the consumer is closed: make another one")
+        self._thread = self._thread or threading.get_ident()
+        if self._thread != threading.get_ident():
+            raise BatchMisused("a consumer and its batches belong to the thread that began with it")
+
+
+_STATES: Final = {
+    Outcome.COMMITTED: State.COMMITTED,
+    Outcome.ROLLED_BACK: State.ROLLED_BACK,
+    Outcome.TAKEN: State.FENCED,
+}
+
+
+def _partition_of(record: Any) -> Partition:
+    return Partition(record.topic(), record.partition())
+
+
+def _is_other(claim: Claim, ids: Mapping[str, str]) -> bool:
+    return ids.get(claim.partition.topic, claim.topic_id) != claim.topic_id
+
+
+def _new_owner() -> str:
+    return f"{socket.gethostname()} pid {os.getpid()} {uuid.uuid4().hex[:16]}"

@@ -1,0 +1,252 @@
+"""One member of a consumer group, over confluent-kafka, which reads only what it is told to start.
+
+librdkafka would begin to read a partition as soon as the group assigns it, and from the group's
+committed offset. Here an assignment is answered with an empty one. A partition is read after
+`start`, from an offset of the caller's. What the group assigned is in `assigned`, what is read is
+in `started`; both change only inside `receive`, `start` and `stop`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final
+
+from fencepost.outside.consumer.rule import Found, Partition
+from fencepost.outside.failures import BatchMisused, ExtraMissing, KafkaRefused
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS: Final = 5.0
+"""How long to wait for metadata and offsets before the group is served again."""
+
+_OURS: Final = {
+    "group.id": "is the parameter `group`",
+    "enable.auto.commit": "is always off: the database has the position",
+    "enable.auto.offset.store": "is always off: the database has the position",
+    "auto.offset.reset": "is the parameter `start`",
+    "go.application.rebalance.enable": "does not exist here",
+}
+_PASSING: Final = (
+    "_TRANSPORT",
+    "_ALL_BROKERS_DOWN",
+    "_RESOLVE",
+    "_TIMED_OUT",
+    "_TIMED_OUT_QUEUE",
+    "_WAIT_COORD",
+    "_WAIT_CACHE",
+    "_STATE",
+    "_MAX_POLL_EXCEEDED",
+    "REQUEST_TIMED_OUT",
+)
+"""Errors that end by themselves, or by the next rebalance; beside those that librdkafka retries."""
+_OUT_OF_RANGE: Final = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
+
+
+class Waiting(Exception):  # noqa: N818 - not an error.
+    """Kafka has no answer now: serve the group, then ask again."""
+
+
+def require_confluent_kafka() -> None:
+    """Raises ExtraMissing if this Python has no confluent-kafka."""
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError:
+        raise ExtraMissing(
+            "PostgresConsumer reads Kafka through confluent-kafka, which this Python cannot use: "
+            "pip install confluent-kafka"
+        ) from None
+
+
+class Member:
+    """A member of one group, subscribed to topics."""
+
+    def __init__(self, topics: Iterable[str], group: str, config: Mapping[str, Any]) -> None:
+        require_confluent_kafka()
+        from confluent_kafka import Consumer, KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        for name, reason in _OURS.items():
+            if name in config:
+                raise BatchMisused(f"the setting {name!r} {reason}: leave it out")
+        settings = {
+            "partition.assignment.strategy": "cooperative-sticky",
+            "isolation.level": "read_committed",
+            **config,
+        }
+        self._is_incremental = (
+            settings.get("group.protocol") == "consumer"
+            or "cooperative" in settings["partition.assignment.strategy"]
+        )
+        if settings.get("group.protocol") == "consumer":
+            del settings["partition.assignment.strategy"]
+        self.group = group
+        self.assigned: set[Partition] = set()
+        self.started: dict[Partition, int] = {}
+        """With the offsets that they were started from."""
+        try:
+            # It would warn of each setting that only consumers have.
+            self._admin = AdminClient({**settings, "log_level": 3})
+            self._consumer = Consumer(
+                {
+                    **settings,
+                    "group.id": group,
+                    "enable.auto.commit": False,
+                    "enable.auto.offset.store": False,
+                    "auto.offset.reset": "error",
+                }
+            )
+            self._consumer.subscribe(
+                list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke
+            )
+        except (KafkaException, ValueError, TypeError) as problem:
+            raise KafkaRefused(f"confluent-kafka refuses these settings: {problem}") from None
+
+    def receive(self, most: int, seconds: float) -> list[Any]:
+        """Serves the group, and returns up to `most` messages: the first one within `seconds`."""
+        first = self._consumer.poll(seconds)
+        if first is None:
+            return []
+        # Without waiting for more: a batch is what is there.
+        more = self._consumer.consume(most - 1, 0) if most > 1 else []
+        return [message for message in (first, *more) if self._is_record(message)]
+
+    def start(self, offsets: Mapping[Partition, int]) -> None:
+        """Begins to read these partitions."""
+        if self._is_incremental:
+            self._consumer.incremental_assign(_positions(offsets))
+        else:
+            # It replaces what is read: the others continue where they are.
+            self._consumer.assign(_positions(self.positions() | dict(offsets)))
+        self.started.update(offsets)
+
+    def stop(self, partitions: Iterable[Partition]) -> None:
+        """Stops to read these partitions; the group still assigns them to this member."""
+        stopped = [each for each in partitions if self.started.pop(each, None) is not None]
+        if stopped and self._is_incremental:
+            self._consumer.incremental_unassign(_positions(dict.fromkeys(stopped, 0)))
+        elif stopped:
+            self._consumer.assign(_positions(self.positions()))
+
+    def positions(self) -> dict[Partition, int]:
+        """The next offset of each started partition.
+
+        It is behind the last message received, and behind control records and aborted ones that
+        follow, as far as they were seen.
+        """
+        found = self._consumer.position(_positions(self.started))
+        # It is negative before the first message.
+        return {
+            Partition(each.topic, each.partition): max(
+                each.offset, self.started[Partition(each.topic, each.partition)]
+            )
+            for each in found
+        }
+
+    def report(self, offsets: Mapping[Partition, int]) -> None:
+        """Commits offsets to the group, for lag tools. It does not wait, and may fail."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self._consumer.commit(offsets=_positions(offsets), asynchronous=True)
+        except KafkaException as problem:
+            log.debug("offsets of group %s were not reported: %s", self.group, problem)
+
+    def confirm(self, offsets: Mapping[Partition, int]) -> bool:
+        """Whether the coordinator still has this member in its generation of the group.
+
+        It refuses the offset commit of any other; in the same generation the assignment is the
+        same.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            done = self._consumer.commit(offsets=_positions(offsets), asynchronous=False)
+        except KafkaException as problem:
+            log.info("group %s does not confirm an assignment: %s", self.group, problem)
+            return False
+        return all(each.error is None for each in done)
+
+    def find(self, partitions: Iterable[Partition]) -> dict[Partition, Found]:
+        """What Kafka says of these partitions; raises Waiting."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        partitions = list(partitions)
+        ids = self.topic_ids({each.topic for each in partitions})
+        found = {}
+        for each in partitions:
+            try:
+                answer = self._consumer.get_watermark_offsets(
+                    TopicPartition(*each), timeout=ANSWER_SECONDS
+                )
+            except KafkaException as problem:
+                raise self._explain(problem.args[0], f"the offsets of {each}") from None
+            if answer is None:
+                raise Waiting
+            found[each] = Found(ids[each.topic], *answer)
+        return found
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The ids of these topics now; raises Waiting."""
+        from confluent_kafka import KafkaException, TopicCollection
+
+        asked: dict[str, Future[Any]] = self._admin.describe_topics(
+            TopicCollection(list(topics)), request_timeout=ANSWER_SECONDS
+        )
+        ids = {}
+        for topic, answer in asked.items():
+            try:
+                ids[topic] = str(answer.result().topic_id)
+            except KafkaException as problem:
+                raise self._explain(problem.args[0], f"topic {topic!r}") from None
+        return ids
+
+    def close(self) -> None:
+        """Leaves the group."""
+        self._consumer.close()
+        self.assigned.clear()
+        self.started.clear()
+
+    def _is_record(self, message: Any) -> bool:
+        """Whether it is a record, and no error; raises what does not end by itself."""
+        error = message.error()
+        if error is None:
+            return True
+        if error.name() in _OUT_OF_RANGE:
+            # The next claim says what is wrong.
+            self.stop([Partition(message.topic(), message.partition())])
+            return False
+        problem = self._explain(error, f"reading as group {self.group!r}")
+        if isinstance(problem, KafkaRefused):
+            raise problem
+        log.info("group %s: %s", self.group, error.str())
+        return False
+
+    def _explain(self, error: Any, what: str) -> Waiting | KafkaRefused:
+        if error.retriable() or error.name() in _PASSING:
+            return Waiting()
+        return KafkaRefused(f"Kafka refuses {what}: {error.str()} ({error.name()})")
+
+    def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:
+        self.assigned.update(Partition(each.topic, each.partition) for each in partitions)
+        if self._is_incremental:
+            consumer.incremental_assign([])
+        else:
+            consumer.assign([])
+
+    def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
+        """Also called for partitions that were lost."""
+        gone = [Partition(each.topic, each.partition) for each in partitions]
+        self.assigned.difference_update(gone)
+        stopped = [each for each in gone if self.started.pop(each, None) is not None]
+        if self._is_incremental:
+            consumer.incremental_unassign(_positions(dict.fromkeys(stopped, 0)))
+        else:
+            consumer.unassign()
+
+
+def _positions(offsets: Mapping[Partition, int]) -> list[Any]:
+    from confluent_kafka import TopicPartition
+
+    return [TopicPartition(*each, offset) for each, offset in offsets.items()]
