@@ -46,6 +46,7 @@ another one, and would succeed alone."""
 
 _ADVICE_BY_STATE: Final[Mapping[str, str]] = {
     "25006": "it is read-only: connect to the primary, or end its read-only mode",
+    "25P02": "an error in it was caught: put `with connection.transaction():` around what may fail",
     "28000": "check the user, and the rule for it in pg_hba.conf",
     "28P01": "check the user and the password",
     "3D000": "create the database, or correct its name",

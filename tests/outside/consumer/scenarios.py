@@ -22,7 +22,7 @@ def kill_at_every_step(stage: Stage) -> None:
 
     A static member is replaced at once, without a wait for the end of a session.
     """
-    sent = []
+    sent: list[str] = []
     for step in (*STEPS, IN_THE_BLOCK):
         values = [f"{len(sent)}", f"{len(sent) + 1}"]
         sent += values

@@ -72,7 +72,11 @@ class Stage:
         group: str = GROUP,
     ) -> None:
         self.servers, self.dsn, self.topic, self.group = servers, dsn, topic, group
-        self.config = {"session.timeout.ms": session_ms, "heartbeat.interval.ms": 200, **QUIET}
+        self.config: dict[str, Any] = {
+            "session.timeout.ms": session_ms,
+            "heartbeat.interval.ms": 200,
+            **QUIET,
+        }
         quiet = {"bootstrap.servers": servers, **QUIET}
         self.admin, self.producer = AdminClient(quiet), Producer(quiet)
         self._open = ExitStack()

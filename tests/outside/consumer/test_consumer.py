@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
+from typing import Any
 
 import psycopg
 import pytest
@@ -20,6 +22,7 @@ from tests.outside.consumer.stage import (
     insert,
     stop_at,
 )
+from tests.outside.postgres import ROOT
 
 
 def test_records_are_applied_in_order_with_their_position(stage: Stage) -> None:
@@ -97,13 +100,17 @@ def test_an_error_at_the_commit_rolls_back(stage: Stage) -> None:
     assert stage.position() == 1
 
 
+def roll_back() -> None:
+    raise psycopg.Rollback
+
+
 def test_a_rollback_without_an_error_rolls_back_the_position(stage: Stage) -> None:
     stage.send("a")
     consumer = stage.consumer()
     batch = next(consumer)
     with batch.transaction() as cursor:
         insert(batch, cursor)
-        raise psycopg.Rollback
+        roll_back()
     assert (stage.applied(), stage.position()) == ([], 0)
     apply(next(consumer))
     assert stage.applied() == ["a"]
@@ -237,9 +244,8 @@ def test_a_block_that_ends_its_transaction_is_noticed(stage: Stage) -> None:
     stage.send("a")
     consumer = stage.consumer()
     batch = next(consumer)
-    with pytest.raises(BatchMisused, match="ended the transaction itself"):
-        with batch.transaction() as cursor:
-            cursor.execute("ROLLBACK")
+    with pytest.raises(BatchMisused, match="ended the transaction"), batch.transaction() as cursor:
+        cursor.execute("ROLLBACK")
     assert stage.position() == 0
     apply(next(consumer))
     assert stage.applied() == ["a"]
@@ -248,12 +254,56 @@ def test_a_block_that_ends_its_transaction_is_noticed(stage: Stage) -> None:
 def test_an_sql_error_that_was_swallowed_is_explained(stage: Stage) -> None:
     stage.send("a")
     batch = next(stage.consumer())
-    with pytest.raises(BatchMisused, match=r"cursor\.connection\.transaction"):
-        with batch.transaction() as cursor:
-            with pytest.raises(psycopg.Error):
-                cursor.execute("SELECT nothing")
+    with (
+        pytest.raises(DatabaseRefused, match="around what may fail"),
+        batch.transaction() as cursor,
+        pytest.raises(psycopg.Error),
+    ):
+        cursor.execute("SELECT nothing")
     apply(batch)
     assert stage.applied() == ["a"]
+
+
+def test_a_commit_inside_the_block_is_refused(stage: Stage) -> None:
+    stage.send("a")
+    batch = next(stage.consumer())
+    with pytest.raises(psycopg.ProgrammingError), batch.transaction() as cursor:
+        insert(batch, cursor)
+        cursor.connection.commit()
+    assert (stage.applied(), stage.position()) == ([], 0)
+
+
+def test_the_examples_of_the_page_work(stage: Stage) -> None:
+    page = (ROOT / "docs" / "outside-consumer.md").read_text()
+    whole, poison = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    for there, here in (
+        ("postgresql://app@db.example/shop", stage.dsn),
+        ("orders", stage.topic),
+        ("broker.example:9092", stage.servers),
+        ("idle_seconds=10", "idle_seconds=3"),
+    ):
+        assert there in whole
+        whole = whole.replace(there, here)
+    stage.query("CREATE TABLE stock (item text, amount int)")
+    stage.query("INSERT INTO stock VALUES ('tea', 5)")
+    stage.query(
+        "CREATE TABLE poison (topic text, partition int, pos bigint, value bytea, reason text)"
+    )
+    stage.producer.produce(stage.topic, b"one", b"tea", partition=0)
+    stage.producer.produce(stage.topic, b"two", b"tea", partition=0)
+    stage.send()
+    exec(compile(whole, "whole", "exec"), {})
+    assert stage.query("SELECT * FROM stock") == [("tea", 3)]
+    stage.send("1", "x", "3")
+
+    def refuse_x(cursor: psycopg.Cursor[Any], record: Any) -> None:
+        cursor.execute("UPDATE stock SET amount = amount - %s::int", [record.value().decode()])
+
+    names = {"psycopg": psycopg, "apply": refuse_x, "consumer": stage.consumer(idle_seconds=3)}
+    exec(compile(poison, "poison", "exec"), names)
+    assert stage.query("SELECT * FROM stock") == [("tea", -1)]
+    # Another group, which begins with the first record.
+    assert stage.query("SELECT value FROM poison") == [(b"one",), (b"two",), (b"x",)]
 
 
 def test_the_steps_are_all_reached_and_in_order(stage: Stage) -> None:
@@ -332,8 +382,8 @@ def test_a_topic_that_does_not_exist_is_named(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"config": {"auto.offset.reset": "latest"}}, "the parameter `start`"),
-        ({"config": {"enable.auto.commit": True}}, "always off"),
+        ({"config": {"auto.offset.reset": "latest"}}, "auto.offset.reset' is not yours"),
+        ({"config": {"enable.auto.commit": True}}, "the database has the position"),
         ({"config": {"no.such.setting": 1}}, "no.such.setting"),
         ({"start": "newest"}, '"earliest" or "latest"'),
         ({"max_records": 0}, "max_records"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,6 +16,7 @@ from fencepost.outside import (
     PostgresConsumer,
 )
 from fencepost.outside.consumer import positions
+from fencepost.outside.consumer.rule import Stored
 from tests.outside.consumer.cutting import Cut, CuttingProxy
 from tests.outside.consumer.stage import Stage, apply, insert, stop_at
 from tests.outside.postgres import PostgresServer
@@ -85,10 +87,10 @@ def test_a_restart_before_the_update_of_positions_is_one_sentence(
     fragile.send("a")
     consumer = fragile.consumer()
     batch = next(consumer)
-    with pytest.raises(DatabaseUnavailable, match="the update of positions failed"):
-        with batch.transaction() as cursor:
-            insert(batch, cursor)
-            restart(mortal, "killed")
+    failure = pytest.raises(DatabaseUnavailable, match="the update of positions failed")
+    with failure, batch.transaction() as cursor:
+        insert(batch, cursor)
+        restart(mortal, "killed")
     apply(batch)
     assert (fragile.applied(), fragile.position()) == (["a"], 1)
 
@@ -179,14 +181,14 @@ def test_a_commit_that_did_not_arrive_is_reported_and_repeated(
 
 
 def test_a_lost_answer_after_a_later_claim_leaves_the_batch_to_its_owner(
-    postgres: PostgresServer, stage: Stage
+    postgres: PostgresServer, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.send("a")
     with CuttingProxy(postgres.port) as proxy:
         consumer = through(proxy, stage)
         batch = next(consumer)
         proxy.cut = Cut.AFTER
-        consumer._positions.outcome = claim_then(consumer._positions, stage)  # type: ignore[method-assign]
+        monkeypatch.setattr(consumer._positions, "read", claimed_before(stage, consumer))
         with pytest.raises(ConsumerFenced, match="applied once, by one of the two"):
             apply(batch)
         stage.send("b")
@@ -195,13 +197,14 @@ def test_a_lost_answer_after_a_later_claim_leaves_the_batch_to_its_owner(
     assert stage.applied() == ["a", "b"]
 
 
-def claim_then(table: positions.Positions, stage: Stage):  # type: ignore[no-untyped-def]
-    """The look at a row, just after another one claimed it."""
-    outcome = table.outcome
+def claimed_before(stage: Stage, consumer: PostgresConsumer) -> Callable[..., Stored]:
+    """The look at a row, just after another consumer has claimed it."""
+    read = consumer._positions.read
 
-    def look(connection, advance):  # type: ignore[no-untyped-def]
-        stage.query("UPDATE fencepost_offsets SET epoch = epoch + 1, owner = 'another'")
-        return outcome(connection, advance)
+    def look(*asked: Any, **more: Any) -> Stored:
+        if more:
+            stage.query("UPDATE fencepost_offsets SET epoch = epoch + 1, owner = 'another'")
+        return read(*asked, **more)
 
     return look
 

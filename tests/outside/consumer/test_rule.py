@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fencepost.outside.consumer.rule import (
-    NOTHING_STORED,
     Found,
     Refusal,
-    Start,
     Stored,
     decide,
 )
@@ -19,7 +17,7 @@ FOUND = Found("new", log_start=10, end=20)
 @pytest.mark.parametrize(
     ("stored", "earliest", "latest"),
     [
-        (NOTHING_STORED, 10, 20),
+        (Stored(), 10, 20),
         (Stored("new", None), 10, 20),
         (Stored("new", 9), Refusal.EXPIRED, Refusal.EXPIRED),
         (Stored("new", 10), 10, 10),
@@ -40,12 +38,12 @@ FOUND = Found("new", log_start=10, end=20)
 def test_a_position_is_used_only_if_it_fits_the_topic(
     stored: Stored, earliest: int | Refusal, latest: int | Refusal
 ) -> None:
-    assert decide(stored, FOUND, Start.EARLIEST) == earliest
-    assert decide(stored, FOUND, Start.LATEST) == latest
+    assert decide(stored, FOUND, "earliest") == earliest
+    assert decide(stored, FOUND, "latest") == latest
 
 
 def test_an_empty_partition_begins_where_it_ends() -> None:
     empty = Found("new", log_start=7, end=7)
-    assert decide(NOTHING_STORED, empty, Start.EARLIEST) == 7
-    assert decide(NOTHING_STORED, empty, Start.LATEST) == 7
-    assert decide(Stored("new", 7), empty, Start.EARLIEST) == 7
+    assert decide(Stored(), empty, "earliest") == 7
+    assert decide(Stored(), empty, "latest") == 7
+    assert decide(Stored("new", 7), empty, "earliest") == 7

@@ -25,14 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from fencepost.outside.connection import Database, require_writable
 from fencepost.outside.consumer.member import Member, Waiting
-from fencepost.outside.consumer.positions import (
-    DEFAULT_TABLE,
-    Advance,
-    Claim,
-    Outcome,
-    Positions,
-)
-from fencepost.outside.consumer.rule import Found, Partition, Refusal, Start, Stored, decide
+from fencepost.outside.consumer.positions import DEFAULT_TABLE, Advance, Positions
+from fencepost.outside.consumer.rule import STARTS, Found, Partition, Refusal, Stored, decide
 from fencepost.outside.failures import (
     BatchMisused,
     ConsumerFenced,
@@ -63,16 +57,7 @@ STEPS: Final = (
     "before the group commit",
     "after the group commit",
 )
-"""Where a process may die: between any two effects. Tests are called there."""
-(
-    _BEFORE_CLAIM,
-    _BEFORE_SEEK,
-    _BEFORE_RECORDS,
-    _BEFORE_UPDATE,
-    _BEFORE_COMMIT,
-    _BEFORE_GROUP_COMMIT,
-    _AFTER_GROUP_COMMIT,
-) = STEPS
+"""Where a process may die: between any two effects. `on_step` is called there, for tests."""
 
 
 class State(Enum):
@@ -100,7 +85,7 @@ class Batch:
     """Records in the order of their partitions, as confluent_kafka.Message."""
 
     def __init__(
-        self, consumer: PostgresConsumer, records: tuple[Any, ...], advances: tuple[Advance, ...]
+        self, consumer: PostgresConsumer, records: tuple[Any, ...], advances: list[Advance]
     ) -> None:
         self._consumer = consumer
         self.records = records
@@ -114,8 +99,8 @@ class Batch:
         return len(self.records)
 
     def __repr__(self) -> str:
-        ranges = ", ".join(f"{a.claim.partition}: {a.before} to {a.after}" for a in self.advances)
-        return f"<Batch {self.state.value}, {len(self)} records, {ranges}>"
+        ranges = (f"{each} {held.next_offset} to {to}" for each, held, to in self.advances)
+        return f"<Batch of {', '.join(ranges)}; {self.state.value}>"
 
     def transaction(self) -> AbstractContextManager[Cursor]:
         """What its cursor does is committed together with the positions, or not at all.
@@ -152,27 +137,22 @@ class PostgresConsumer:
         """
         if isinstance(topics, str):
             topics = [topics]
-        if max_records < 1:
-            raise BatchMisused("max_records must be at least 1")
-        try:
-            self._start = Start(start)
-        except ValueError:
-            raise BatchMisused(f'start must be "earliest" or "latest", not {start!r}') from None
+        if max_records < 1 or start not in STARTS:
+            raise BatchMisused('max_records must be at least 1, start "earliest" or "latest"')
+        self._start = start
         self._database = Database(dsn)
         self._positions = Positions(table, group)
         self._max_records = max_records
         self._idle_seconds = idle_seconds
         self._database_seconds = database_seconds
-        self._claims: dict[Partition, Claim] = {}
-        self._next: dict[Partition, int] = {}
-        """What the row of each claim says."""
+        self._held: dict[Partition, Stored] = {}
+        """The rows that were claimed, as they are while no one else claims them."""
         self._is_behind = False
         """Whether records were received that are not applied: then all are read again."""
         self._batch: Batch | None = None
         self._thread: int | None = None
         self._is_closed = False
         self.on_step: Callable[[str], None] = lambda _: None
-        """Called between two effects, with one of STEPS."""
         self._connection = self._connect()
         try:
             self._member = Member(
@@ -237,20 +217,16 @@ class PostgresConsumer:
         self._is_behind = True
         received = self._member.receive(self._max_records, POLL_SECONDS)
         self._forget_stopped()
-        records = tuple(each for each in received if _partition_of(each) in self._claims)
+        records = tuple(each for each in received if _partition_of(each) in self._held)
         if not records:
             self._is_behind = False
             self._skip_markers(connection)
             return None
-        try:
-            if not self._are_topics_the_same({each.topic() for each in records}):
-                return None
-        except Waiting:
+        if not self._are_topics_the_same({each.topic() for each in records}):
             return None
         after = self._member.positions()
         partitions = sorted({_partition_of(each) for each in records})
-        advances = [Advance(self._claims[p], self._next[p], after[p]) for p in partitions]
-        return Batch(self, records, tuple(advances))
+        return Batch(self, records, [Advance(p, self._held[p], after[p]) for p in partitions])
 
     def _claim(self, connection: Connection) -> None:
         """Claims what is assigned and not read yet; what cannot be claimed now waits."""
@@ -269,15 +245,16 @@ class PostgresConsumer:
             }
             if not self._member.confirm(begins):
                 return
-            self.on_step(_BEFORE_CLAIM)
+            self.on_step("before the claim")
             for each in wanted:
-                self._claims[each], stored = self._positions.claim(
-                    connection, each, found[each].topic_id, begins[each], _new_owner()
+                owner = f"{socket.gethostname()} pid {os.getpid()} {uuid.uuid4().hex[:16]}"
+                self._held[each] = self._positions.claim(
+                    connection, each, found[each].topic_id, begins[each], owner
                 )
-                self._next[each] = self._decide(each, stored, found[each])
-        self.on_step(_BEFORE_SEEK)
-        self._member.start({each: self._next[each] for each in wanted})
-        self.on_step(_BEFORE_RECORDS)
+                begins[each] = self._decide(each, self._held[each], found[each])
+        self.on_step("before the seek")
+        self._member.start(begins)
+        self.on_step("before the records")
 
     def _decide(self, partition: Partition, stored: Stored, found: Found) -> int:
         decision = decide(stored, found, self._start)
@@ -286,16 +263,23 @@ class PostgresConsumer:
         return decision
 
     def _are_topics_the_same(self, topics: set[str]) -> bool:
-        """Whether they are those of the claims; if not, they are claimed again, which refuses."""
-        ids = self._member.topic_ids(topics)
-        others = [each for each, claim in self._claims.items() if _is_other(claim, ids)]
+        """Whether Kafka says so; others are claimed again, which refuses them."""
+        try:
+            ids = self._member.topic_ids(topics)
+        except Waiting:
+            return False
+        others = [
+            each
+            for each, held in self._held.items()
+            if ids.get(each.topic, held.topic_id) != held.topic_id
+        ]
         self._member.stop(others)
         return not others
 
     def _read_again(self) -> None:
         """Goes back to the stored positions: what was received since is not applied."""
         self._forget_stopped()
-        again = {each: self._next[each] for each in self._claims}
+        again = {each: held.next_offset or 0 for each, held in self._held.items()}
         self._member.stop(again)
         self._member.start(again)
 
@@ -305,23 +289,17 @@ class PostgresConsumer:
         Otherwise retention would go past them, and look like a loss.
         """
         advances = [
-            Advance(self._claims[each], self._next[each], after)
+            Advance(each, self._held[each], after)
             for each, after in self._member.positions().items()
-            if after > self._next[each]
+            if after != self._held[each].next_offset
         ]
         if not advances:
             return
-        import psycopg
-
-        stuck: list[Advance] = []
         with self._database.explaining("the update of positions"), connection.transaction():
             stuck = self._positions.advance(connection, advances)
-            if stuck:
-                raise psycopg.Rollback
-        if stuck:
-            self._member.stop([each.claim.partition for each in stuck])
-        else:
-            self._move(advances)
+        # Where one did not move, the others may: no record is between these offsets.
+        self._member.stop([each.partition for each in stuck])
+        self._move([each for each in advances if each not in stuck])
 
     @contextmanager
     def _transaction(self, batch: Batch) -> Iterator[Cursor]:
@@ -334,10 +312,10 @@ class PostgresConsumer:
         try:
             with connection.transaction(), connection.cursor() as cursor:
                 yield cursor
-                self.on_step(_BEFORE_UPDATE)
+                self.on_step("before the update")
                 self._advance(connection, batch)
                 is_advanced = True
-                self.on_step(_BEFORE_COMMIT)
+                self.on_step("before the commit")
             # psycopg.Rollback, raised in the block, ends here without an error.
             batch.state = State.COMMITTED if is_advanced else State.ROLLED_BACK
         except psycopg.Error as problem:
@@ -352,10 +330,10 @@ class PostgresConsumer:
                 self._start_over()
             raise
         if batch.state is State.COMMITTED:
-            self.on_step(_BEFORE_GROUP_COMMIT)
+            self.on_step("before the group commit")
             self._move(batch.advances)
             self._is_behind = False
-            self.on_step(_AFTER_GROUP_COMMIT)
+            self.on_step("after the group commit")
 
     def _advance(self, connection: Connection, batch: Batch) -> None:
         """Moves the positions in the open transaction; raises ConsumerFenced."""
@@ -363,23 +341,17 @@ class PostgresConsumer:
 
         if self._is_closed:
             raise BatchMisused(f"the consumer was closed inside {batch}: it was rolled back")
-        status = connection.info.transaction_status
-        if status == TransactionStatus.IDLE:
+        if connection.info.transaction_status == TransactionStatus.IDLE:
             raise BatchMisused(
                 f"the block of {batch} ended the transaction itself: what it did may be committed "
                 "without its position; leave COMMIT and ROLLBACK to the block's end"
-            )
-        if status == TransactionStatus.INERROR:
-            raise BatchMisused(
-                f"an SQL error was caught inside the block of {batch}, which was rolled back: use "
-                "`with cursor.connection.transaction():` around what may fail"
             )
         with self._database.explaining("the update of positions"):
             stuck = self._positions.advance(connection, batch.advances)
             reasons = [self._positions.why_not(connection, each) for each in stuck]
         if stuck:
             batch.state = State.FENCED
-            self._member.stop([each.claim.partition for each in stuck])
+            self._member.stop([each.partition for each in stuck])
             raise ConsumerFenced(
                 f"{batch} was rolled back: {'; '.join(reasons)}. Partitions that are still "
                 "assigned to this consumer are claimed again"
@@ -391,17 +363,20 @@ class PostgresConsumer:
         try:
             connection = self._connected()
             with self._database.explaining("the look at the positions"):
-                outcome = self._positions.outcome(connection, batch.advances[0])
+                partition, held, after = batch.advances[0]
+                row = self._positions.read(connection, partition, lock=True)
         except OutsideError:
             self._start_over()
             raise type(explained)(
                 f"{explained}; whether it took place is not known yet: the next batch begins where "
                 "the database says"
             ) from None
-        batch.state = _STATES[outcome]
-        if outcome is Outcome.ROLLED_BACK:
+        if row == held._replace(next_offset=after):
+            batch.state = State.COMMITTED
+        elif row == held:
             raise type(explained)(f"{explained}; it did not take place") from None
-        if outcome is Outcome.TAKEN:
+        else:
+            batch.state = State.FENCED
             self._start_over()
             raise ConsumerFenced(
                 f"{explained}; another consumer has its partitions, which are applied once, by one "
@@ -409,19 +384,19 @@ class PostgresConsumer:
             ) from None
 
     def _move(self, advances: Iterable[Advance]) -> None:
-        moved = {each.claim.partition: each.after for each in advances}
-        self._next.update(moved)
-        self._member.report(moved)
+        for partition, held, after in advances:
+            self._held[partition] = held._replace(next_offset=after)
+        self._member.report({each.partition: each.after for each in advances})
 
     def _start_over(self) -> None:
         """Claims everything again before more is read."""
         self._connection.close()
-        self._member.stop(list(self._claims))
+        self._member.stop(list(self._held))
         self._forget_stopped()
 
     def _forget_stopped(self) -> None:
-        for each in self._claims.keys() - self._member.started.keys():
-            del self._claims[each]
+        for each in self._held.keys() - self._member.started.keys():
+            del self._held[each]
 
     def _connect(self) -> Connection:
         connection = self._database.connect(autocommit=True)
@@ -480,20 +455,5 @@ class PostgresConsumer:
             raise BatchMisused("a consumer and its batches belong to the thread that began with it")
 
 
-_STATES: Final = {
-    Outcome.COMMITTED: State.COMMITTED,
-    Outcome.ROLLED_BACK: State.ROLLED_BACK,
-    Outcome.TAKEN: State.FENCED,
-}
-
-
 def _partition_of(record: Any) -> Partition:
     return Partition(record.topic(), record.partition())
-
-
-def _is_other(claim: Claim, ids: Mapping[str, str]) -> bool:
-    return ids.get(claim.partition.topic, claim.topic_id) != claim.topic_id
-
-
-def _new_owner() -> str:
-    return f"{socket.gethostname()} pid {os.getpid()} {uuid.uuid4().hex[:16]}"

@@ -9,10 +9,11 @@ in `started`; both change only inside `receive`, `start` and `stop`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 
+from fencepost.base.errors import RETRIABLE, ErrorCode
 from fencepost.outside.consumer.rule import Found, Partition
 from fencepost.outside.failures import BatchMisused, ExtraMissing, KafkaRefused
 
@@ -21,26 +22,17 @@ log = logging.getLogger(__name__)
 ANSWER_SECONDS: Final = 5.0
 """How long to wait for metadata and offsets before the group is served again."""
 
-_OURS: Final = {
-    "group.id": "is the parameter `group`",
-    "enable.auto.commit": "is always off: the database has the position",
-    "enable.auto.offset.store": "is always off: the database has the position",
-    "auto.offset.reset": "is the parameter `start`",
-    "go.application.rebalance.enable": "does not exist here",
-}
+_OURS: Final = ("group.id", "auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store")
 _PASSING: Final = (
     "_TRANSPORT",
     "_ALL_BROKERS_DOWN",
     "_RESOLVE",
     "_TIMED_OUT",
-    "_TIMED_OUT_QUEUE",
     "_WAIT_COORD",
-    "_WAIT_CACHE",
     "_STATE",
     "_MAX_POLL_EXCEEDED",
-    "REQUEST_TIMED_OUT",
 )
-"""Errors that end by themselves, or by the next rebalance; beside those that librdkafka retries."""
+"""Errors of librdkafka that end by themselves, or by the next rebalance."""
 _OUT_OF_RANGE: Final = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
 
 
@@ -67,20 +59,17 @@ class Member:
         from confluent_kafka import Consumer, KafkaException
         from confluent_kafka.admin import AdminClient
 
-        for name, reason in _OURS.items():
-            if name in config:
-                raise BatchMisused(f"the setting {name!r} {reason}: leave it out")
-        settings = {
-            "partition.assignment.strategy": "cooperative-sticky",
-            "isolation.level": "read_committed",
-            **config,
-        }
-        self._is_incremental = (
-            settings.get("group.protocol") == "consumer"
-            or "cooperative" in settings["partition.assignment.strategy"]
+        if taken := config.keys() & _OURS:
+            raise BatchMisused(
+                f"{min(taken)!r} is not yours to set: the database has the position, and the "
+                "parameters `group` and `start` say the rest"
+            )
+        settings = {"isolation.level": "read_committed", **config}
+        if settings.get("group.protocol") != "consumer":
+            settings.setdefault("partition.assignment.strategy", "cooperative-sticky")
+        self._is_incremental = "cooperative" in settings.get(
+            "partition.assignment.strategy", "cooperative"
         )
-        if settings.get("group.protocol") == "consumer":
-            del settings["partition.assignment.strategy"]
         self.group = group
         self.assigned: set[Partition] = set()
         self.started: dict[Partition, int] = {}
@@ -88,15 +77,8 @@ class Member:
         try:
             # It would warn of each setting that only consumers have.
             self._admin = AdminClient({**settings, "log_level": 3})
-            self._consumer = Consumer(
-                {
-                    **settings,
-                    "group.id": group,
-                    "enable.auto.commit": False,
-                    "enable.auto.offset.store": False,
-                    "auto.offset.reset": "error",
-                }
-            )
+            ours = dict(zip(_OURS, (group, "error", False, False), strict=True))
+            self._consumer = Consumer(settings | ours)
             self._consumer.subscribe(
                 list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke
             )
@@ -136,20 +118,17 @@ class Member:
         follow, as far as they were seen.
         """
         found = self._consumer.position(_positions(self.started))
+        reached = {Partition(each.topic, each.partition): each.offset for each in found}
         # It is negative before the first message.
-        return {
-            Partition(each.topic, each.partition): max(
-                each.offset, self.started[Partition(each.topic, each.partition)]
-            )
-            for each in found
-        }
+        return {each: max(reached[each], begin) for each, begin in self.started.items()}
 
     def report(self, offsets: Mapping[Partition, int]) -> None:
         """Commits offsets to the group, for lag tools. It does not wait, and may fail."""
         from confluent_kafka import KafkaException
 
         try:
-            self._consumer.commit(offsets=_positions(offsets), asynchronous=True)
+            if offsets:
+                self._consumer.commit(offsets=_positions(offsets), asynchronous=True)
         except KafkaException as problem:
             log.debug("offsets of group %s were not reported: %s", self.group, problem)
 
@@ -168,24 +147,23 @@ class Member:
             return False
         return all(each.error is None for each in done)
 
-    def find(self, partitions: Iterable[Partition]) -> dict[Partition, Found]:
+    def find(self, partitions: Collection[Partition]) -> dict[Partition, Found]:
         """What Kafka says of these partitions; raises Waiting."""
+        ids = self.topic_ids({each.topic for each in partitions})
+        return {each: Found(ids[each.topic], *self._ends(each)) for each in partitions}
+
+    def _ends(self, partition: Partition) -> tuple[int, int]:
         from confluent_kafka import KafkaException, TopicPartition
 
-        partitions = list(partitions)
-        ids = self.topic_ids({each.topic for each in partitions})
-        found = {}
-        for each in partitions:
-            try:
-                answer = self._consumer.get_watermark_offsets(
-                    TopicPartition(*each), timeout=ANSWER_SECONDS
-                )
-            except KafkaException as problem:
-                raise self._explain(problem.args[0], f"the offsets of {each}") from None
-            if answer is None:
-                raise Waiting
-            found[each] = Found(ids[each.topic], *answer)
-        return found
+        try:
+            asked = TopicPartition(*partition)
+            answer = self._consumer.get_watermark_offsets(asked, timeout=ANSWER_SECONDS)
+        except KafkaException as problem:
+            raise explain(problem.args[0], f"the offsets of {partition}") from None
+        if answer is None:
+            raise Waiting
+        log_start, end = answer
+        return log_start, end
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """The ids of these topics now; raises Waiting."""
@@ -199,14 +177,14 @@ class Member:
             try:
                 ids[topic] = str(answer.result().topic_id)
             except KafkaException as problem:
-                raise self._explain(problem.args[0], f"topic {topic!r}") from None
+                raise explain(problem.args[0], f"topic {topic!r}") from None
         return ids
 
     def close(self) -> None:
         """Leaves the group."""
         self._consumer.close()
-        self.assigned.clear()
-        self.started.clear()
+        # It has nothing to close, and ends with its last reference.
+        del self._admin
 
     def _is_record(self, message: Any) -> bool:
         """Whether it is a record, and no error; raises what does not end by itself."""
@@ -217,16 +195,11 @@ class Member:
             # The next claim says what is wrong.
             self.stop([Partition(message.topic(), message.partition())])
             return False
-        problem = self._explain(error, f"reading as group {self.group!r}")
+        problem = explain(error, f"reading as group {self.group!r}")
         if isinstance(problem, KafkaRefused):
             raise problem
         log.info("group %s: %s", self.group, error.str())
         return False
-
-    def _explain(self, error: Any, what: str) -> Waiting | KafkaRefused:
-        if error.retriable() or error.name() in _PASSING:
-            return Waiting()
-        return KafkaRefused(f"Kafka refuses {what}: {error.str()} ({error.name()})")
 
     def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:
         self.assigned.update(Partition(each.topic, each.partition) for each in partitions)
@@ -244,6 +217,14 @@ class Member:
             consumer.incremental_unassign(_positions(dict.fromkeys(stopped, 0)))
         else:
             consumer.unassign()
+
+
+def explain(error: Any, what: str) -> Waiting | KafkaRefused:
+    """The exception for a KafkaError: a topic that is not there does not come back by itself."""
+    lasting = error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if error.name() in _PASSING or (error.code() in RETRIABLE and not lasting):
+        return Waiting()
+    return KafkaRefused(f"Kafka refuses {what}: {error.str()} ({error.name()})")
 
 
 def _positions(offsets: Mapping[Partition, int]) -> list[Any]:

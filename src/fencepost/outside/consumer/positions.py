@@ -13,11 +13,9 @@ come again. Owners never do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fencepost.outside.consumer.rule import NOTHING_STORED, Found, Partition, Refusal, Stored
+from fencepost.outside.consumer.rule import Found, Partition, Refusal, Stored
 from fencepost.outside.failures import PositionRefused
 
 if TYPE_CHECKING:
@@ -39,56 +37,54 @@ _CREATE: Final = (
 )
 _READ: Final = (
     "SELECT topic_id, next_offset, epoch, owner FROM {table}"
-    " WHERE group_name = %(group)s AND topic = %(topic)s AND partition = %(partition)s"
+    " WHERE group_name = %s AND topic = %s AND partition = %s"
 )
 _CLAIM: Final = (
     "INSERT INTO {table} AS old (group_name, topic, partition, topic_id, next_offset, epoch, owner)"
-    " VALUES (%(group)s, %(topic)s, %(partition)s, %(topic_id)s, %(next_offset)s, 1, %(owner)s)"
+    " VALUES (%s, %s, %s, %s, %s, 1, %s)"
     " ON CONFLICT (group_name, topic, partition) DO UPDATE"
     " SET epoch = old.epoch + 1, owner = EXCLUDED.owner, claimed_at = now(),"
     " topic_id = coalesce(old.topic_id, EXCLUDED.topic_id),"
     " next_offset = coalesce(old.next_offset, EXCLUDED.next_offset)"
-    " RETURNING topic_id, next_offset, epoch"
+    " RETURNING topic_id, next_offset, epoch, owner"
 )
 _ADVANCE: Final = (
-    "UPDATE {table} SET next_offset = %(after)s, committed_at = now()"
-    " WHERE group_name = %(group)s AND topic = %(topic)s AND partition = %(partition)s"
-    " AND next_offset = %(before)s"
-    " AND epoch = %(epoch)s AND owner = %(owner)s"
+    "UPDATE {table} SET next_offset = %s, committed_at = now()"
+    " WHERE group_name = %s AND topic = %s AND partition = %s"
+    " AND next_offset = %s"
+    " AND epoch = %s AND owner = %s"
 )
 _LIMIT_LOCKS: Final = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
 
+_REFUSED: Final = {
+    Refusal.RECREATED: (
+        "topic {partition.topic!r} was deleted and created again: offset {stored.next_offset} of "
+        "{partition} belongs to the topic with id {stored.topic_id}; to begin anew in this one, "
+        "run UPDATE {table} SET next_offset = NULL, topic_id = NULL WHERE {topic}"
+    ),
+    Refusal.EXPIRED: (
+        "{partition} begins at offset {found.log_start}, but {stored.next_offset} is the next one "
+        "to apply: what was between them is deleted; to go on without it, run UPDATE {table} SET "
+        "next_offset = {found.log_start} WHERE {topic} AND partition = {partition.partition}"
+    ),
+    Refusal.BEYOND_END: (
+        "{partition} ends at offset {found.end}, but {stored.next_offset} is the next one to "
+        "apply: Kafka lost records, or the position is wrong; to go on at the end, run UPDATE "
+        "{table} SET next_offset = {found.end} WHERE {topic} AND partition = {partition.partition}"
+    ),
+}
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The right to move one row, as long as no later claim is made."""
+
+class Advance(NamedTuple):
+    """A row that a batch moves, from the offset that it holds to the one behind the records."""
 
     partition: Partition
-    topic_id: str
-    epoch: int
-    owner: str
-
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """A row that a batch moves: from the offset where its records begin to the one behind them."""
-
-    claim: Claim
-    before: int
+    held: Stored
     after: int
 
 
-class Outcome(Enum):
-    """What the row says of an advance whose commit got no answer."""
-
-    COMMITTED = "committed"
-    ROLLED_BACK = "rolled back"
-    TAKEN = "taken"
-    """By a later claim: the records were applied or will be, by whom is not known."""
-
-
 class Positions:
-    """The rows of one group."""
+    """The rows of one group. All methods but `advance` are transactions of their own."""
 
     def __init__(self, table: str, group: str) -> None:
         """`table` may have the name of its schema before it."""
@@ -102,106 +98,67 @@ class Positions:
     def exists(self, connection: Connection) -> bool:
         """Whether the table can be found with this connection's search path."""
         name = self._sql("{table}").as_string(None)
-        row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [name]).fetchone()
-        return row == (True,)
+        return connection.execute("SELECT to_regclass(%s)", [name]).fetchone() != (None,)
 
-    def read(self, connection: Connection, partition: Partition) -> Stored:
-        row = connection.execute(self._sql(_READ), self._key(partition)).fetchone()
-        return NOTHING_STORED if row is None else Stored(row[0], row[1])
+    def read(self, connection: Connection, partition: Partition, *, lock: bool = False) -> Stored:
+        """The row; `lock` waits for a transaction that has changed it."""
+        sql = self._sql(_READ + (" FOR UPDATE" if lock else ""))
+        row = connection.execute(sql, [self.group, *partition]).fetchone()
+        return Stored(*row) if row else Stored()
 
     def claim(
         self, connection: Connection, partition: Partition, topic_id: str, begin: int, owner: str
-    ) -> tuple[Claim, Stored]:
+    ) -> Stored:
         """Raises the epoch; the row gets `topic_id` and `begin` where it has none."""
-        values = self._key(partition) | {
-            "topic_id": topic_id,
-            "next_offset": begin,
-            "owner": owner,
-        }
+        values = [self.group, *partition, topic_id, begin, owner]
         row = connection.execute(self._sql(_CLAIM), values).fetchone()
         assert row is not None
-        return Claim(partition, row[0], row[2], owner), Stored(row[0], row[1])
+        return Stored(*row)
 
     def advance(self, connection: Connection, advances: Sequence[Advance]) -> list[Advance]:
         """Moves rows in the open transaction; returns those that did not move."""
         connection.execute(_LIMIT_LOCKS, [str(ZOMBIE_MILLISECONDS)])
-        return [
-            each
-            # In one order for all, so that two transactions never wait for each other.
-            for each in sorted(advances, key=lambda each: each.claim.partition)
-            if connection.execute(self._sql(_ADVANCE), self._values(each)).rowcount != 1
-        ]
+        # In one order for all, so that two transactions never wait for each other.
+        return [each for each in sorted(advances) if not self._move(connection, each)]
+
+    def _move(self, connection: Connection, advance: Advance) -> bool:
+        partition, held, after = advance
+        values = [after, self.group, *partition, held.next_offset, held.epoch, held.owner]
+        return connection.execute(self._sql(_ADVANCE), values).rowcount == 1
 
     def why_not(self, connection: Connection, advance: Advance) -> str:
         """Why a row did not move, for people."""
-        claim = advance.claim
-        where = f"the row of {claim.partition} in {self.table}"
-        row = connection.execute(self._sql(_READ), self._key(claim.partition)).fetchone()
-        if row is None:
-            return f"{where} is gone"
-        if (row[2], row[3]) != (claim.epoch, claim.owner):
-            return f"{claim.partition} was claimed by {row[3]}, epoch {row[2]}"
-        return f"{where} says {row[1]}, not {advance.before}: it was changed, or restored"
-
-    def outcome(self, connection: Connection, advance: Advance) -> Outcome:
-        """What became of an advance; waits for a transaction that still holds the row."""
-        claim = advance.claim
-        sql = self._sql(_READ + " FOR UPDATE")
-        row = connection.execute(sql, self._key(claim.partition)).fetchone()
-        if row is None or (row[2], row[3]) != (claim.epoch, claim.owner):
-            return Outcome.TAKEN
-        by_offset = {advance.after: Outcome.COMMITTED, advance.before: Outcome.ROLLED_BACK}
-        return by_offset.get(row[1], Outcome.TAKEN)
+        partition, held, _ = advance
+        row = self.read(connection, partition)
+        if row.epoch == 0:
+            return f"the row of {partition} in {self.table} is gone"
+        if (row.epoch, row.owner) != (held.epoch, held.owner):
+            return f"{partition} was claimed by {row.owner}, epoch {row.epoch}"
+        return (
+            f"the row of {partition} in {self.table} says {row.next_offset}, not "
+            f"{held.next_offset}: it was changed, or restored"
+        )
 
     def refuse(
         self, refusal: Refusal, partition: Partition, stored: Stored, found: Found
     ) -> PositionRefused:
-        """The exception for a refusal, with the statement that accepts it."""
-        where = self._sql(
-            "WHERE group_name = {group} AND topic = {topic}", topic=partition.topic
-        ).as_string(None)
-        row = f"{where} AND partition = {partition.partition}"
-        update = f"UPDATE {self.table} SET"
-        sentence = {
-            Refusal.RECREATED: (
-                f"topic {partition.topic!r} was deleted and created again: the position of "
-                f"{partition}, {stored.next_offset}, belongs to the topic with id "
-                f"{stored.topic_id}; to begin anew in this one, run {update} next_offset = NULL, "
-                f"topic_id = NULL {where}"
-            ),
-            Refusal.EXPIRED: (
-                f"{partition} begins at offset {found.log_start}, but {stored.next_offset} is the "
-                "next one to apply: what was between them is deleted; to go on without it, run "
-                f"{update} next_offset = {found.log_start} {row}"
-            ),
-            Refusal.BEYOND_END: (
-                f"{partition} ends at offset {found.end}, but {stored.next_offset} is the next one "
-                "to apply: Kafka lost records, or the position is wrong; to go on at the end, run "
-                f"{update} next_offset = {found.end} {row}"
-            ),
-        }
-        return PositionRefused(sentence[refusal])
+        """The exception, with the statement that accepts what was found."""
+        from psycopg.sql import SQL, Literal
 
-    def _sql(self, text: str, **literals: str) -> Composed:
-        from psycopg.sql import SQL, Identifier, Literal
-
-        named = {name: Literal(value) for name, value in literals.items()}
-        return SQL(text).format(
-            table=Identifier(*self.table.split(".")), group=Literal(self.group), **named
+        topic = SQL("group_name = {} AND topic = {}").format(
+            Literal(self.group), Literal(partition.topic)
+        )
+        return PositionRefused(
+            _REFUSED[refusal].format(
+                partition=partition,
+                stored=stored,
+                found=found,
+                table=self._sql("{table}").as_string(None),
+                topic=topic.as_string(None),
+            )
         )
 
-    def _key(self, partition: Partition) -> dict[str, object]:
-        return {
-            "group": self.group,
-            "topic": partition.topic,
-            "partition": partition.partition,
-        }
+    def _sql(self, text: str) -> Composed:
+        from psycopg.sql import SQL, Identifier
 
-    def _values(self, advance: Advance) -> dict[str, object]:
-        claim = advance.claim
-        return self._key(claim.partition) | {
-            "after": advance.after,
-            "before": advance.before,
-            "epoch": claim.epoch,
-            "owner": claim.owner,
-        }
+        return SQL(text).format(table=Identifier(*self.table.split(".")))

@@ -5,16 +5,11 @@ Pure: no database, no Kafka. Whoever cannot begin gets a refusal, never a guess.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-
-class Start(Enum):
-    """Where a partition without a stored position begins."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
+STARTS: Final = ("earliest", "latest")
+"""Where a partition without a stored position may begin."""
 
 
 class Refusal(Enum):
@@ -36,16 +31,16 @@ class Partition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What the row of a partition says; None where it says nothing."""
+class Stored(NamedTuple):
+    """The row of a partition; None where it says nothing."""
 
-    topic_id: str | None
-    next_offset: int | None
+    topic_id: str | None = None
+    next_offset: int | None = None
+    epoch: int = 0
+    owner: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What Kafka says of the partition now."""
 
     topic_id: str
@@ -53,10 +48,7 @@ class Found:
     end: int
 
 
-NOTHING_STORED: Final = Stored(None, None)
-
-
-def decide(stored: Stored, found: Found, start: Start) -> int | Refusal:
+def decide(stored: Stored, found: Found, start: str) -> int | Refusal:
     """The offset to read next, or why there is none.
 
     A user accepts a refusal by changing the row: no topic id fits any topic, and without an offset
@@ -65,7 +57,7 @@ def decide(stored: Stored, found: Found, start: Start) -> int | Refusal:
     if stored.topic_id not in (None, found.topic_id):
         return Refusal.RECREATED
     if stored.next_offset is None:
-        return found.log_start if start is Start.EARLIEST else found.end
+        return found.log_start if start == "earliest" else found.end
     if stored.next_offset < found.log_start:
         return Refusal.EXPIRED
     if stored.next_offset > found.end:
