@@ -55,6 +55,22 @@ def test_lag_tools_see_the_position_of_the_group(stage: Stage) -> None:
     assert stage.reported() == stage.position() == 2
 
 
+def test_a_record_that_is_received_again_is_not_applied_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.send("a")
+    consumer = stage.consumer()
+    batch = next(consumer)
+    apply(batch)
+    receive = consumer._member.receive
+    monkeypatch.setattr(
+        consumer._member, "receive", lambda *limits: [*batch.records, *receive(*limits)]
+    )
+    stage.send("b")
+    apply(next(consumer))
+    assert stage.applied() == ["a", "b"]
+
+
 def test_the_committed_offset_of_the_group_is_not_believed(stage: Stage) -> None:
     stage.send("a", "b")
     with stage.consumer() as consumer:

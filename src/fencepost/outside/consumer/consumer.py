@@ -217,7 +217,7 @@ class PostgresConsumer:
         self._is_behind = True
         received = self._member.receive(self._max_records, POLL_SECONDS)
         self._forget_stopped()
-        records = tuple(each for each in received if _partition_of(each) in self._held)
+        records = tuple(each for each in received if self._is_next(each))
         if not records:
             self._is_behind = False
             self._skip_markers(connection)
@@ -227,6 +227,11 @@ class PostgresConsumer:
         after = self._member.positions()
         partitions = sorted({_partition_of(each) for each in records})
         return Batch(self, records, [Advance(p, self._held[p], after[p]) for p in partitions])
+
+    def _is_next(self, record: Any) -> bool:
+        """Whether it is of a claimed partition, and not behind its position."""
+        held = self._held.get(_partition_of(record))
+        return held is not None and record.offset() >= (held.next_offset or 0)
 
     def _claim(self, connection: Connection) -> None:
         """Claims what is assigned and not read yet; what cannot be claimed now waits."""
@@ -291,7 +296,7 @@ class PostgresConsumer:
         advances = [
             Advance(each, self._held[each], after)
             for each, after in self._member.positions().items()
-            if after != self._held[each].next_offset
+            if after > (self._held[each].next_offset or 0)
         ]
         if not advances:
             return

@@ -98,10 +98,9 @@ class Member:
         """Begins to read these partitions."""
         if self._is_incremental:
             self._consumer.incremental_assign(_positions(offsets))
+            self.started.update(offsets)
         else:
-            # It replaces what is read: the others continue where they are.
-            self._consumer.assign(_positions(self.positions() | dict(offsets)))
-        self.started.update(offsets)
+            self._assign(self.positions() | dict(offsets))
 
     def stop(self, partitions: Iterable[Partition]) -> None:
         """Stops to read these partitions; the group still assigns them to this member."""
@@ -109,7 +108,12 @@ class Member:
         if stopped and self._is_incremental:
             self._consumer.incremental_unassign(_positions(dict.fromkeys(stopped, 0)))
         elif stopped:
-            self._consumer.assign(_positions(self.positions()))
+            self._assign(self.positions())
+
+    def _assign(self, offsets: dict[Partition, int]) -> None:
+        """Replaces what is read; librdkafka forgets how far the others were."""
+        self._consumer.assign(_positions(offsets))
+        self.started = offsets
 
     def positions(self) -> dict[Partition, int]:
         """The next offset of each started partition.
