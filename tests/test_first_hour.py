@@ -54,6 +54,7 @@ class Reader:
         self._environment = os.environ | {
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT / "src"),
+            "SPARK_SUBMIT_OPTS": "",  # Spark's own defaults, without the settings of other tests.
         }
 
     def run(self, command: str) -> str:

@@ -338,7 +338,11 @@ def test_brokers_and_groups_have_settings(side: Side, commands: Commands, topic:
     rows = {r["name"]: r for r in commands.json("config", "get", "--broker", str(broker), "--all")}
     assert rows["transaction.max.timeout.ms"]["value"] == "900000"
     assert rows["transaction.max.timeout.ms"]["source"] in ("default", "file")
-    (row,) = commands.json("config", "set", "--group", topic, "consumer.session.timeout.ms=50000")
+    change = ("config", "set", "--group", topic, "consumer.session.timeout.ms=50000")
+    if side.name == "fencepost":
+        assert "has no setting" in commands.refusal(*change)
+        return
+    (row,) = commands.json(*change)
     assert (row["old"], row["new"]) == ("45000", "50000")
     (row,) = commands.json("config", "get", "--group", topic)
     assert (row["value"], row["source"]) == ("50000", "group")

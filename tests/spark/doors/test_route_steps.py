@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fencepost.base.failures import ConfigError
 from fencepost.client.blocking import Cluster
 from fencepost.spark import route
 from tests.spark.conftest import on_spark, read_values
@@ -217,10 +216,3 @@ def test_a_step_after_route_in_a_stream_is_refused_and_the_query_continues_witho
     routed.checkpoint = tmp_path / "without"
     assert routed.run_routed() is None
     assert sorted(read_values(cluster, routed.topic)) == sorted(numbered(0))
-
-
-def test_an_argument_that_route_had_is_refused_with_what_to_use(table: Table) -> None:
-    with pytest.raises(ConfigError, match=r"use .*TransactionalSink in foreachBatch"):
-        table.routed(shuffle=False)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'shufle'"):
-        table.routed(shufle=False)
