@@ -148,13 +148,15 @@ class PostgresServer:
         self._process = ServerProcess(command, user=RUNS_AS, folder=self.folder)
         self._process.wait_for_line(_reads if as_standby else _ready, START_SECONDS)
 
-    def stop(self) -> None:
-        """Stops it as an administrator would: connections are ended."""
-        if (process := self._process) is not None:
-            self._process = None
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGINT)
-            process.wait_for_end()
+    def stop(self) -> int | None:
+        """Stops it as an administrator would: connections are ended. Returns the exit status."""
+        if (process := self._process) is None:
+            return None
+        self._process = None
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGINT)
+        process.wait_for_end()
+        return process.status
 
     def kill(self) -> None:
         """kill -9 of all its processes, the postmaster first."""
