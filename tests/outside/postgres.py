@@ -17,13 +17,14 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
 import psutil
 
-from tools.processes import ServerProcess, free_port
+from tools.processes import POLL_SECONDS, ServerProcess, free_port
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SERVER_VARIABLE: Final = "FENCEPOST_POSTGRES"
@@ -148,13 +149,15 @@ class PostgresServer:
         self._process = ServerProcess(command, user=RUNS_AS, folder=self.folder)
         self._process.wait_for_line(_reads if as_standby else _ready, START_SECONDS)
 
-    def stop(self) -> None:
-        """Stops it as an administrator would: connections are ended."""
-        if (process := self._process) is not None:
-            self._process = None
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGINT)
-            process.wait_for_end()
+    def stop(self) -> int | None:
+        """Stops it as an administrator would: connections are ended. Returns the exit status."""
+        if (process := self._process) is None:
+            return None
+        self._process = None
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGINT)
+        process.wait_for_end()
+        return process.status
 
     def kill(self) -> None:
         """kill -9 of all its processes, the postmaster first."""
@@ -165,7 +168,8 @@ class PostgresServer:
             for child in children:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     child.kill()
-            psutil.wait_procs(children, timeout=START_SECONDS)
+            while any(_is_alive(child) for child in children):
+                time.sleep(POLL_SECONDS)
 
     def restart(self) -> None:
         """Stops and starts it."""
@@ -198,6 +202,14 @@ def _children(pid: int) -> list[psutil.Process]:
         return list(psutil.Process(pid).children(recursive=True))
     except psutil.NoSuchProcess:
         return []
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """A zombie holds nothing; whoever adopted it may take its time."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _ready(line: str) -> str | None:

@@ -144,6 +144,27 @@ def test_a_server_that_stops_under_a_connection_is_unavailable() -> None:
             other.execute("SELECT 1")
 
 
+@pytest.mark.parametrize(
+    ("state", "kind", "words"),
+    [
+        ("53100", DatabaseRefused, "make room"),
+        ("53300", DatabaseRefused, "max_connections"),
+        ("57P01", DatabaseUnavailable, "start again"),
+        ("57P03", DatabaseUnavailable, "start again when it runs"),
+        ("08006", DatabaseUnavailable, "failed"),
+        ("XX000", DatabaseRefused, "failed"),
+    ],
+)
+def test_codes_of_the_server_choose_the_advice(
+    state: str, kind: type[OutsideError], words: str
+) -> None:
+    database = Database(f"host=x password={SECRET}")
+    problem = database.explain_words(f"FATAL: it says {SECRET}", "the query", state)
+    assert type(problem) is kind
+    assert words in str(problem)
+    assert "it says ***" in str(problem)
+
+
 def test_of_several_hosts_the_one_that_answered_is_used_again(postgres: PostgresServer) -> None:
     several = Database(f"host=127.0.0.1,127.0.0.1 port={free_port()},{postgres.port} user=postgres")
     with several.connect() as connection:

@@ -39,21 +39,38 @@ if TYPE_CHECKING:
         OutsideError,
         PositionRefused,
     )
+    from fencepost.outside.outbox.database import Outbox
+    from fencepost.outside.outbox.relay import OutboxRelay, RelaySettings
+    from fencepost.outside.outbox.rows import ColumnNames
+    from fencepost.outside.outbox.rules import Limits, Reason
 
 __all__ = [
     "BatchMisused",
+    "ColumnNames",
     "ConsumerFenced",
     "DatabaseRefused",
     "DatabaseUnavailable",
+    "Limits",
+    "Outbox",
+    "OutboxRelay",
     "OutsideError",
     "PositionRefused",
     "PostgresConsumer",
+    "Reason",
+    "RelaySettings",
 ]
 
 _FAILURES: Final = "fencepost.outside.failures"
+_OUTBOX: Final = "fencepost.outside.outbox"
 _HOMES: Final = {
     **dict.fromkeys(__all__, _FAILURES),
+    "ColumnNames": f"{_OUTBOX}.rows",
+    "Limits": f"{_OUTBOX}.rules",
+    "Outbox": f"{_OUTBOX}.database",
+    "OutboxRelay": f"{_OUTBOX}.relay",
     "PostgresConsumer": "fencepost.outside.consumer.consumer",
+    "Reason": f"{_OUTBOX}.rules",
+    "RelaySettings": f"{_OUTBOX}.relay",
 }
 """Where the public names are: importing this package loads neither psycopg nor a client."""
 

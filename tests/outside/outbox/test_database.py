@@ -10,7 +10,7 @@ from fencepost.outside.failures import DatabaseRefused, OutsideError
 from fencepost.outside.outbox.database import CHUNK_TABLE, Outbox, OutboxDatabase
 from fencepost.outside.outbox.replication import ReplicationStream, SlotInUse
 from fencepost.outside.outbox.rules import Cursor
-from fencepost.outside.outbox.setup import init, statements
+from fencepost.outside.outbox.setup import FAILOVER_VERSION, init, statements
 from tests.outside.outbox.stage import OutboxStage
 from tests.outside.postgres import PostgresServer
 
@@ -85,6 +85,21 @@ def test_init_prints_what_it_would_run(dsn: str) -> None:
     with OutboxDatabase(Database(dsn), outbox) as database:
         database.check()
         assert database.read_row().slot_lsn > 0
+
+
+def test_a_slot_can_be_made_to_survive_a_failover(dsn: str) -> None:
+    outbox = Outbox.of("survivor")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        version = connection.info.server_version
+        if version < FAILOVER_VERSION:
+            with pytest.raises(DatabaseRefused, match="PostgreSQL 17"):
+                init(Database(dsn), outbox, survives_failover=True)
+            return
+        init(Database(dsn), outbox, survives_failover=True)
+        found = connection.execute(
+            "SELECT failover FROM pg_replication_slots WHERE slot_name = %s", [outbox.slot]
+        ).fetchone()
+        assert found == (True,)
 
 
 def test_a_user_without_rights_is_told_which(outbox: OutboxStage) -> None:

@@ -112,7 +112,3 @@ def test_a_message_has_the_record_as_json(content: bytes, record: Record) -> Non
 def test_a_message_that_is_no_record_says_why(content: bytes) -> None:
     with pytest.raises(Unreadable):
         read_message(content)
-
-
-def test_the_size_of_a_row_counts_its_bytes() -> None:
-    assert read_message(b'{"topic": "t", "key": "kk", "value": "v"}').size_bytes > 3

@@ -29,7 +29,6 @@ from fencepost.records.opened import Headers, Record
 
 BYTEA: Final = 17
 """The oid of the type, the same in every database."""
-_OVERHEAD_BYTES: Final = 100
 
 TOPIC_COLUMNS: Final = ("topic", "aggregatetype")
 KEY_COLUMNS: Final = ("key", "aggregateid")
@@ -51,11 +50,6 @@ class Outgoing(NamedTuple):
 
     topic: str
     record: Record
-
-    @property
-    def size_bytes(self) -> int:
-        """About how much it takes in a batch."""
-        return _OVERHEAD_BYTES + len(self.record.key or b"") + len(self.record.value or b"")
 
 
 class ColumnNames(NamedTuple):
