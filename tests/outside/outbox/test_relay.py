@@ -17,6 +17,7 @@ from fencepost.outside.failures import DatabaseUnavailable, OutsideError
 from fencepost.outside.outbox import relay as relay_module
 from fencepost.outside.outbox.database import CHUNK_TABLE, Outbox
 from fencepost.outside.outbox.outlet import RelayFenced, TopicMissing
+from fencepost.outside.outbox.positions import TOPIC_PREFIX
 from fencepost.outside.outbox.relay import STEPS, HeldTooMuch, OutboxRelay, RelaySettings
 from fencepost.outside.outbox.rows import ColumnNames, Unreadable
 from fencepost.outside.outbox.rules import HeldWalWatch, Limits, Reason, StartRefused
@@ -457,6 +458,14 @@ def test_a_foreign_database_is_refused_and_its_relay_is_not_fenced(outbox: Outbo
         refusal(outbox, Reason.FOREIGN)
 
 
+def test_a_position_that_is_gone_after_one_chunk_is_missed(outbox: OutboxStage) -> None:
+    outbox.insert(2)
+    assert outbox.relay().chunks == 1
+    with outbox.cluster() as cluster:
+        cluster.delete_topics([TOPIC_PREFIX + outbox.outbox.transactional_id])
+    refusal(outbox, Reason.LOST_POSITION)
+
+
 def test_a_restored_snapshot_is_refused_until_it_is_accepted(kafka: str) -> None:
     with PostgresServer() as server:
         outbox = OutboxStage(server.dsn(), kafka)
@@ -478,7 +487,7 @@ def test_a_restored_snapshot_is_refused_until_it_is_accepted(kafka: str) -> None
         # Nor does a death while it is accepted.
         accepting = RelaySettings(accept=Reason.RESTORED)
         with pytest.raises(StopHereError):
-            outbox.relay(accepting, on_step=kill_at("committed", 1, stop_here))
+            outbox.relay(accepting, on_step=kill_at("begun", 1, stop_here))
         refusal(outbox, Reason.RESTORED)
         outbox.relay(accepting)
         outbox.insert(2)

@@ -22,7 +22,7 @@ from tests.outside.postgres import PostgresServer
 from tests.spark.conftest import environment
 from tools.fencepost_process import FencepostProcess
 
-ONCE_PER_RUN = ("checked", "fenced", "streaming")
+ONCE_PER_RUN = ("checked", "fenced", "begun", "streaming")
 POINTS = [(step, 1) for step in STEPS] + [(step, 2) for step in STEPS if step not in ONCE_PER_RUN]
 
 
@@ -47,10 +47,11 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def crashing(outbox: OutboxStage) -> OutboxStage:
-    """An outbox with the workload, of which a part was relayed before."""
-    outbox.insert(2)
-    outbox.relay()
+def crashing(outbox: OutboxStage, step: str) -> OutboxStage:
+    """An outbox with the workload; a part was relayed, unless it dies at its first start."""
+    if step != "begun":
+        outbox.insert(2)
+        outbox.relay()
     outbox.workload()
     return outbox
 

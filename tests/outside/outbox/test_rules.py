@@ -237,8 +237,8 @@ def found(
 @pytest.mark.parametrize(
     ("position", "database", "start"),
     [
-        (None, found(0, 0), Start(Cursor(100), 1)),
-        (None, found(1, 500), Start(Cursor(100), 1)),
+        (None, found(0, 0), Start(Cursor(100), 0, needs_position=True)),
+        (POSITION._replace(chunk=0), found(1, 1_500), Start(Cursor(1_000), 1)),
         (POSITION, FOUND, Start(Cursor(1_000), 6)),
         (POSITION, found(6, 1_500), Start(Cursor(1_000), 6)),
     ],
@@ -260,7 +260,7 @@ def test_a_start_goes_on_where_the_position_is(
         (POSITION, found(0, 0), Reason.RESTORED, 100),
         (POSITION, found(5, 900), Reason.RESTORED, 100),
         (POSITION, found(7), Reason.LOST_POSITION, 100),
-        (None, found(2), Reason.LOST_POSITION, 100),
+        (None, found(1), Reason.LOST_POSITION, 100),
         (POSITION, found(slot_lsn=1_001), Reason.NEW_SLOT, 1_001),
         (POSITION, found(timeline=2), Reason.FAILED_OVER, 1_000),
         (POSITION, found(4, timeline=2), Reason.RESTORED, 100),
@@ -276,7 +276,7 @@ def test_another_database_is_refused_until_it_is_accepted(
         assert f"--accept {reason.value}" in str(caught.value)
     start = judge_start(position, database, reason)
     assert start.cursor == Cursor(cursor)
-    assert start.accepted is reason
+    assert start.needs_position
     assert start.next_chunk > max(database.row.chunk, position.chunk if position else 0)
 
 

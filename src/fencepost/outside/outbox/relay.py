@@ -73,6 +73,7 @@ HELD_SECONDS: Final = 10.0
 STEPS: Final = (
     "checked",
     "fenced",
+    "begun",
     "streaming",
     "rows collected",
     "row updated",
@@ -257,8 +258,8 @@ class _Run:
     def _begin(self, start: Start, deadline: float) -> None:
         self._chunk = start.next_chunk
         self._plan = ChunkPlan(start.cursor, self._settings.limits)
-        if start.accepted is not None:
-            self._record_acceptance()
+        if start.needs_position:
+            self._record_start()
         while True:
             try:
                 self._stream.start(self._outbox.slot, self._outbox.publication)
@@ -353,16 +354,16 @@ class _Run:
             return
         self._outlet.add(row, self._plan.rows)
 
-    def _record_acceptance(self) -> None:
-        """Writes a position at once: the next start has nothing to accept, whenever a row comes.
+    def _record_start(self) -> None:
+        """Writes a position before any row comes: the next start has nothing to accept.
 
         Here the position goes first. A row that is one ahead would make the next start continue at
-        the old position, which is of another database.
+        the old position, which may be of another database.
         """
         cursor = self._plan.cursor
         self._outlet.write_position(self._position(cursor))
         self._outlet.commit()
-        self._relay.step("committed")
+        self._relay.step("begun")
         self._database.write_row(self._chunk, cursor)
         self._chunk += 1
 

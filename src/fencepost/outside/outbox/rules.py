@@ -16,7 +16,9 @@ and the chunk's cursor to one row. So at a start the row is
     equal to the position         the last chunk committed, and nothing was begun after it
     one ahead of the position     the relay died between the two commits, or the second failed
 
-and in both cases the database contains every row that Kafka has. A backup or snapshot of the
+and in both cases the database contains every row that Kafka has. The first start writes a position
+with the number 0 before anything else, so a row with a number and no position at all means that the
+position was lost. A backup or snapshot of the
 database that is restored has an older row; or one with the same number and another cursor, from a
 chunk that was begun again with more rows.
 """
@@ -298,7 +300,7 @@ START_RULES: Final = (
         Reason.LOST_POSITION,
         lambda position, found: found.row.chunk > position.chunk + 1,
         "the database has relayed {found.row.chunk} chunks, and the position in Kafka says "
-        "{position.chunk}: this is another cluster or transactional id, or the topic of positions "
+        "{known}: this is another cluster or transactional id, or the topic of positions "
         "was deleted or lost records. Rows that the slot still has may be in Kafka already. When "
         "that is resolved",
         keeps_cursor=False,
@@ -338,7 +340,8 @@ class Start(NamedTuple):
 
     cursor: Cursor
     next_chunk: int
-    accepted: Reason | None = None
+    needs_position: bool = False
+    """Whether a position has to be written first: it is the first start, or one that accepts."""
 
 
 def refuse_foreign(position: Position | None, found: FoundDatabase, accept: Reason | None) -> None:
@@ -352,7 +355,7 @@ def judge_start(position: Position | None, found: FoundDatabase, accept: Reason 
     """Where to go on; StartRefused if a person has to decide first."""
     everything = Cursor(found.row.slot_lsn)
     if position is None:
-        position = Position("", everything, 0, found.system_id, found.timeline, found.source)
+        position = Position("", everything, -1, found.system_id, found.timeline, found.source)
     if position.cursor.ordinal and position.source != found.source:
         raise StreamBroken(
             f"Kafka has a part of a transaction of {position.source}, and this relay reads "
@@ -364,14 +367,15 @@ def judge_start(position: Position | None, found: FoundDatabase, accept: Reason 
         if rule.reason is not accept:
             raise StartRefused(rule.reason, _sentence(rule, position, found))
         cursor = position.cursor if rule.keeps_cursor else everything
-        return Start(cursor, max(position.chunk, found.row.chunk) + 1, accept)
-    return Start(position.cursor, position.chunk + 1)
+        return Start(cursor, max(position.chunk, found.row.chunk) + 1, needs_position=True)
+    return Start(position.cursor, position.chunk + 1, needs_position=position.chunk < 0)
 
 
 def _sentence(rule: StartRule, position: Position, found: FoundDatabase) -> str:
     return rule.sentence.format(
         position=position,
         found=found,
+        known=position.chunk if position.chunk >= 0 else "nothing",
         lsn=lsn_text(found.lsn),
         slot=lsn_text(found.row.slot_lsn),
     )
