@@ -23,7 +23,9 @@ def selections(value: object) -> Iterator[str]:
     """The names of tests in the constants of a module."""
     if isinstance(value, str):
         # Not the beginnings of names, from which others are made.
-        if ".py::test_" in value and not value.endswith("_"):
+        is_test = ".py::test_" in value and not value.endswith("_")
+        is_file = "/test_" in value and value.endswith(".py") and not Path(value).is_absolute()
+        if is_test or is_file:
             yield value if value.startswith("tests/") else f"tests/spark/{value}"
     elif isinstance(value, (list, tuple)):
         for each in value:

@@ -30,7 +30,7 @@ SINK: Final = (
     "doors/test_foreach_batch_stopping.py",
     "ways/test_routes.py::test_a_batch_larger_than_the_driver_expected_is_written_by_tasks",
     "ways/test_routes.py::test_rows_in_more_partitions_than_slots_go_through_the_shuffle",
-    "ways/test_slots.py",
+    "ways/test_stage_slots.py",
     "engine/test_versions.py",
 )
 SOURCE: Final = (
