@@ -70,9 +70,10 @@ def quick_settings() -> dict[str, str]:
     """Settings with which small queries need half the processor time.
 
     Without generated code, and with a checkpoint whose files are written by Java alone: Hadoop
-    runs `chmod` and `readlink` for each file otherwise, and Spark adds a checksum to each. Python
-    workers are forked with their modules. `standalone/test_other_user.py` and the cluster on Apache
-    Kafka run with Spark's own defaults.
+    runs `chmod` and `readlink` for each file otherwise, and Spark adds a checksum to each. On the
+    newest Spark, Python workers are forked with their modules. Older versions fork them as Spark
+    does. `standalone/test_other_user.py` and the cluster on Apache Kafka run with Spark's own
+    defaults.
     """
     import pyspark
 
@@ -80,12 +81,12 @@ def quick_settings() -> dict[str, str]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-        "spark.python.daemon.module": "tests.spark.warm_daemon",
     }
     if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 3):
         package = "org.apache.spark.sql.execution.streaming.checkpointing"
         manager = f"{package}.FileSystemBasedCheckpointFileManager"
         found["spark.sql.streaming.checkpointFileManagerClass"] = manager
+        found["spark.python.daemon.module"] = "tests.spark.warm_daemon"
     return found
 
 

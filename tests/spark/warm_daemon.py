@@ -12,7 +12,6 @@ import importlib
 import os
 import runpy
 import sys
-from contextlib import suppress
 
 # Numpy would start threads for its linear algebra.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -33,8 +32,7 @@ OURS = {
 def main() -> None:
     worker = sys.argv[1]
     for name in (worker, "pyarrow", *OURS.get(worker, ("fencepost.spark.data_source",))):
-        with suppress(ImportError):  # Not every Spark has each of them.
-            importlib.import_module(name)
+        importlib.import_module(name)
     gc.freeze()
     # As `python -m pyspark.daemon`, by which fencepost knows that Spark has started a process.
     runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)
