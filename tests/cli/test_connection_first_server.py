@@ -83,8 +83,8 @@ def names_of(command: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
         yield from names_of(inner, (*words, name))
 
 
-ELSEWHERE = {"demo", "tap show"}
-"""Commands with tests of their own below."""
+ELSEWHERE = {"demo", "tap show", "outbox relay", "outbox status"}
+"""Commands with their own tests below; and those that look at a database before."""
 
 
 def test_every_command_that_connects_is_tried_here() -> None:

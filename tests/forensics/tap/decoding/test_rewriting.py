@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fencepost.base.failures import FencepostError
@@ -237,6 +237,7 @@ def test_fields_that_we_do_not_know_survive_the_rewriting() -> None:
     position=st.integers(0, 10_000),
     byte=st.integers(0, 255),
 )
+@example(which="Produce", seed=4832, position=237, byte=0)  # The size of a field with addresses.
 def test_a_damaged_reply_passes_with_its_size_or_ends_the_connection(
     which: str, seed: int, position: int, byte: int
 ) -> None:

@@ -375,10 +375,14 @@ def _tags(walk: Walk, outline: _Outline) -> Steps:
             walk.endpoint_tag = start
         start = walk.position
         size = yield from _varint(walk)
+        end, spots = walk.position + size, len(walk.spots)
         if is_endpoint:
             walk.tag = TagSize(start, walk.position, size)
         yield from _value(walk, field)
         walk.tag = None
+        if walk.position != end:
+            del walk.spots[spots:]  # The new size of the field cannot be told.
+            raise WireError("a tagged field has another size than it says")
 
 
 def _skip_tags(walk: Walk) -> Steps:
