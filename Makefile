@@ -72,7 +72,7 @@ test: $(STAMP) $(ARCHIVE) ## Run the tests (needs nothing but PyPI)
 	@FENCEPOST_HALF=1 $(PY) -m pytest $(TESTS) --ignore=tests/compat -n $(JOBS) $(XDIST) $(ARGS)
 
 .PHONY: test-fast
-test-fast: $(STAMP) ## Run the tests that need no Spark, no child processes and no matrices: two minutes
+test-fast: $(STAMP) ## Run the tests that need no Spark, no child processes and no matrices: a minute
 	@FENCEPOST_HALF=1 $(PY) -m pytest $(TESTS) --ignore=tests/compat --fast -n $(JOBS) $(XDIST) $(ARGS)
 
 # What runs on the broker, as opposed to Spark and the tools around it.
