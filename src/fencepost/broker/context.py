@@ -93,6 +93,7 @@ class Context:
         "client_id",
         "client_software",
         "correlation_id",
+        "listener",
         "principal",
         "received_at",
         "services",
@@ -108,6 +109,7 @@ class Context:
         principal: str = "User:ANONYMOUS",
         client_address: str | None = None,
         client_software: str = "",
+        listener: str = "PLAINTEXT",
     ) -> None:
         self.services = services
         self.api_version = api_version
@@ -115,6 +117,8 @@ class Context:
         self.client_host = client_host
         self.correlation_id = correlation_id
         self.principal = principal
+        self.listener = listener
+        """The name of the listener that the client is connected to."""
         self.client_address = client_address or client_host
         """Host and port, if the client is connected to this process."""
         self.client_software = client_software

@@ -128,8 +128,10 @@ class Dispatcher:
             client_id,
             connection.client_host,
             correlation_id,
+            connection.principal,
             client_address=connection.client_name,
             client_software=connection.client_software,
+            listener=connection.listener,
         )
         if route.counters is not None:
             context.received_at = perf_counter()

@@ -118,6 +118,10 @@ class Connection(asyncio.BufferedProtocol):
         self.client_name = "?"
         self.client_software = ""
         """The name that the client sent with ApiVersions, v3 and up."""
+        self.listener = "PLAINTEXT"
+        """The name of the listener that accepted the connection."""
+        self.principal = "User:ANONYMOUS"
+        """Who the client is, in Kafka's form; what TLS and SASL find out is noted here."""
         self.last_active = 0.0
 
     # -- called by asyncio
