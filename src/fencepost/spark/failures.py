@@ -79,6 +79,10 @@ class AuditFailed(FencepostError):
     """The job of an audit failed. It changed nothing."""
 
 
+class SourceRefused(FencepostError):
+    """The source refuses to read: a password of the brokers travelled in the clear."""
+
+
 class BrokersUnreachable(FencepostError):
     """No broker of the source's cluster answers at the given addresses."""
 

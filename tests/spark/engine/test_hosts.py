@@ -13,8 +13,14 @@ import pytest
 
 from fencepost.base.failures import ConfigError
 from fencepost.spark.engine import hosts
-from fencepost.spark.engine.hosts import check_secrets, exchange_hosts, host_of, hosts_in
-from fencepost.spark.failures import EXECUTOR_PACKAGES, SinkRefused
+from fencepost.spark.engine.hosts import (
+    check_received_secrets,
+    check_secrets,
+    exchange_hosts,
+    host_of,
+    hosts_in,
+)
+from fencepost.spark.failures import EXECUTOR_PACKAGES, SinkRefused, SourceRefused
 from fencepost.spark.sentences import find_missing_module
 from fencepost.spark.settings import SinkSettings, read_settings
 
@@ -152,3 +158,39 @@ def test_hosts_that_spark_does_not_show_are_taken_for_others() -> None:
     assert exchange_hosts(session, settings(exchange="plain")) is None
     with pytest.raises(SinkRefused, match="to executors on hosts that this Spark does not show"):
         check_secrets(session, settings(PASSWORD))
+
+
+class Task:
+    """What a task of a source knows: settings that Spark passes on."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, host: str, **given: str) -> None:
+        known = {f"spark.{name.replace('_', '.')}": value for name, value in given.items()}
+        context = SimpleNamespace(getLocalProperty=known.get)
+        patch.setattr("pyspark.TaskContext.get", lambda: context)
+        patch.setattr("platform.node", lambda: host)
+
+
+@pytest.mark.parametrize("options", [PASSWORD, KEY_TEXT], ids=["password", "key"])
+def test_a_task_of_a_source_refuses_a_password_that_came_in_the_clear(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+) -> None:
+    client = settings(options).client
+    Task(monkeypatch, "worker")
+    with pytest.raises(SourceRefused, match=r"from driver to an executor on worker.*exchange"):
+        check_received_secrets(client, "driver")
+    Task(monkeypatch, "worker", network_crypto_enabled="false")
+    with pytest.raises(SourceRefused) as refused:
+        check_received_secrets(client, "driver")
+    assert "hunter2" not in str(refused.value)
+    Task(monkeypatch, "worker", network_crypto_enabled="true")
+    check_received_secrets(client, "driver")
+    Task(monkeypatch, "driver")
+    check_received_secrets(client, "driver")
+
+
+def test_a_task_of_a_source_without_secrets_may_be_anywhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Task(monkeypatch, "worker")
+    check_received_secrets(settings().client, "driver")
+    check_received_secrets(settings(KEY_FILE).client, "driver")

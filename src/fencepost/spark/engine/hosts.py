@@ -8,6 +8,7 @@ anything, its shuffle is used on one host too.
 Executors also need the passwords of the brokers, which Spark sends them with the plan. If Spark
 does not encrypt its RPC and executors are on other hosts, the sink refuses to start, again unless
 exchange="plain". Keys in files (`ssl.key.location`) are read where they are used and not sent.
+A source has no session where it is planned, so its first task refuses (`check_received_secrets`).
 
 Executors come and go, so the hosts are looked up for every job. If all are on one host, tasks use
 its loopback interface only: a task that runs elsewhere after all reaches no other, the attempt
@@ -16,12 +17,13 @@ fails, and the next one uses the shuffle (`ways/exchange.py`).
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from fencepost.spark.engine.private_names import HOSTS
 from fencepost.spark.engine.session import allows_barrier, is_connect, is_on, java_context, setting
-from fencepost.spark.failures import SinkRefused
+from fencepost.spark.failures import SinkRefused, SourceRefused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +77,26 @@ def check_secrets(session: SparkSession, settings: SinkSettings) -> None:
             "spark.network.crypto.enabled to true, or pass exchange='plain' to allow it. Nothing "
             "of the batch was written"
         )
+
+
+def check_received_secrets(client: ClientOptions, planned_on: str) -> None:
+    """SourceRefused if Spark sent a password of the brokers to this task in the clear."""
+    if not has_secrets(client) or platform.node() == planned_on:
+        return
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is not None:
+        # Spark passes the settings of the session on to its tasks.
+        passed = (context.getLocalProperty(name) for name in _RPC_ENCRYPTION)
+        if any(value is not None and value.strip().lower() == "true" for value in passed):
+            return
+    raise SourceRefused(
+        "the options have a password or key for the brokers, and Spark sent it in the clear from "
+        f"{planned_on} to an executor on {platform.node()}: set spark.authenticate and "
+        'spark.network.crypto.enabled to true, or pass .option("exchange", "plain") to allow it. '
+        "Nothing was read"
+    )
 
 
 def _other_hosts(session: SparkSession) -> str:

@@ -110,6 +110,12 @@ SOURCE_OPTIONS: Final = (
         "3",
     ),
     Option("fetchOffset.retryIntervalMs", "the pause between two of these requests", "1000"),
+    Option(
+        "exchange",
+        "`auto`: refuses to read if the options have a password and Spark sent it to another host "
+        "unencrypted; `plain` allows it",
+        "auto",
+    ),
     Option("groupIdPrefix", "accepted but ignored: the source joins no consumer group"),
     Option(
         "partition.metadata.cache.ttl.ms",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import platform
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from fencepost.base.options import INT32_MAX, INT64_MAX, parse_boolean, parse_wh
 from fencepost.client.options import ClientOptions, read_options
 from fencepost.spark.offsets import PartitionOffsets, from_layout
 from fencepost.spark.option_tables import SERVERS, Option, Scope, own_options
+from fencepost.spark.settings import EXCHANGES
 from fencepost.spark.source.columns import COLUMNS
 from fencepost.spark.source.option_table import KAFKA_OPTIONS, NAMES, SOURCE_OPTIONS
 
@@ -96,6 +98,10 @@ class SourceOptions:
     retries: int
     retry_pause_ms: int
     poll_timeout_ms: int
+    may_send_secrets: bool
+    """Whether Spark may send passwords of the brokers to other hosts in the clear."""
+    planned_on: str
+    """The host that read the options, from which they travel to the tasks."""
 
     @property
     def start_stays(self) -> bool:
@@ -133,6 +139,8 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
         retries=_number(values, "fetchOffset.numRetries"),
         retry_pause_ms=_number(values, "fetchOffset.retryIntervalMs"),
         poll_timeout_ms=_number(values, "kafkaConsumer.pollTimeoutMs"),
+        may_send_secrets=_exchange(values) == "plain",
+        planned_on=platform.node(),
     )
 
 
@@ -317,6 +325,13 @@ def _whole_transactions(values: Mapping[str, str], client: ClientOptions) -> boo
             "records of open transactions are read"
         )
     return is_wanted
+
+
+def _exchange(values: Mapping[str, str]) -> str:
+    word = values["exchange"].strip().lower()
+    if word not in EXCHANGES:
+        raise ConfigError(f"exchange must be one of {', '.join(EXCHANGES)}, not {word!r}")
+    return word
 
 
 def _create_topics(values: Mapping[str, str]) -> int | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
 from fencepost.spark.compiled import compiled_columns, freeze_loaded_objects
 from fencepost.spark.connection import cluster_of
+from fencepost.spark.engine.hosts import check_received_secrets
 from fencepost.spark.sentences import plain_errors
 from fencepost.spark.source.columns import plain_columns
 from fencepost.spark.source.options import SourceOptions
@@ -34,6 +35,8 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
     The end was fetched before, so everything up to it exists and is decided: an answer without a
     single batch means that something is wrong, or slow.
     """
+    if not options.may_send_secrets:
+        check_received_secrets(options.client, options.planned_on)
     position = wanted.start
     deadline = _deadline(options)
     cluster = cluster_of(options.client)

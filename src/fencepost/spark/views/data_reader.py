@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition
+from fencepost.spark.engine.hosts import check_received_secrets
 from fencepost.spark.schemas import schema_of
 from fencepost.spark.source.positions import Positions
 from fencepost.spark.source.ranges import split_ranges
@@ -75,6 +76,9 @@ class ViewReader(DataSourceReader):
         if not isinstance(partition, SpanPartition):
             return iter(())
         options, span = self._options, partition.span
+        source = options.source
+        if source is not None and not source.may_send_secrets:
+            check_received_secrets(source.client, source.planned_on)
         if span is None:
             assert options.source is not None, "only brokers are asked for producers"
             return self._tabled(producer_rows.described_rows(options.source, partition.places))
