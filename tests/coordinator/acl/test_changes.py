@@ -98,7 +98,7 @@ def test_a_filter_with_an_unknown_number_removes_nothing() -> None:
     state = MetadataState()
     create(state, GOOD)
     for change in ({"resource_type": 0}, {"pattern_type": 9}, {"operation": 16}, {"permission": 0}):
-        removed = decide_delete(state.acls, [ANYTHING._replace(**change)])
+        removed = decide_delete(state.acls, [ANYTHING._replace(**change)])  # type: ignore[arg-type]
         assert isinstance(removed.results[0], Refusal)
         assert not removed.records
 
