@@ -11,6 +11,7 @@ from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_acls import AclCreation, CreateAclsRequest
 from fencepost.wire.forms.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tests.broker.node_stage import Line, Stage
+from tests.broker.requests import create_topic
 from tests.broker.security.matrix import WORLD, Right, World
 from tests.transactions.protocol import TV1
 from tests.transactions.wire import GROUP, WireProducer, await_coordinator
@@ -29,11 +30,25 @@ class Secured(Stage):
         settings = {**SETTINGS, **more.pop("settings", {})}
         super().__init__(settings=settings, **{"durability": "os", **more})
 
+    def again(self, **changes: Any) -> Secured:
+        given: dict[str, Any] = {
+            "durability": self._given["durability"],
+            "settings": self._given,
+            "disk": self.disk,
+            "randomness": self.randomness,
+            "now_ms": self.clock.now_ms() + 1,
+        }
+        return Secured(**{**given, **changes}).start()
+
     def connect(self, principal: str = "User:admin", host: str = "127.0.0.1") -> Line:
         line = super().connect()
         line.connection.principal = principal
         line.connection.client_host = host
         return line
+
+    def rules(self) -> set[str]:
+        """The ACLs in words."""
+        return {str(rule) for rule in self.node.metadata.acls.rules.values()}
 
     def change(self, *creations: AclCreation) -> list[ErrorCode]:
         reply = self.call(ApiKey.CREATE_ACLS, 3, CreateAclsRequest(creations=list(creations)))
@@ -65,8 +80,6 @@ class Secured(Stage):
 
     def settle_world(self) -> World:
         """A topic, a group with an offset, and an open transaction, all of the super user's."""
-        from tests.broker.requests import create_topic
-
         create_topic(self, WORLD.topic)
         await_coordinator(self, WORLD.group, GROUP)
         one = WireProducer(self, WORLD.transactional_id, TV1).initialise()
