@@ -570,7 +570,7 @@ _ROWS: Final = (
     Row(
         K.DESCRIBE_USER_SCRAM_CREDENTIALS,
         0,
-        lambda w: {"users": None},
+        lambda w: {"users": []},
         (on_cluster("DESCRIBE"),),
     ),
     Row(
