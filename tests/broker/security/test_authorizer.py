@@ -151,7 +151,7 @@ def test_a_producer_that_loses_its_right_in_a_transaction_cannot_go_on_and_is_ab
         create_topic(stage, "t")
         await_coordinator(stage, "x")
         stage.allow(WRITE_T, WRITE_X)
-        one = WireProducer(stage.connect(ALICE), "x", protocol)  # type: ignore[arg-type]
+        one = WireProducer(stage.connect(ALICE), "x", protocol)
         one.initialise()
         one.send("t", b"lost")
         stage.forget()
@@ -169,7 +169,7 @@ def test_a_right_to_write_that_is_taken_away_leaves_the_right_to_end() -> None:
         create_topic(stage, "t")
         await_coordinator(stage, "x")
         stage.allow(WRITE_T, WRITE_X)
-        one = WireProducer(stage.connect(ALICE), "x", TV1)  # type: ignore[arg-type]
+        one = WireProducer(stage.connect(ALICE), "x", TV1)
         one.initialise()
         one.send("t", b"kept")
         stage.deny(WRITE_T)

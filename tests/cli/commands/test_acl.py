@@ -10,13 +10,15 @@ import confluent_kafka
 import pytest
 
 import fencepost
+from fencepost.broker.controller.new_topics import NewTopic
 from fencepost.cli.commands.acl import (
     consumer_rights,
     producer_rights,
     spark_sink_rights,
     transactional_rights,
 )
-from fencepost.coordinator.acl.rules import PatternType
+from fencepost.coordinator.acl.changes import Sent
+from fencepost.coordinator.acl.rules import Operation, PatternType, ResourceType
 from tests.broker.raw import frame_as_written
 from tests.broker.requests import create_topic
 from tests.broker.security.matrix import DENIALS, ROWS, Row, World, errors_in
@@ -148,6 +150,7 @@ TRANSACTIONAL = (
 )
 LEDGERING = ("METADATA-named", "DESCRIBE_CONFIGS-topic", "LIST_OFFSETS", "FETCH")
 LEDGER_WRITING = ("ADD_PARTITIONS_TO_TXN-client", "PRODUCE-transactional")
+CHECKING = ("DESCRIBE_CONFIGS-topic",)
 COMMITTING = ("ADD_OFFSETS_TO_TXN", "TXN_OFFSET_COMMIT", "OFFSET_FETCH-named")
 
 
@@ -175,7 +178,7 @@ def steps(w: World, kind: str) -> list[tuple[Row, World]]:
         "spark-sink": [
             *on(LEDGER, *LEDGERING, *LEDGER_WRITING),
             *on(SOURCE, *CONSUMING, *COMMITTING, group=ledger_group),
-            *on(OUT, "METADATA-named", *TRANSACTIONAL, "DESCRIBE_TRANSACTIONS"),
+            *on(OUT, "METADATA-named", *TRANSACTIONAL, "DESCRIBE_TRANSACTIONS", *CHECKING),
         ],
     }[kind]
 
@@ -245,9 +248,6 @@ def guarded() -> Iterator[fencepost.Broker]:
 
 
 def give(broker: fencepost.Broker, rights: Sequence[tuple[str, str]]) -> None:
-    from fencepost.coordinator.acl.changes import Sent
-    from fencepost.coordinator.acl.rules import Operation, ResourceType
-
     sent = [
         Sent(
             ResourceType[_TYPES[resource.split(":")[0]]],
@@ -266,15 +266,11 @@ def give(broker: fencepost.Broker, rights: Sequence[tuple[str, str]]) -> None:
 
 
 def test_librdkafka_works_with_exactly_the_rights_of_a_grant(guarded: fencepost.Broker) -> None:
-    from fencepost.broker.controller.new_topics import NewTopic
-
     servers = {"bootstrap.servers": guarded.bootstrap_servers}
-    for topic in (SOURCE, OUT):
-        guarded.call(
-            lambda node, topic=topic: node.controller.create(
-                [NewTopic(topic)], lambda done: None, validate_only=False
-            )
-        )
+    topics = [NewTopic(topic) for topic in (SOURCE, OUT)]
+    guarded.call(
+        lambda node: node.controller.create(topics, lambda done: None, validate_only=False)
+    )
     give(guarded, producer_rights([SOURCE]))
     failures: list[object] = []
     producer = confluent_kafka.Producer({**servers, "enable.idempotence": True})

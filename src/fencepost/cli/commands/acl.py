@@ -324,10 +324,11 @@ def transactional_rights(
 def spark_sink_rights(
     transactional_id: str, topics: Sequence[str], sources: Sequence[str], ledger: str
 ) -> list[tuple[str, str]]:
-    """The sink reads and writes the ledger, and commits the offsets of the sources in a group."""
+    """The table of docs/deploy.md: the ledger, the output, and the offsets of the sources."""
     rights = [
         ("write", f"txn:{transactional_id}"),
         *producer_rights(topics),
+        *(("describe_configs", f"topic:{topic}") for topic in topics),
         ("read", f"topic:{ledger}"),
         ("write", f"topic:{ledger}"),
         ("describe_configs", f"topic:{ledger}"),
