@@ -44,11 +44,19 @@ def command_part(name: str) -> Iterator[str]:
     path = f"fencepost {name}"
     if not hasattr(command, "commands"):
         yield from _section(path, command)
-        return
-    if command.invoke_without_command:
-        yield from [f"### {path}", "", *_section(path, command)]
-    for child, each in command.commands.items():
-        yield from [f"### {path} {child}", "", *_section(f"{path} {child}", each)]
+    else:
+        yield from _group(path, command)
+
+
+def _group(path: str, group: Any) -> Iterator[str]:
+    """The commands of a group, and of the groups in it."""
+    if group.invoke_without_command:
+        yield from [f"### {path}", "", *_section(path, group)]
+    for child, each in group.commands.items():
+        if hasattr(each, "commands"):
+            yield from _group(f"{path} {child}", each)
+        else:
+            yield from [f"### {path} {child}", "", *_section(f"{path} {child}", each)]
 
 
 def connection_part() -> Iterator[str]:

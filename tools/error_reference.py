@@ -246,7 +246,9 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             "Grant WRITE and DESCRIBE on the id.",
         ),
         "SECURITY_DISABLED": Words(
-            "no one", "There is no authorizer, so there are no ACLs to list or change.", "Nothing."
+            "no one",
+            "There is no authorizer, so there are no ACLs to list or change.",
+            "Set `authorizer.class.name`, or leave it.",
         ),
         "OPERATION_NOT_ATTEMPTED": Words(
             "the other partitions of the request",

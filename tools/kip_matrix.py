@@ -51,7 +51,6 @@ class Kip(NamedTuple):
 _REFUSED: Final = "refused with an error that clients show"
 _NO_LOGIN: Final = "there is no authentication"
 _NO_QUOTAS: Final = "clients are not throttled"
-_NO_ACLS: Final = "refused as by a Kafka broker without an authorizer"
 _CLIENT_ONLY: Final = "in the client"
 
 PRODUCERS: Final = (
@@ -733,8 +732,7 @@ SECURITY: Final = (
         140,
         "administration of ACLs",
         "0.11.0",
-        NO,
-        _NO_ACLS,
+        YES,
         served=((A.DESCRIBE_ACLS, 1), (A.CREATE_ACLS, 1), (A.DELETE_ACLS, 1)),
     ),
     Kip(
@@ -747,7 +745,7 @@ SECURITY: Final = (
     ),
     Kip(219, "clients throttle themselves", "2.0", NOT_APPLICABLE, _NO_QUOTAS),
     Kip(255, "OAUTHBEARER", "2.0", NO, _NO_LOGIN),
-    Kip(290, "ACLs by prefix", "2.0", NO, _NO_ACLS, served=((A.DESCRIBE_ACLS, 1),)),
+    Kip(290, "ACLs by prefix", "2.0", YES, served=((A.DESCRIBE_ACLS, 1),)),
     Kip(
         368,
         "log in again",

@@ -93,7 +93,9 @@ def test_a_refused_write_is_aborted_and_retried(world: RefundsBroker) -> None:
     world.settle(4)
 
     class NoAudit:
-        def authorize(self, principal: str, operation: str, kind: str, name: str) -> bool:
+        def authorize(
+            self, principal: str, host: str, operation: str, kind: str, name: str
+        ) -> bool:
             return (operation, name) != ("WRITE", REFUND_AUDIT)
 
     def change(authorizer: Any) -> Callable[[Node], None]:

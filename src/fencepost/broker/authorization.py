@@ -1,8 +1,8 @@
-"""Authorization: who may do what, and how replies show it.
+"""Authorization as handlers use it: the authorizer's interface, and how replies show rights.
 
-fencepost keeps no ACLs. A broker that listens on loopback only allows everything (`AllowAll`); a
-test can pass an `Authorizer` that decides otherwise. Names of operations and resource types are
-Kafka's (WRITE, TRANSACTIONAL_ID ...).
+Without `authorizer.class.name` a broker allows everything (`AllowAll`); with it,
+`broker/security/authorizer.py` decides by ACLs. Names of operations and resource types are Kafka's
+(WRITE, TRANSACTIONAL_ID ...).
 """
 
 from __future__ import annotations
@@ -24,18 +24,28 @@ NOT_REQUESTED: Final = -(2**31)
 
 
 class Authorizer(Protocol):
-    """Decides what a principal may do with a resource."""
+    """Decides what a principal, who is at this host, may do with a resource."""
 
     def authorize(
-        self, principal: str, operation: str, resource_type: str, resource_name: str
+        self, principal: str, host: str, operation: str, resource_type: str, resource_name: str
     ) -> bool: ...
+
+    def authorize_by_type(
+        self, principal: str, host: str, operation: str, resource_type: str
+    ) -> bool:
+        """Whether the operation is allowed on some resource of the type, existing or not."""
 
 
 class AllowAll:
-    """The default authorizer: loopback only, one user."""
+    """The default: there is no authorizer."""
 
     def authorize(
-        self, principal: str, operation: str, resource_type: str, resource_name: str
+        self, principal: str, host: str, operation: str, resource_type: str, resource_name: str
+    ) -> bool:
+        return True
+
+    def authorize_by_type(
+        self, principal: str, host: str, operation: str, resource_type: str
     ) -> bool:
         return True
 
@@ -86,23 +96,38 @@ def authorized_operations(context: Context, resource_type: str, name: str) -> in
     return sum(
         1 << _BITS[operation]
         for operation in _OPERATIONS[resource_type]
-        if context.authorize(operation, resource_type, name)
+        if context.may(operation, resource_type, name)
     )
+
+
+def cluster_operations(context: Context) -> int:
+    """The same for the cluster, to clients that may describe it; none to others."""
+    if not context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME):
+        return 0
+    return authorized_operations(context, CLUSTER, CLUSTER_NAME)
+
+
+def may_create_topic(context: Context, name: str) -> bool:
+    """Whether the client may create a topic, by a right on the cluster or on the name."""
+    return context.may("CREATE", CLUSTER, CLUSTER_NAME) or context.authorize("CREATE", TOPIC, name)
 
 
 # -- ACLs
 # ------------------------------------------------------------------------------------------------
 
-_NO_ACLS: Final = Refusal(
-    ErrorCode.SECURITY_DISABLED, "No Authorizer is configured: fencepost keeps no ACLs."
+_NO_AUTHORIZER: Final = Refusal(
+    ErrorCode.SECURITY_DISABLED,
+    "No Authorizer is configured: set authorizer.class.name to have ACLs.",
 )
 
 
-def refuse_acls(context: Context, operation: str) -> Refusal:
-    """The answer to every ACL request: not authorized, or no ACLs here."""
-    if context.authorize(operation, CLUSTER, CLUSTER_NAME):
-        return _NO_ACLS
-    return Refusal(
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        f"Not authorized to {operation.lower()} the cluster.",
-    )
+def refuse_acls(context: Context, operation: str) -> Refusal | None:
+    """Why a request about ACLs is refused: not authorized, or no authorizer; None if it is not."""
+    if not context.authorize(operation, CLUSTER, CLUSTER_NAME):
+        return Refusal(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            f"Not authorized to {operation.lower()} the cluster.",
+        )
+    if not context.services.config.authorizer_class_name:
+        return _NO_AUTHORIZER
+    return None

@@ -15,16 +15,19 @@ if TYPE_CHECKING:
     from fencepost.broker.partitions.batch_opener import Opener
     from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime
+    from fencepost.broker.security.audit import Audit
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.partition_layout import PartitionLayout
     from fencepost.broker.transactions.coordinator import TransactionCoordinator
     from fencepost.broker.transactions.markers import MarkerWriter
+    from fencepost.wire.apis import ApiKey
 
 
 class Services:
     """The services of one broker that handlers call."""
 
     __slots__ = (
+        "audit",
         "authorizer",
         "batch_opener",
         "config",
@@ -48,6 +51,7 @@ class Services:
         runtime: Runtime,
         config: BrokerConfig,
         authorizer: Authorizer,
+        audit: Audit,
         partitions: LocalPartitions,
         batch_opener: Opener,
         replies: MemoryBudget,
@@ -63,6 +67,7 @@ class Services:
         self.runtime = runtime
         self.config = config
         self.authorizer = authorizer
+        self.audit = audit
         self.partitions = partitions
         self.batch_opener = batch_opener
         self.replies = replies
@@ -87,6 +92,7 @@ class Context:
     """The services, and the header and connection of one request."""
 
     __slots__ = (
+        "api",
         "api_version",
         "client_address",
         "client_host",
@@ -110,6 +116,7 @@ class Context:
         client_address: str | None = None,
         client_software: str = "",
         listener: str = "PLAINTEXT",
+        api: ApiKey | None = None,
     ) -> None:
         self.services = services
         self.api_version = api_version
@@ -123,11 +130,27 @@ class Context:
         """Host and port, if the client is connected to this process."""
         self.client_software = client_software
         """The name that the client sent with ApiVersions; empty without one."""
+        self.api = api
+        """The request's API, for the audit log."""
         self.received_at = 0.0
         """When the request was dispatched, if requests are timed."""
 
     def authorize(self, operation: str, resource_type: str, resource_name: str) -> bool:
-        """Whether the broker's authorizer permits the operation."""
+        """Whether the client may do what it asks for; a denial is in the audit log."""
+        services = self.services
+        if services.authorizer.authorize(
+            self.principal, self.client_host, operation, resource_type, resource_name
+        ):
+            return True
+        services.audit.denied(self, operation, resource_type, resource_name)
+        return False
+
+    def may(self, operation: str, resource_type: str, resource_name: str) -> bool:
+        """The same, but a denial is not logged.
+
+        For replies that leave out what the client may not see, and for the first of two rights of
+        which one is enough.
+        """
         return self.services.authorizer.authorize(
-            self.principal, operation, resource_type, resource_name
+            self.principal, self.client_host, operation, resource_type, resource_name
         )

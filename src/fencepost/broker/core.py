@@ -12,7 +12,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from fencepost.base.failures import ConfigError
-from fencepost.broker.authorization import AllowAll, Authorizer
 from fencepost.broker.context import Services
 from fencepost.broker.controller_port import ControllerPort, InternalTopics
 from fencepost.broker.coordinators.by_topic import Coordinators
@@ -26,6 +25,8 @@ from fencepost.broker.network.memory import MemoryBudget
 from fencepost.broker.network.server import Server
 from fencepost.broker.partitions.batch_opener import Opener
 from fencepost.broker.peers import NO_PEERS, Peers
+from fencepost.broker.security.audit import Audit
+from fencepost.broker.security.authorizer import make_authorizer
 from fencepost.broker.storage.scrub import Scrub
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import MarkerWriter
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fencepost.base.seams import Randomness
+    from fencepost.broker.authorization import Authorizer
     from fencepost.broker.metadata.follower import MetadataFollower
     from fencepost.broker.partitions.partition_host import PartitionHost
     from fencepost.broker.settings.config import BrokerConfig
@@ -127,7 +129,8 @@ class BrokerCore:
         self.services = Services(
             runtime=self.runtime,
             config=config,
-            authorizer=authorizer or AllowAll(),
+            authorizer=authorizer or make_authorizer(config, self.metadata.acls),
+            audit=Audit(self.runtime, config, self.metadata.acls),
             partitions=self.partitions,
             batch_opener=self._batch_opener,
             replies=self.replies,

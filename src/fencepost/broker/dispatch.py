@@ -132,6 +132,7 @@ class Dispatcher:
             client_address=connection.client_name,
             client_software=connection.client_software,
             listener=connection.listener,
+            api=route.api,
         )
         if route.counters is not None:
             context.received_at = perf_counter()

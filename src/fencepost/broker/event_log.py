@@ -25,26 +25,36 @@ LINES_PER_SECOND: Final = 20
 class EventLog:
     """The events of one broker."""
 
-    def __init__(self, timers: Timers) -> None:
+    def __init__(self, timers: Timers, logger: logging.Logger = log) -> None:
         self._timers = timers
-        self._seen: dict[str, int] = {}
-        """Events of the running second, by kind."""
+        self._log = logger
+        self._seen: dict[tuple[str, str | None], int] = {}
+        """Events of the running second, by kind and by who causes them."""
 
-    def note(self, kind: str, sentence: str, fields: dict[str, object]) -> None:
-        """Logs an event, or counts it if this second has had enough of its kind."""
-        seen = self._seen.get(kind, 0)
+    def note(
+        self, kind: str, sentence: str, fields: dict[str, object], *, of: str | None = None
+    ) -> None:
+        """Logs an event, or counts it if this second has had enough of its kind.
+
+        With `of`, the name of whoever causes it, each of them is counted alone: one that is noisy
+        hides no line of another.
+        """
+        counted = (kind, of)
+        seen = self._seen.get(counted, 0)
         if seen == 0:
-            self._timers.call_later(1_000, partial(self._end_second, kind))
-        self._seen[kind] = seen + 1
+            self._timers.call_later(1_000, partial(self._end_second, counted))
+        self._seen[counted] = seen + 1
         if seen < LINES_PER_SECOND:
-            log.info("%s", sentence, extra={"event": kind, **fields})
+            self._log.info("%s", sentence, extra={"event": kind, **fields})
 
-    def _end_second(self, kind: str) -> None:
-        left_out = self._seen.pop(kind, 0) - LINES_PER_SECOND
+    def _end_second(self, counted: tuple[str, str | None]) -> None:
+        left_out = self._seen.pop(counted, 0) - LINES_PER_SECOND
         if left_out > 0:
-            log.info(
-                "and %s more of the event `%s` within a second",
+            kind, of = counted
+            self._log.info(
+                "and %s more of the event `%s`%s within a second",
                 f"{left_out:,}",
                 kind,
-                extra={"event": kind, "left_out": left_out},
+                "" if of is None else f" by {of}",
+                extra={"event": kind, "left_out": left_out} | ({} if of is None else {"by": of}),
             )

@@ -25,6 +25,7 @@ from fencepost.broker.core import BrokerCore, address_of
 from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.partitions.partition_host import PartitionHost
 from fencepost.broker.peers import NO_PEERS, Peers
+from fencepost.broker.security.authorizer import check_access
 from fencepost.broker.settings.listener import ANY_HOST
 from fencepost.broker.storage.identity import load_identity
 from fencepost.broker.storage.layout import Layout
@@ -133,6 +134,7 @@ class Node(BrokerCore):
             identity = load_identity(disk, config.data, config.node_id, self._randomness)
             self.follower.cluster_id = identity.cluster_id
             self.controller.load()
+            check_access(config, self.metadata.acls)
             self._is_after_crash = not self.layout.clean
             for _ in self.effects.opening_all(compares_logs=self.layout.may_disagree):
                 await asyncio.sleep(0)

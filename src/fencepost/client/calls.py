@@ -56,10 +56,13 @@ ADMINISTRATIVE: Final = frozenset(
     {
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.CREATE_ACLS,
         ApiKey.CREATE_PARTITIONS,
         ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_ACLS,
         ApiKey.DELETE_GROUPS,
         ApiKey.DELETE_TOPICS,
+        ApiKey.DESCRIBE_ACLS,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.DESCRIBE_CONFIGS,
         ApiKey.DESCRIBE_GROUPS,

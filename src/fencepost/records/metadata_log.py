@@ -14,6 +14,8 @@
     12    FeatureLevelRecord            a feature of the cluster and its level
     15    ProducerIdsRecord             the first producer id that no block has reserved yet
     17    BrokerRegistrationChangeRecord  a broker was fenced (1), is back (-1), or shuts down
+    18    AccessControlEntryRecord      an ACL exists, under this id
+    19    RemoveAccessControlEntryRecord  an ACL was removed
     20    NoOpRecord                    nothing
 
 Kafka's DumpLogSegments --cluster-metadata-decoder prints them. A record of another type is refused,
@@ -190,6 +192,27 @@ class BrokerRegistrationChangeRecord:
 
 
 @message(versions="0", flexible="0+")
+class AccessControlEntryRecord:
+    """An ACL exists; the numbers are those of CreateAcls (`coordinator.acl`)."""
+
+    id: bytes = field("uuid")
+    resource_type: int = field("int8")
+    resource_name: str = field("string")
+    pattern_type: int = field("int8")
+    principal: str = field("string")
+    host: str = field("string")
+    operation: int = field("int8")
+    permission_type: int = field("int8")
+
+
+@message(versions="0", flexible="0+")
+class RemoveAccessControlEntryRecord:
+    """An ACL was removed."""
+
+    id: bytes = field("uuid")
+
+
+@message(versions="0", flexible="0+")
 class NoOpRecord:
     """Nothing; Kafka's controller writes it as a sign of life."""
 
@@ -205,6 +228,8 @@ MetadataRecord = (
     | FeatureLevelRecord
     | ProducerIdsRecord
     | BrokerRegistrationChangeRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
     | NoOpRecord
 )
 
@@ -219,6 +244,8 @@ _WRITTEN: Final[dict[type[MetadataRecord], tuple[int, int]]] = {
     FeatureLevelRecord: (12, 0),
     ProducerIdsRecord: (15, 0),
     BrokerRegistrationChangeRecord: (17, 0),
+    AccessControlEntryRecord: (18, 0),
+    RemoveAccessControlEntryRecord: (19, 0),
     NoOpRecord: (20, 0),
 }
 """The type and the version of each record when it is written."""

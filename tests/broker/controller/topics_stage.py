@@ -20,6 +20,7 @@ from fencepost.broker.coordinators.log_loader import LoadQueue
 from fencepost.broker.metadata.effects import MetadataEffects
 from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.partitions.local_partitions import LocalPartitions
+from fencepost.broker.security.audit import Audit
 from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.storage.identity import load_identity
 from fencepost.broker.storage.layout import Layout
@@ -287,6 +288,7 @@ class StubNode:
             runtime=self.runtime,
             config=self.config,
             authorizer=self._authorizer,
+            audit=Audit(self.runtime, self.config, self.metadata.acls),
             partitions=self.partitions,
             batch_opener=unused,
             replies=unused,
@@ -403,9 +405,14 @@ class Deny:
         self._denied = set(denied)
 
     def authorize(
-        self, principal: str, operation: str, resource_type: str, resource_name: str
+        self, principal: str, host: str, operation: str, resource_type: str, resource_name: str
     ) -> bool:
         return (operation, resource_type, resource_name) not in self._denied
+
+    def authorize_by_type(
+        self, principal: str, host: str, operation: str, resource_type: str
+    ) -> bool:
+        return True
 
 
 def bump_leader_epochs(

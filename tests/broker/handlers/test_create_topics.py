@@ -216,14 +216,29 @@ def test_deletion_can_be_disabled(version: int, error: ErrorCode) -> None:
 
 
 def test_deleting_a_topic_needs_permission() -> None:
-    denied = Deny(("DELETE", "TOPIC", "seen"), ("DESCRIBE", "TOPIC", "unseen"))
+    denied = Deny(
+        ("DELETE", "CLUSTER", "kafka-cluster"),
+        ("DELETE", "TOPIC", "seen"),
+        ("DESCRIBE", "TOPIC", "unseen"),
+        ("DESCRIBE", "TOPIC", "absent"),
+    )
     node = StubNode(authorizer=denied).start()
     node.made("seen")
     node.made("unseen")
-    seen, unseen = delete(node, "seen", "unseen")
-    assert seen.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert unseen.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    found = {topic.name: topic for topic in delete(node, "seen", "unseen", "absent")}
+    for name in ("seen", "unseen", "absent"):
+        assert found[name].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert found["unseen"].error_message == found["absent"].error_message
     assert len(node.metadata.topics) == 2
+
+
+def test_a_right_to_delete_on_the_cluster_deletes_any_topic() -> None:
+    node = StubNode(
+        authorizer=Deny(("DELETE", "TOPIC", "seen"), ("DESCRIBE", "TOPIC", "seen"))
+    ).start()
+    node.made("seen")
+    (seen,) = delete(node, "seen")
+    assert seen.error_code == ErrorCode.NONE
 
 
 # -- CreatePartitions

@@ -233,7 +233,7 @@ def test_auto_creation_needs_permission() -> None:
     denied = Deny(("CREATE", "CLUSTER", "kafka-cluster"), ("CREATE", "TOPIC", "new"))
     node = StubNode(authorizer=denied).start()
     (topic,) = metadata(node, "new", auto=True).topics
-    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_auto_creation_on_a_full_disk_gets_a_storage_error() -> None:

@@ -116,7 +116,7 @@ class Deny:
     def __init__(self, *denied: tuple[str, str]) -> None:
         self._denied = denied
 
-    def authorize(self, principal: str, operation: str, kind: str, name: str) -> bool:
+    def authorize(self, principal: str, host: str, operation: str, kind: str, name: str) -> bool:
         return (operation, kind) not in self._denied
 
 

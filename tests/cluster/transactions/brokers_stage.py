@@ -266,6 +266,7 @@ class StageBroker:
             runtime=self.runtime,
             config=config,
             authorizer=AllowAll(),
+            audit=nothing,
             partitions=self.partitions,
             batch_opener=opener,
             replies=MemoryBudget(config.queued_max_response_bytes),

@@ -170,5 +170,6 @@ def _next_due(state: MetadataState, offset: int) -> int:
     """The log end offset at which the next checkpoint is due."""
     partitions = sum(len(topic.partitions) for topic in state.topics.values())
     settings = sum(len(each) for each in state.settings.values())
-    needed = len(state.brokers) + len(state.topics) + partitions + settings
+    rules = len(state.acls.rules)
+    needed = len(state.brokers) + len(state.topics) + partitions + settings + rules
     return offset + max(LEAST_RECORDS, HISTORY_PER_RECORD * needed)

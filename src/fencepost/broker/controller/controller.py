@@ -20,6 +20,7 @@ from fencepost.base.ids import (
     ZERO_TOPIC_ID,
     TopicPartition,
 )
+from fencepost.base.refusal import Refusal
 from fencepost.broker.controller.answer import TIMED_OUT, Answer
 from fencepost.broker.controller.metadata_log import MetadataLog
 from fencepost.broker.controller.new_topics import (
@@ -32,6 +33,7 @@ from fencepost.broker.controller.new_topics import (
 from fencepost.broker.storage.cluster_checkpoints import known_partitions
 from fencepost.broker.storage.identity import draw_id
 from fencepost.broker.turns import run_in_turns
+from fencepost.coordinator.acl.changes import Created, Removed, decide_create, decide_delete
 from fencepost.coordinator.metadata.decide import decide_create_partitions, decide_delete_topic
 from fencepost.coordinator.metadata.events import (
     AlterPartitionReassignments,
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.layout import Layout
+    from fencepost.coordinator.acl.changes import Sent
     from fencepost.coordinator.metadata.effects import Effect
 
 T = TypeVar("T")
@@ -473,6 +476,32 @@ class Controller:
         waiting, self._after_removal = self._after_removal, []
         for create in waiting:
             create()
+
+    # -- ACLs -------------------------------------------------------------------------------------
+
+    def create_acls(self, sent: Sequence[Sent], done: Callable[[Created], None]) -> None:
+        """Adds ACLs in one batch; calls `done` when every broker decides by them."""
+        created = decide_create(self._state.acls, sent, partial(draw_id, self._randomness))
+        refused = self._change_acls(created.records, lambda: done(created))
+        if refused is not None:
+            done(Created((), [refused] * len(sent)))
+
+    def delete_acls(self, sent: Sequence[Sent], done: Callable[[Removed], None]) -> None:
+        """Removes ACLs in one batch; calls `done` when no broker decides by them any more."""
+        removed = decide_delete(self._state.acls, sent)
+        refused = self._change_acls(removed.records, lambda: done(removed))
+        if refused is not None:
+            done(Removed((), [refused] * len(sent)))
+
+    def _change_acls(
+        self, records: Sequence[MetadataRecord], done: Callable[[], None]
+    ) -> Refusal | None:
+        """Calls `done` later, unless the records cannot be written."""
+        taken, effects = self._take(Decision(tuple(records)))
+        if taken.error is not ErrorCode.NONE:
+            return Refusal(taken.error, taken.message or "")
+        self._log.finish(effects, done)
+        return None
 
     # -- settings and leaders ---------------------------------------------------------------------
 

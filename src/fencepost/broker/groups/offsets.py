@@ -47,10 +47,16 @@ class Sorting:
         partition_reply: type[Any],
         *,
         by_id: bool = False,
+        refused: ErrorCode = ErrorCode.NONE,
     ) -> None:
-        """Builds the topics of the reply, and collects the partitions for the coordinator."""
+        """Builds the topics of the reply, and collects the partitions for the coordinator.
+
+        `refused` is the error of a request that is refused as a whole: no topic is looked at.
+        """
         for topic in topics:
-            name, topic_id, error = self._find(topic, by_id=by_id)
+            name, topic_id, error = (
+                ("", ZERO_TOPIC_ID, refused) if refused else self._find(topic, by_id=by_id)
+            )
             replies = []
             for asked in topic.partitions:
                 reply = partition_reply(partition_index=asked.partition_index)
@@ -102,12 +108,6 @@ class Sorting:
             else:
                 admitted.reply.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self.admitted = still_there
-
-    def refuse_all(self, error: ErrorCode) -> None:
-        """Answers all partitions with this error."""
-        for topic in self.topics:
-            for reply in topic.partitions:
-                reply.error_code = error
 
     def settle(self, decided: CommitReply) -> None:
         """Puts the coordinator's errors into the reply."""

@@ -36,6 +36,8 @@ CONTROLLER_APIS: Final = frozenset(
         ApiKey.ELECT_LEADERS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.DESCRIBE_QUORUM,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
     }
 )
 """Requests that only the controller serves. A broker of a cluster forwards them."""

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
-from fencepost.broker.turns import fill, run_in_turns
+from fencepost.broker.turns import fill, in_turns, run_in_turns
 from fencepost.broker.waiting import Parked
+from fencepost.coordinator.metadata.events import PartitionOutcome
 from fencepost.wire.forms.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from fencepost.broker.context import Context
     from fencepost.broker.controller.controller import Reassignment
-    from fencepost.coordinator.metadata.events import PartitionOutcome
 
 
 def handle(
@@ -41,10 +41,7 @@ def handle(
 ) -> AlterPartitionReassignmentsResponse | Parked:
     """Serves one request; see above."""
     if not context.authorize("ALTER", CLUSTER, CLUSTER_NAME):
-        return AlterPartitionReassignmentsResponse(
-            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            error_message="Not authorized to alter the cluster.",
-        )
+        return _refuse_all(request, context)
     allowed = request.allow_replication_factor_change
     parked = Parked()
 
@@ -76,6 +73,26 @@ class _Reassignments:
         for topic in self._topics:
             for each in topic.partitions:
                 yield TopicPartition(topic.name, each.partition_index), each.replicas
+
+
+def _refuse_all(
+    request: AlterPartitionReassignmentsRequest, context: Context
+) -> AlterPartitionReassignmentsResponse | Parked:
+    """Not authorized: as in Kafka, each partition of the request has the error, too."""
+    error, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Not authorized to alter the cluster."
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=error,
+        error_message=message,
+    )
+    names = (
+        TopicPartition(topic.name, each.partition_index)
+        for topic in request.topics
+        for each in topic.partitions
+    )
+    refused = {name: PartitionOutcome(name, error, message) for name in names}
+    steps = _describing(response, request.topics, refused)
+    return in_turns(context.services.runtime, steps, response, holds_followers=True)
 
 
 def _describing(

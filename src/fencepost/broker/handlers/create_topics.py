@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, TOPIC
+from fencepost.broker.authorization import TOPIC, may_create_topic
 from fencepost.broker.context import Context
 from fencepost.broker.controller.controller import Outcome
 from fencepost.broker.controller.new_topics import NewTopic
@@ -64,13 +64,12 @@ def handle(request: CreateTopicsRequest, context: Context) -> Parked:
 def _refuse_some(topics: Sequence[CreatableTopic], context: Context) -> dict[str, Outcome]:
     """Refuses names that occur twice, and those that this client may not create."""
     refused = {}
-    create_all = context.authorize("CREATE", CLUSTER, CLUSTER_NAME)
     for name, times in Counter(topic.name for topic in topics).items():
         if times > 1:
             refused[name] = Outcome(
                 name, ErrorCode.INVALID_REQUEST, f"Topic {name!r} is named {times} times."
             )
-        elif not create_all and not context.authorize("CREATE", TOPIC, name):
+        elif not may_create_topic(context, name):
             refused[name] = Outcome(
                 name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to create {name!r}."
             )
@@ -101,7 +100,7 @@ def _describe(
         num_partitions=outcome.partition_count,
         replication_factor=outcome.replication_factor,
     )
-    if context.authorize("DESCRIBE_CONFIGS", TOPIC, outcome.name):
+    if context.may("DESCRIBE_CONFIGS", TOPIC, outcome.name):
         result.configs = _describe_settings(asked, context)
     else:
         result.configs = None

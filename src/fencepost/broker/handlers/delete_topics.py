@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import ZERO_TOPIC_ID
-from fencepost.broker.authorization import TOPIC
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, TOPIC
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.delete_topics import (
     DeletableTopicResult,
@@ -43,6 +43,10 @@ def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsRespon
     parked = Parked()
 
     def deleted(outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome.error is ErrorCode.NONE:
+                what = f"deleted topic {outcome.name}"
+                context.services.audit.changed(context, "topic_deleted", what, topic=outcome.name)
         results.extend(
             DeletableTopicResult(
                 name=outcome.name,
@@ -95,9 +99,8 @@ def _resolve(
         if name is None:
             message = "There is no topic of that id."
             results.append(_refused(None, topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, message))
-        elif error := _refuse_unauthorized(name, topic.name is None, context):
-            shown = topic.name
-            results.append(_refused(shown, topic.topic_id, error, "Not authorized to delete it."))
+        elif refused := _refuse_unauthorized(name, topic, context):
+            results.append(refused)
         else:
             names.append(name)
             if topic.name is None:
@@ -105,14 +108,23 @@ def _resolve(
     return _without_repetitions(names, ids, results)
 
 
-def _refuse_unauthorized(name: str, by_id: bool, context: Context) -> ErrorCode | None:
-    if not context.authorize("DESCRIBE", TOPIC, name):
-        return (
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
-    if not context.authorize("DELETE", TOPIC, name):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return None
+def _refuse_unauthorized(
+    name: str, topic: DeleteTopicState, context: Context
+) -> DeletableTopicResult | None:
+    """Without DESCRIBE a client learns neither that a name exists nor which name an id has."""
+    if context.may("DELETE", CLUSTER, CLUSTER_NAME):
+        return None
+    by_id = topic.name is None
+    may_describe = context.authorize("DESCRIBE", TOPIC, name)
+    may_delete = context.authorize("DELETE", TOPIC, name)
+    if may_delete and (may_describe or by_id):
+        return None
+    shown = name if may_describe else topic.name
+    if may_describe and context.services.metadata.topic_id(name) is None:
+        error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}."
+    else:
+        error, message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Not authorized to delete it."
+    return _refused(shown, topic.topic_id, error, message)
 
 
 def _without_repetitions(

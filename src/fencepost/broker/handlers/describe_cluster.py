@@ -11,12 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.authorization import (
-    CLUSTER,
-    CLUSTER_NAME,
-    NOT_REQUESTED,
-    authorized_operations,
-)
+from fencepost.broker.authorization import NOT_REQUESTED, cluster_operations
 from fencepost.broker.context import Context
 from fencepost.wire.forms.describe_cluster import (
     DescribeClusterBroker,
@@ -42,7 +37,7 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
         )
     operations = NOT_REQUESTED
     if request.include_cluster_authorized_operations:
-        operations = authorized_operations(context, CLUSTER, CLUSTER_NAME)
+        operations = cluster_operations(context)
     follower = context.services.follower
     return DescribeClusterResponse(
         error_message=None,

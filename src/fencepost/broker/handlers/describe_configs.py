@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.refusal import Refusal
-from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, TOPIC
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from fencepost.broker.context import Context
 from fencepost.broker.settings.changes import (
     LOGGER_RESOURCE,
@@ -84,15 +84,20 @@ def _rows_of(described: DescribeConfigsResource, context: Context) -> list[Row] 
     resource = Resource(described.resource_type, described.resource_name)
     if resource.kind == TOPIC_RESOURCE:
         return _topic_rows(resource.name, context)
-    if resource.kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+    if resource.kind == GROUP_RESOURCE:
+        if not context.authorize("DESCRIBE_CONFIGS", GROUP, resource.name):
+            message = f"Not authorized to describe {resource.name!r}."
+            return Refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, message)
         return []
-    if resource.kind not in (BROKER_RESOURCE, LOGGER_RESOURCE):
+    if resource.kind not in (BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE):
         return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.kind}.")
     if not context.authorize("DESCRIBE_CONFIGS", CLUSTER, CLUSTER_NAME):
         return Refusal(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             "Not authorized to describe the settings of the cluster.",
         )
+    if resource.kind == CLIENT_METRICS_RESOURCE:
+        return []
     if resource.kind == BROKER_RESOURCE:
         return _broker_rows(resource.name, context)
     return refuse_logger_owner(context.services.config, resource.name) or describe_loggers()

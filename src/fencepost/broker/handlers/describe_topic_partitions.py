@@ -62,7 +62,7 @@ def _refuse_cursor(request: DescribeTopicPartitionsRequest) -> DescribeTopicPart
 def _known_names(context: Context) -> list[str]:
     """All topics that this client may describe."""
     names = sorted(context.services.metadata.topics)
-    return [name for name in names if context.authorize("DESCRIBE", TOPIC, name)]
+    return [name for name in names if context.may("DESCRIBE", TOPIC, name)]
 
 
 class _Page:
@@ -111,12 +111,11 @@ class _Page:
     def _describe(
         self, name: str, topic: Topic | None, error: ErrorCode
     ) -> DescribeTopicPartitionsResponseTopic:
-        described = DescribeTopicPartitionsResponseTopic(
-            error_code=error, name=name, is_internal=name in INTERNAL_TOPICS
-        )
+        described = DescribeTopicPartitionsResponseTopic(error_code=error, name=name)
         if topic is not None:
             described.topic_id = topic.topic_id
         if error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            described.is_internal = name in INTERNAL_TOPICS
             operations = authorized_operations(self._context, TOPIC, name)
             described.topic_authorized_operations = operations
         return described

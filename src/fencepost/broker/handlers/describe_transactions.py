@@ -56,7 +56,7 @@ def _describe(transactional_id: str, context: Context) -> TransactionState:
         topics=[
             TopicData(topic=topic, partitions=list(indexes))
             for topic, indexes in found.partitions.items()
-            if context.authorize("DESCRIBE", "TOPIC", topic)
+            if context.may("DESCRIBE", "TOPIC", topic)
         ],
         client_id=found.client_id if is_ours else None,
         client_host=found.client_host if is_ours else None,

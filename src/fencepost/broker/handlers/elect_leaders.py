@@ -38,19 +38,23 @@ _KINDS: Final = {each.value: each for each in Election}
 def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse | Parked:
     """Serves one request; see above."""
     if not context.authorize("ALTER", CLUSTER, CLUSTER_NAME):
-        return ElectLeadersResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        message = "Not authorized to alter the cluster."
+        return _refuse_all(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message, request, context)
     election = _KINDS.get(request.election_type)
     if election is None:
-        return _refuse_kind(request, context)
+        message = "There is no such kind of election."
+        return _refuse_all(ErrorCode.INVALID_REQUEST, message, request, context)
     return _elect(election, request, context)
 
 
-def _refuse_kind(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse | Parked:
-    response = ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
-    message = "There is no such kind of election."
+def _refuse_all(
+    error: ErrorCode, message: str, request: ElectLeadersRequest, context: Context
+) -> ElectLeadersResponse | Parked:
+    """The error of the whole request, and of each partition that it names."""
+    response = ElectLeadersResponse(error_code=error)
 
     def outcome_of(name: TopicPartition) -> PartitionOutcome:
-        return PartitionOutcome(name, ErrorCode.INVALID_REQUEST, message)
+        return PartitionOutcome(name, error, message)
 
     steps = _describing(response, request.topic_partitions or (), outcome_of)
     return in_turns(context.services.runtime, steps, response, holds_followers=True)

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import DamagedError, StorageError
 from fencepost.base.limits import FETCH_MEMORY_WAIT_MS
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.broker.context import Context
 from fencepost.broker.partitions import leadership
 from fencepost.broker.runtime import TimerHandle
@@ -238,8 +239,9 @@ def read_all(request: FetchRequest, context: Context) -> Read:
     responses = []
     total = 0
     settled = False
+    is_follower = _replica_of(request) >= 0
     for topic in request.topics:
-        name, error = _find_topic(topic, context)
+        name, error = _find_topic(topic, context, is_follower=is_follower)
         partitions = []
         for asked in topic.partitions:
             partition = context.services.partitions.get(name, asked.partition)
@@ -269,15 +271,25 @@ def read_all(request: FetchRequest, context: Context) -> Read:
     return Read(response, total, settled)
 
 
-def _find_topic(topic: FetchTopic, context: Context) -> tuple[str, ErrorCode | None]:
+def _replica_of(request: FetchRequest) -> int:
+    """The broker that reads, in Kafka's clusters; -1 for a consumer."""
+    state = request.replica_state
+    return request.replica_id if state is None else state.replica_id
+
+
+def _find_topic(
+    topic: FetchTopic, context: Context, *, is_follower: bool
+) -> tuple[str, ErrorCode | None]:
     """The name of a topic, and the error for all of its partitions."""
     name = topic.topic
+    if is_follower and not context.authorize("CLUSTER_ACTION", CLUSTER, CLUSTER_NAME):
+        return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
         found = context.services.metadata.topic_name(topic.topic_id)
         if found is None:
             return "", ErrorCode.UNKNOWN_TOPIC_ID
         name = found
-    if name and not context.authorize("READ", "TOPIC", name):
+    if name and not is_follower and not context.authorize("READ", "TOPIC", name):
         return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return name, None
 

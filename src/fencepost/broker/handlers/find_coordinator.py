@@ -6,7 +6,8 @@ Behaviour: the node that owns a group (key type 0) or a transactional id (1): th
            coordinator, too; InitProducerId refuses it.
 Versions:  v3 flexible; v4 several keys in one request; v6 share groups (key type 2, not served).
 Errors:    INVALID_REQUEST (an unknown key type), GROUP_AUTHORIZATION_FAILED,
-           TRANSACTIONAL_ID_AUTHORIZATION_FAILED, COORDINATOR_NOT_AVAILABLE.
+           TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED (a share group),
+           COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fencepost.base.ids import (
     TRANSACTION_STATE_TOPIC,
     coordinator_partition,
 )
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.broker.context import Context
 from fencepost.broker.turns import fill, in_turns
 from fencepost.broker.waiting import Parked
@@ -32,6 +34,8 @@ from fencepost.wire.forms.find_coordinator import (
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
+SHARE: Final = 2
+FIRST_VERSION_WITH_SHARE: Final = 6
 
 
 def handle(request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse | Parked:
@@ -74,6 +78,10 @@ def _refuse(key_type: int, key: str, context: Context) -> ErrorCode | None:
     elif key_type == TRANSACTION:
         if not context.authorize("DESCRIBE", "TRANSACTIONAL_ID", key):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif key_type == SHARE and context.api_version >= FIRST_VERSION_WITH_SHARE:
+        if not context.authorize("CLUSTER_ACTION", CLUSTER, CLUSTER_NAME):
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return ErrorCode.INVALID_REQUEST
     else:
         return ErrorCode.INVALID_REQUEST
     return None

@@ -18,6 +18,7 @@ from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.broker.context import Context
 from fencepost.broker.transactions.journal import Client
 from fencepost.broker.waiting import Parked
@@ -25,7 +26,6 @@ from fencepost.coordinator.txn.events import InitProducerId, Reply
 from fencepost.wire.forms.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 FIRST_VERSION_WITH_FENCED: Final = 4
-CLUSTER_NAME: Final = "kafka-cluster"
 
 
 def handle(request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse | Parked:
@@ -65,11 +65,10 @@ def _refuse(request: InitProducerIdRequest, context: Context) -> ErrorCode:
 
 
 def _may_write_idempotently(context: Context) -> bool:
-    """Whether the client may write to the cluster, or to at least one topic (KIP-679)."""
-    if context.authorize("IDEMPOTENT_WRITE", "CLUSTER", CLUSTER_NAME):
-        return True
-    return any(
-        context.authorize("WRITE", "TOPIC", name) for name in context.services.metadata.topics
+    """Whether the client may write to the cluster, or to some topic, existing or not (KIP-679)."""
+    by_type = context.services.authorizer.authorize_by_type
+    return by_type(context.principal, context.client_host, "WRITE", "TOPIC") or context.authorize(
+        "IDEMPOTENT_WRITE", CLUSTER, CLUSTER_NAME
     )
 
 

@@ -25,7 +25,7 @@ def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse |
     states = context.services.groups.states()
     if isinstance(states, ErrorCode):
         return ListGroupsResponse(error_code=states)
-    sees_all = context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME)
+    sees_all = context.may("DESCRIBE", CLUSTER, CLUSTER_NAME)
     response = ListGroupsResponse()
 
     def steps() -> Iterator[None]:
@@ -38,7 +38,7 @@ def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse |
                     group_type=GROUP_TYPE,
                 )
                 for view in list_groups(state, request.states_filter, request.types_filter)
-                if sees_all or context.authorize("DESCRIBE", GROUP, view.group_id)
+                if sees_all or context.may("DESCRIBE", GROUP, view.group_id)
             ]
             yield
 

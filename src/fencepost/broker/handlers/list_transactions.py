@@ -49,7 +49,7 @@ def handle(request: ListTransactionsRequest, context: Context) -> ListTransactio
                     transaction_state=STATE_NAMES[txn.state],
                 )
                 for transactional_id, txn in found
-                if context.authorize("DESCRIBE", "TRANSACTIONAL_ID", transactional_id)
+                if context.may("DESCRIBE", "TRANSACTIONAL_ID", transactional_id)
             ]
             yield
 

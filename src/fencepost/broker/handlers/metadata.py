@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE, ZERO_TOPIC_ID
 from fencepost.broker.authorization import (
-    CLUSTER,
-    CLUSTER_NAME,
     NOT_REQUESTED,
     TOPIC,
     authorized_operations,
+    cluster_operations,
+    may_create_topic,
 )
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.names import refuse_name
@@ -54,11 +54,19 @@ def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Par
         return refused
     missing = _topics_to_create(request, context)
     if not missing:
-        return _answer_in_turns(request, context)
+        return _answer_in_turns(request, context, {})
+    failed: dict[str, ErrorCode] = {
+        name: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for name in missing
+        if not may_create_topic(context, name)
+    }
+    missing = [name for name in missing if name not in failed]
+    if not missing:
+        return _answer_in_turns(request, context, failed)
     parked = Parked()
 
     def created(outcomes: Sequence[Outcome]) -> None:
-        failed = {outcome.name: outcome.error for outcome in outcomes if outcome.error}
+        failed.update((outcome.name, outcome.error) for outcome in outcomes if outcome.error)
         parked.answer(_answer(request, context, failed))
 
     context.services.controller_port.auto_create(missing, created)
@@ -81,14 +89,16 @@ def _refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataRes
     )
 
 
-def _answer_in_turns(request: MetadataRequest, context: Context) -> MetadataResponse | Parked:
+def _answer_in_turns(
+    request: MetadataRequest, context: Context, failed: dict[str, ErrorCode]
+) -> MetadataResponse | Parked:
     """Describes many uncached topics over several turns of the loop, then replies in one."""
     state, shown = context.services.metadata, context.services.follower.shown
     wanted = request.topics
     names = state.topics if wanted is None else [topic.name or "" for topic in wanted]
     unseen = [name for name in names if name not in shown]
     if sum(map(state.partition_count, unseen)) <= DESCRIBED_AT_ONCE:
-        return _answer(request, context, {})
+        return _answer(request, context, failed)
     parked = Parked()
 
     def turn() -> None:
@@ -102,7 +112,7 @@ def _answer_in_turns(request: MetadataRequest, context: Context) -> MetadataResp
         if unseen:
             context.services.runtime.call_later(0, turn)
         else:
-            parked.answer(_answer(request, context, {}))
+            parked.answer(_answer(request, context, failed))
 
     turn()
     return parked
@@ -113,7 +123,7 @@ def _answer_in_turns(request: MetadataRequest, context: Context) -> MetadataResp
 
 
 def _topics_to_create(request: MetadataRequest, context: Context) -> list[str]:
-    """The requested topics that do not exist and may be created."""
+    """The requested topics that do not exist, and that the broker may create for this client."""
     services = context.services
     if request.topics is None or not request.allow_auto_topic_creation or _by_ids(request.topics):
         return []
@@ -128,15 +138,8 @@ def _topics_to_create(request: MetadataRequest, context: Context) -> list[str]:
         for name in missing
         if (services.config.auto_create_topics_enable or name in INTERNAL_TOPICS)
         and refuse_name(name) is None
-        and _may_create(name, context)
+        and context.may("DESCRIBE", TOPIC, name)
     ]
-
-
-def _may_create(name: str, context: Context) -> bool:
-    return context.authorize("DESCRIBE", TOPIC, name) and (
-        context.authorize("CREATE", CLUSTER, CLUSTER_NAME)
-        or context.authorize("CREATE", TOPIC, name)
-    )
 
 
 # -- the reply
@@ -156,7 +159,7 @@ def _answer(
         topics = [_with_operations(topic, context) for topic in topics]
     operations = NOT_REQUESTED
     if request.include_cluster_authorized_operations:
-        operations = authorized_operations(context, CLUSTER, CLUSTER_NAME)
+        operations = cluster_operations(context)
     return MetadataResponse(
         brokers=_describe_brokers(services.metadata),
         cluster_id=services.follower.cluster_id,
@@ -185,7 +188,7 @@ def _all_topics(context: Context) -> list[MetadataResponseTopic]:
     return [
         _describe_topic(services, topic)
         for name, topic in services.metadata.topics.items()
-        if context.authorize("DESCRIBE", TOPIC, name)
+        if context.may("DESCRIBE", TOPIC, name)
     ]
 
 
@@ -211,7 +214,7 @@ def _by_ids(wanted: Sequence[MetadataRequestTopic]) -> bool:
 
 def _by_name(name: str, context: Context, failed: dict[str, ErrorCode]) -> MetadataResponseTopic:
     if not context.authorize("DESCRIBE", TOPIC, name):
-        return _not_found(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return MetadataResponseTopic(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = context.services.metadata.topics.get(name)
     if topic is not None:
         return _describe_topic(context.services, topic)

@@ -45,16 +45,15 @@ def _commit(
     request: OffsetCommitRequest, context: Context, topic_ids: TopicIds | None
 ) -> OffsetCommitResponse | Parked:
     sorting = Sorting(context, topic_ids)
+    may_commit = context.authorize("READ", "GROUP", request.group_id)
     sorting.sort(
         request.topics,
         OffsetCommitResponseTopic,
         OffsetCommitResponsePartition,
         by_id=context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS,
+        refused=ErrorCode.NONE if may_commit else ErrorCode.GROUP_AUTHORIZATION_FAILED,
     )
     response = OffsetCommitResponse(topics=sorting.topics)
-    if not context.authorize("READ", "GROUP", request.group_id):
-        sorting.refuse_all(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        return response
     if not sorting.admitted:
         return response
     parked = Parked()

@@ -166,7 +166,7 @@ class _Reader:
         topics = []
         for name, partitions in found.items():
             topic_id = self._context.services.metadata.topic_id(name)
-            if self._context.authorize("DESCRIBE", "TOPIC", name) and (topic_id or not self._by_id):
+            if self._context.may("DESCRIBE", "TOPIC", name) and (topic_id or not self._by_id):
                 topics.append(
                     OffsetFetchResponseTopics(
                         name=name, topic_id=topic_id or ZERO_TOPIC_ID, partitions=partitions

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.broker.context import Context
 from fencepost.broker.partitions import leadership
 from fencepost.broker.turns import fill, in_turns
@@ -45,7 +46,10 @@ def handle(
 
 def _end_of(topic: str, asked: OffsetForLeaderPartition, *, context: Context) -> EpochEndOffset:
     index = asked.partition
-    if not context.authorize("DESCRIBE", "TOPIC", topic):
+    if not (
+        context.may("CLUSTER_ACTION", CLUSTER, CLUSTER_NAME)
+        or context.authorize("DESCRIBE", "TOPIC", topic)
+    ):
         return EpochEndOffset(partition=index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     partition = leadership.find(context.services, topic, index, asked.current_leader_epoch)
     if isinstance(partition, ErrorCode):

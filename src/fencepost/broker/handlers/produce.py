@@ -394,7 +394,9 @@ def _refuse_whole(request: ProduceRequest) -> Refusal | None:
 
 def _refuse_topic(name: str, context: Context) -> Refusal | None:
     if name and not context.authorize("WRITE", "TOPIC", name):
-        return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to write to {name}.")
+        # Without the name: from v13 on the client may know the id alone.
+        message = "Not authorized to write to the topic."
+        return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
     if name in INTERNAL_TOPICS:
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Only the broker writes to {name}.")
     return None
@@ -452,8 +454,15 @@ def _add_address(response: ProduceResponse, address: leadership.LeaderAddress | 
 def _is_foreign_transaction(request: ProduceRequest, writes: list[Write], context: Context) -> bool:
     """Whether transactional batches lack a transactional id that this client may use."""
     name = request.transactional_id
-    if name is not None and context.authorize("WRITE", "TRANSACTIONAL_ID", name):
+    if name is not None and context.may("WRITE", "TRANSACTIONAL_ID", name):
         return False
+    is_foreign = _has_transactional(request, writes)
+    if is_foreign and name is not None:
+        context.authorize("WRITE", "TRANSACTIONAL_ID", name)  # For the audit log.
+    return is_foreign
+
+
+def _has_transactional(request: ProduceRequest, writes: list[Write]) -> bool:
     if len(writes) == sum(len(topic.partition_data) for topic in request.topic_data):
         return any(write.batch.is_transactional for write in writes)
     # Including batches that were refused: Kafka checks this for all batches first.

@@ -52,11 +52,13 @@ def _commit(
     request: TxnOffsetCommitRequest, context: Context, topic_ids: TopicIds | None
 ) -> TxnOffsetCommitResponse | Parked:
     sorting = Sorting(context, topic_ids)
-    sorting.sort(request.topics, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition)
+    sorting.sort(
+        request.topics,
+        TxnOffsetCommitResponseTopic,
+        TxnOffsetCommitResponsePartition,
+        refused=_refuse(request, context),
+    )
     response = TxnOffsetCommitResponse(topics=sorting.topics)
-    if error := _refuse(request, context):
-        sorting.refuse_all(error)
-        return response
     if not sorting.admitted:
         return response
     # The next request of the producer may end this transaction.
@@ -82,12 +84,12 @@ def _commit(
     return parked
 
 
-def _refuse(request: TxnOffsetCommitRequest, context: Context) -> ErrorCode | None:
+def _refuse(request: TxnOffsetCommitRequest, context: Context) -> ErrorCode:
     if not context.authorize("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if not context.authorize("READ", "GROUP", request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return None
+    return ErrorCode.NONE
 
 
 def _read(request: TxnOffsetCommitRequest, sorting: Sorting) -> Commit:

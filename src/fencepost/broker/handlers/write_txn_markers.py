@@ -40,7 +40,7 @@ Errors = dict[int, dict[str, dict[int, ErrorCode]]]
 def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkersResponse | Parked:
     """Serves one request; see above."""
     if not (
-        context.authorize("ALTER", "CLUSTER", CLUSTER_NAME)
+        context.may("ALTER", "CLUSTER", CLUSTER_NAME)
         or context.authorize("CLUSTER_ACTION", "CLUSTER", CLUSTER_NAME)
     ):
         return _refuse_all(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
 from fencepost.base.refusal import Refusal
-from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, TOPIC
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from fencepost.broker.settings.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
@@ -34,7 +34,12 @@ from fencepost.broker.turns import run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.events import AlterSettings
 from fencepost.coordinator.metadata.names import refuse_name
-from fencepost.records.metadata_log import BROKER_RESOURCE, CLUSTER_DEFAULT, TOPIC_RESOURCE
+from fencepost.records.metadata_log import (
+    BROKER_RESOURCE,
+    CLUSTER_DEFAULT,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
 
 if TYPE_CHECKING:
     from fencepost.broker.context import Context
@@ -361,10 +366,14 @@ class _Alteration:
             _set_levels(event, self._context)
             return
         self._unfinished += 1
-        self._context.services.controller.alter_settings([event], partial(self._altered, index))
+        self._context.services.controller.alter_settings(
+            [event], partial(self._altered, index, event)
+        )
 
-    def _altered(self, index: int, errors: Sequence[ErrorCode]) -> None:
+    def _altered(self, index: int, event: AlterSettings, errors: Sequence[ErrorCode]) -> None:
         self._refusals[index] = _refuse_disk(errors[0])
+        if errors[0] is ErrorCode.NONE:
+            _note_change(event, self._context)
         self._finish_one()
 
     def _all_decided(self) -> None:
@@ -382,6 +391,21 @@ def _set_levels(event: AlterLoggers, context: Context) -> None:
     for name, level in event.levels.items():
         set_level(name, level)
         log.warning("%s set the level of logger %s to %s", context.principal, name, level_of(name))
+
+
+def _note_change(event: AlterSettings, context: Context) -> None:
+    """Without the values: some of Kafka's settings are secrets."""
+    kind = "TOPIC" if event.resource_type == TOPIC_RESOURCE else "BROKER"
+    names = ", ".join(event.changes)
+    what = f"changed settings of {kind}:{event.resource_name}: {names}"
+    context.services.audit.changed(
+        context,
+        "settings_changed",
+        what,
+        resource_type=kind,
+        resource_name=event.resource_name,
+        settings=list(event.changes),
+    )
 
 
 def _refuse_disk(error: ErrorCode) -> Refusal | None:
@@ -402,6 +426,12 @@ def _refuse_unauthorized(resource: Resource, context: Context) -> Refusal | None
             return None
         return Refusal(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to alter {resource.name!r}."
+        )
+    if resource.kind == GROUP_RESOURCE:
+        if context.authorize("ALTER_CONFIGS", GROUP, resource.name):
+            return None
+        return Refusal(
+            ErrorCode.GROUP_AUTHORIZATION_FAILED, f"Not authorized to alter {resource.name!r}."
         )
     if context.authorize("ALTER_CONFIGS", CLUSTER, CLUSTER_NAME):
         return None

@@ -98,6 +98,7 @@ class BrokerConfig(BrokerSettings):
         self.dynamic_own: dict[str, str] = {}
         self._settle()
         self._warn_of_copies()
+        self._warn_of_no_authorizer()
         self._check_identity()
         self.data: Final = self._find_data_folder()
         self.listener = self._only("listeners", self.listeners)
@@ -144,6 +145,15 @@ class BrokerConfig(BrokerSettings):
                 f"{brokers}: {', '.join(above)} "
                 f"{'has' if len(above) == 1 else 'have'} the effect of {count}"
             )
+
+    def _warn_of_no_authorizer(self) -> None:
+        """Adds a warning for rights that nothing checks."""
+        for name in ("super.users", "allow.everyone.if.no.acl.found"):
+            if name in self.static and not self.authorizer_class_name:
+                self.warnings.append(
+                    f"{name} has no effect: authorizer.class.name is empty, so any client may do "
+                    "anything"
+                )
 
     # -- identity and addresses
 

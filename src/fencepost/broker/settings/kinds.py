@@ -265,6 +265,26 @@ def replicas(value: tuple[str, ...]) -> str | None:
     return "*, or a list of partition:broker"
 
 
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def standard_authorizer(value: str) -> str | None:
+    """Rejects any other class: there are no plugins."""
+    return None if value in ("", STANDARD_AUTHORIZER) else f"{STANDARD_AUTHORIZER}, or empty"
+
+
+def split_principals(value: str) -> tuple[str, ...]:
+    """The principals of a list with semicolons: a distinguished name has commas."""
+    return tuple(each.strip() for each in value.split(";") if each.strip())
+
+
+def principals(value: str) -> str | None:
+    """Rejects anything but a list of Type:name."""
+    if all(all(each.partition(":")) for each in split_principals(value)):
+        return None
+    return "principals with semicolons between them, such as User:admin;User:ops"
+
+
 # -- parsing
 # ---------------------------------------------------------------------------------------------
 

@@ -34,9 +34,11 @@ from fencepost.broker.settings.kinds import (
     not_zero,
     number,
     one_of,
+    principals,
     replica_count,
     replicas,
     settings_of,
+    standard_authorizer,
     text,
     without_effect,
     words,
@@ -92,6 +94,22 @@ class BrokerSettings:
         "What an acknowledged record survives: os a crash of the process, fsync a power loss.",
         one_of("os", "fsync"),
         why_differs="not in Kafka",
+    )
+
+    # -- who may do what
+    authorizer_class_name = text(
+        "", "What decides who may do what; empty: any client may do anything.", standard_authorizer
+    )
+    super_users = text(
+        "",
+        "Principals that may do anything, such as User:admin;User:ops.",
+        principals,
+        why_differs="in Kafka a setting of the authorizer",
+    )
+    allow_everyone_if_no_acl_found = flag(
+        False,
+        "Whether anybody may do anything with a resource that no ACL is about.",
+        why_differs="in Kafka a setting of the authorizer",
     )
 
     # -- topics
@@ -442,7 +460,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "create.topic.policy.class.name": "there are no policy plugins",
     "delegation.token.": "there is no authentication",
     "delete.records.purgatory.purge.interval.requests": "nothing waits in a purgatory",
-    "early.start.listeners": "there is no authorizer to wait for",
+    "early.start.listeners": "the authorizer is ready when the broker listens",
     "fetch.purgatory.purge.interval.requests": "nothing waits in a purgatory",
     "follower.": "there are no followers",
     "group.consumer.": "the consumer protocol of KIP-848 is not served",
@@ -501,9 +519,6 @@ IGNORED: Final[Mapping[str, str]] = {
 """Settings of Kafka's without effect, and why; a name that ends in a dot is a prefix."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "authorizer.class.name": "there is no authorizer: any client may do anything",
-    "super.users": "there is no authorizer: any client may do anything",
-    "allow.everyone.if.no.acl.found": "there is no authorizer: any client may do anything",
     "ssl.client.auth": "there is no encryption: certificates are never requested",
     "sasl.enabled.mechanisms": "there is no authentication: passwords are never checked",
 }

@@ -21,6 +21,7 @@ from fencepost.broker.core import BrokerCore
 from fencepost.broker.handlers import CONTROLLER_APIS, HANDLERS
 from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.partitions.partition_host import PartitionHost
+from fencepost.broker.security.authorizer import check_access
 from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.storage.cluster_checkpoints import known_partitions, partitions_to_open
 from fencepost.broker.storage.identity import load_identity
@@ -91,6 +92,7 @@ class ControllerNode(BrokerCore):
             identity = load_identity(disk, config.data, first_id, self._randomness)
             self.follower.cluster_id = identity.cluster_id
             self.controller.load()
+            check_access(config, self.metadata.acls)
             self.effects.open_all()  # It leads nothing; this applies the settings of the cluster.
             self.layout.begin_cluster(partitions_to_open(self.metadata), sync=self.partitions.fsync)
         except OSError as problem:
@@ -126,6 +128,7 @@ class ControllerNode(BrokerCore):
             request.client_host,
             header.correlation_id,
             request.principal,
+            api=api,
         )
         handler = importlib.import_module(f"fencepost.broker.handlers.{HANDLERS[api]}")
         reply = handler.handle(form, context)

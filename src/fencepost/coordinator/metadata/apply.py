@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from fencepost.base.failures import CorruptError, WireError
 from fencepost.base.ids import NO_NODE
+from fencepost.coordinator.acl.changes import rule_of
 from fencepost.coordinator.metadata.names import collision_key
 from fencepost.coordinator.metadata.state import (
     Broker,
@@ -24,6 +25,7 @@ from fencepost.records.metadata_log import (
     NO_LEADER_CHANGE,
     TOPIC_RESOURCE,
     UNFENCED,
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -33,6 +35,7 @@ from fencepost.records.metadata_log import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
@@ -55,12 +58,11 @@ def load(state: MetadataState, entries: Iterable[Entry]) -> int:
     for entry in entries:
         assert entry.value is not None, "metadata records have no tombstones"
         try:
-            record = decode_record(bytes(entry.value))
+            apply(state, decode_record(bytes(entry.value)))
         except WireError as problem:
             raise CorruptError(
                 f"the metadata log cannot be read at offset {entry.offset}: {problem}"
             ) from problem
-        apply(state, record)
         count += 1
     return count
 
@@ -193,6 +195,14 @@ def _reserve_producer_ids(state: MetadataState, record: ProducerIdsRecord) -> No
     state.next_producer_id = record.next_producer_id
 
 
+def _add_acl(state: MetadataState, record: AccessControlEntryRecord) -> None:
+    state.acls.add(bytes(record.id), rule_of(record))
+
+
+def _remove_acl(state: MetadataState, record: RemoveAccessControlEntryRecord) -> None:
+    state.acls.remove(bytes(record.id))
+
+
 def _nothing(state: MetadataState, record: NoOpRecord) -> None:
     """A sign of life of Kafka's controller."""
 
@@ -208,5 +218,7 @@ _APPLY: Final[dict[type[MetadataRecord], Callable[[MetadataState, Any], None]]] 
     ConfigRecord: _change_setting,
     FeatureLevelRecord: _change_feature,
     ProducerIdsRecord: _reserve_producer_ids,
+    AccessControlEntryRecord: _add_acl,
+    RemoveAccessControlEntryRecord: _remove_acl,
     NoOpRecord: _nothing,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fencepost.base.ids import NO_NODE
+from fencepost.coordinator.acl.changes import record_of
 from fencepost.coordinator.metadata.state import Broker, MetadataState, Topic
 from fencepost.records.metadata_log import (
     BrokerEndpoint,
@@ -28,6 +29,7 @@ def frozen(state: MetadataState) -> MetadataState:
         copied.partitions = topic.partitions.copy()
     copy.settings.update(state.settings)  # A change of settings makes a new dict.
     copy.next_producer_id = state.next_producer_id
+    copy.acls.rules.update(state.acls.rules)  # A snapshot reads no index of them.
     return copy
 
 
@@ -45,6 +47,8 @@ def snapshot(state: MetadataState) -> Iterator[MetadataRecord]:
             yield ConfigRecord(
                 resource_type=resource_type, resource_name=resource_name, name=name, value=value
             )
+    for rule_id, rule in state.acls.rules.items():
+        yield record_of(rule_id, rule)
     if state.next_producer_id > 0:
         yield ProducerIdsRecord(broker_id=NO_NODE, next_producer_id=state.next_producer_id)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE
+from fencepost.coordinator.acl.state import AclState
 from fencepost.coordinator.metadata.names import collision_key
 
 NO_SETTINGS: Mapping[str, str] = {}
@@ -88,6 +89,7 @@ class MetadataState:
     """The cluster as the metadata log describes it."""
 
     __slots__ = (
+        "acls",
         "brokers",
         "features",
         "leader_counts",
@@ -107,6 +109,7 @@ class MetadataState:
         """By type and name of the resource."""
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
+        self.acls = AclState()
         self.names_by_collision_key: dict[str, list[str]] = {}
         """An index over `topics`: names that differ only in '.' and '_' share an entry."""
         self.leader_counts: dict[int, int] = {}
@@ -121,7 +124,7 @@ class MetadataState:
             return NotImplemented
         return all(
             getattr(self, name) == getattr(other, name)
-            for name in ("brokers", "topics", "settings", "features", "next_producer_id")
+            for name in ("brokers", "topics", "settings", "features", "next_producer_id", "acls")
         )
 
     __hash__ = None  # type: ignore[assignment]

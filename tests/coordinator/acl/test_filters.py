@@ -1,0 +1,53 @@
+"""Filters of ACLs against a restatement of Kafka's, one word at a time."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fencepost.coordinator.acl.filters import Filter, matching
+from fencepost.coordinator.acl.rules import Operation, PatternType, Permission, ResourceType, Rule
+from tests.coordinator.acl.test_decide import HOSTS, NAMES, PRINCIPALS, rules, state_of
+
+filters = st.builds(
+    Filter,
+    st.sampled_from([ResourceType.ANY, ResourceType.TOPIC, ResourceType.GROUP]),
+    st.sampled_from([None, *NAMES]),
+    st.sampled_from([each for each in PatternType if each]),
+    st.sampled_from([None, *PRINCIPALS]),
+    st.sampled_from([None, *HOSTS]),
+    st.sampled_from([Operation.ANY, Operation.ALL, Operation.READ]),
+    st.sampled_from([Permission.ANY, Permission.ALLOW, Permission.DENY]),
+)
+
+
+def plainly_matches(wanted: Filter, rule: Rule) -> bool:
+    if wanted.resource_type not in (ResourceType.ANY, rule.resource_type):
+        return False
+    for asked, found in (
+        (wanted.principal, rule.principal),
+        (wanted.host, rule.host),
+    ):
+        if asked is not None and asked != found:
+            return False
+    if wanted.operation not in (Operation.ANY, rule.operation):
+        return False
+    if wanted.permission not in (Permission.ANY, rule.permission):
+        return False
+    name = wanted.resource_name
+    match wanted.pattern_type:
+        case PatternType.ANY:
+            return name is None or name == rule.resource_name
+        case PatternType.MATCH if rule.pattern_type is PatternType.PREFIXED:
+            return name is None or name.startswith(rule.resource_name)
+        case PatternType.MATCH:
+            return name is None or rule.resource_name in (name, "*")
+        case exact:
+            return exact is rule.pattern_type and name in (None, rule.resource_name)
+
+
+@settings(max_examples=300, deadline=None)
+@given(wanted=filters, given_rules=st.lists(rules, max_size=10, unique=True))
+def test_a_filter_finds_what_kafkas_finds(wanted: Filter, given_rules: list[Rule]) -> None:
+    found = {rule for _, rule in matching(state_of(*given_rules), wanted)}
+    assert found == {rule for rule in given_rules if plainly_matches(wanted, rule)}
