@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from fencepost.base.failures import CorruptError, WireError
 from fencepost.base.ids import NO_NODE
+from fencepost.base.scram import Credential
 from fencepost.coordinator.metadata.names import collision_key
 from fencepost.coordinator.metadata.state import (
     Broker,
@@ -34,8 +35,10 @@ from fencepost.records.metadata_log import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
     decode_record,
 )
 
@@ -193,6 +196,28 @@ def _reserve_producer_ids(state: MetadataState, record: ProducerIdsRecord) -> No
     state.next_producer_id = record.next_producer_id
 
 
+def _set_credential(state: MetadataState, record: UserScramCredentialRecord) -> None:
+    # A new dict each time, as for settings: a snapshot may hold the old one.
+    state.users[record.name] = {
+        **state.users.get(record.name, {}),
+        record.mechanism: Credential(
+            bytes(record.salt),
+            bytes(record.stored_key),
+            bytes(record.server_key),
+            record.iterations,
+        ),
+    }
+
+
+def _remove_credential(state: MetadataState, record: RemoveUserScramCredentialRecord) -> None:
+    credentials = dict(state.users[record.name])
+    del credentials[record.mechanism]
+    if credentials:
+        state.users[record.name] = credentials
+    else:
+        del state.users[record.name]
+
+
 def _nothing(state: MetadataState, record: NoOpRecord) -> None:
     """A sign of life of Kafka's controller."""
 
@@ -209,4 +234,6 @@ _APPLY: Final[dict[type[MetadataRecord], Callable[[MetadataState, Any], None]]] 
     FeatureLevelRecord: _change_feature,
     ProducerIdsRecord: _reserve_producer_ids,
     NoOpRecord: _nothing,
+    UserScramCredentialRecord: _set_credential,
+    RemoveUserScramCredentialRecord: _remove_credential,
 }

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fencepost.base.ids import NO_NODE
 from fencepost.coordinator.metadata.state import Broker, MetadataState, Topic
+from fencepost.coordinator.metadata.users import credential_record
 from fencepost.records.metadata_log import (
     BrokerEndpoint,
     ConfigRecord,
@@ -27,6 +28,7 @@ def frozen(state: MetadataState) -> MetadataState:
         copy.topics[topic.name] = copied = Topic(topic.name, topic.topic_id)
         copied.partitions = topic.partitions.copy()
     copy.settings.update(state.settings)  # A change of settings makes a new dict.
+    copy.users.update(state.users)  # So does a change of a user.
     copy.next_producer_id = state.next_producer_id
     return copy
 
@@ -45,6 +47,9 @@ def snapshot(state: MetadataState) -> Iterator[MetadataRecord]:
             yield ConfigRecord(
                 resource_type=resource_type, resource_name=resource_name, name=name, value=value
             )
+    for name, credentials in state.users.items():
+        for mechanism, credential in credentials.items():
+            yield credential_record(name, mechanism, credential)
     if state.next_producer_id > 0:
         yield ProducerIdsRecord(broker_id=NO_NODE, next_producer_id=state.next_producer_id)
 

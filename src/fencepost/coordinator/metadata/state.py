@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE
+from fencepost.base.scram import Credential
 from fencepost.coordinator.metadata.names import collision_key
 
 NO_SETTINGS: Mapping[str, str] = {}
@@ -96,6 +97,7 @@ class MetadataState:
         "settings",
         "topics",
         "topics_by_id",
+        "users",
         "version",
     )
 
@@ -107,6 +109,8 @@ class MetadataState:
         """By type and name of the resource."""
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
+        self.users: dict[str, dict[int, Credential]] = {}
+        """The users of SCRAM: their credentials by the number of the mechanism, never none."""
         self.names_by_collision_key: dict[str, list[str]] = {}
         """An index over `topics`: names that differ only in '.' and '_' share an entry."""
         self.leader_counts: dict[int, int] = {}
@@ -121,7 +125,7 @@ class MetadataState:
             return NotImplemented
         return all(
             getattr(self, name) == getattr(other, name)
-            for name in ("brokers", "topics", "settings", "features", "next_producer_id")
+            for name in ("brokers", "topics", "settings", "features", "next_producer_id", "users")
         )
 
     __hash__ = None  # type: ignore[assignment]
