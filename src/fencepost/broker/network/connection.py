@@ -120,6 +120,8 @@ class Connection(asyncio.BufferedProtocol):
         """The name that the client sent with ApiVersions, v3 and up."""
         self.listener = "PLAINTEXT"
         """The name of the listener that accepted the connection."""
+        self.listener_protocol = "PLAINTEXT"
+        """The listener's security protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
         self.principal = "User:ANONYMOUS"
         """Who the client is, in Kafka's form; what TLS and SASL find out is noted here."""
         self.last_active = 0.0

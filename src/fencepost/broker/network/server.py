@@ -34,6 +34,7 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.limits import STUCK_BYTES, STUCK_SECONDS
@@ -106,17 +107,23 @@ class Server:
         self._stale_until = 0.0
         self.time = loop.time
 
-    async def listen(self, host: str, port: int) -> int:
+    async def listen(
+        self, host: str, port: int, name: str = "PLAINTEXT", protocol: str = "PLAINTEXT"
+    ) -> int:
         """Starts to accept connections; returns the port, a free one if `port` is 0."""
-        server = await self._loop.create_server(self._connection, host, port, backlog=BACKLOG)
+        connection = partial(self._connection, name, protocol)
+        server = await self._loop.create_server(connection, host, port, backlog=BACKLOG)
         self._accepting(server)
         opened: Any = server  # `sockets` is a tuple in asyncio, and a list in uvloop.
         return int(opened.sockets[0].getsockname()[1])
 
-    async def listen_on(self, sockets: Iterable[socket]) -> None:
+    async def listen_on(
+        self, sockets: Iterable[socket], name: str = "PLAINTEXT", protocol: str = "PLAINTEXT"
+    ) -> None:
         """Starts to accept connections on sockets that are bound."""
+        connection = partial(self._connection, name, protocol)
         for bound in sockets:
-            server = await self._loop.create_server(self._connection, sock=bound, backlog=BACKLOG)
+            server = await self._loop.create_server(connection, sock=bound, backlog=BACKLOG)
             self._accepting(server)
 
     def _accepting(self, server: asyncio.AbstractServer) -> None:
@@ -131,8 +138,13 @@ class Server:
         found += [connection.descriptor() for connection in list(self._connections)]
         return [descriptor for descriptor in found if descriptor >= 0]
 
-    def _connection(self) -> Connection:
-        return Connection(self, self._dispatcher, self._max_request_bytes, self._large_buffers)
+    def _connection(self, name: str, protocol: str) -> Connection:
+        connection = Connection(
+            self, self._dispatcher, self._max_request_bytes, self._large_buffers
+        )
+        connection.listener = name
+        connection.listener_protocol = protocol
+        return connection
 
     def joined(self, connection: Connection) -> None:
         """Registers a new connection."""
