@@ -109,6 +109,10 @@ class FrameBuffer:
         """Why no more frames can be read. Set as soon as a size is wrong, even after complete
         frames."""
 
+    def allow(self, max_bytes: int) -> None:
+        """Accept frames of this size from now on."""
+        self._max_bytes = max_bytes
+
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """The place for the next bytes; never empty."""
         frame = self._frame

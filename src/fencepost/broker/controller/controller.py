@@ -20,6 +20,7 @@ from fencepost.base.ids import (
     ZERO_TOPIC_ID,
     TopicPartition,
 )
+from fencepost.base.refusal import Refusal
 from fencepost.broker.controller.answer import TIMED_OUT, Answer
 from fencepost.broker.controller.metadata_log import MetadataLog
 from fencepost.broker.controller.new_topics import (
@@ -65,6 +66,7 @@ from fencepost.coordinator.metadata.registry import (
 )
 from fencepost.coordinator.metadata.resizing import decide_resize
 from fencepost.coordinator.metadata.state import Endpoint, MetadataState
+from fencepost.coordinator.metadata.users import UserChange, UserOutcome, decide_alter_users
 from fencepost.records.metadata_log import (
     TOPIC_RESOURCE,
     MetadataRecord,
@@ -487,6 +489,17 @@ class Controller:
             errors.append(decision.error)
             effects += changed
         self._log.finish(effects, lambda: done(errors))
+
+    def alter_users(
+        self, changes: Sequence[UserChange], done: Callable[[list[UserOutcome]], None]
+    ) -> None:
+        """Changes the credentials of users in one batch; each user has an outcome."""
+        decision, outcomes = decide_alter_users(self._state, changes)
+        taken, effects = self._take(decision)
+        if taken.error is not ErrorCode.NONE:
+            failed = Refusal(taken.error, taken.message or "")
+            outcomes = [each._replace(refusal=each.refusal or failed) for each in outcomes]
+        self._log.finish(effects, lambda: done(outcomes))
 
     def elect_leaders(
         self,

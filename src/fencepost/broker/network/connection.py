@@ -42,6 +42,7 @@ from fencepost.wire.framing import INBOX_BYTES, FrameBuffer, LargeBuffers
 if TYPE_CHECKING:
     from fencepost.broker.dispatch import Dispatcher
     from fencepost.broker.network.server import Server
+    from fencepost.broker.security.sessions import Session
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._dispatcher = dispatcher
         self._large_buffers = large_buffers
+        self._max_request_bytes = max_request_bytes
         self._frames = FrameBuffer(max_request_bytes, large_buffers)
         self._queue: deque[memoryview] = deque()
         self._slots: deque[Slot] = deque()
@@ -124,6 +126,8 @@ class Connection(asyncio.BufferedProtocol):
         """The listener's security protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
         self.principal = "User:ANONYMOUS"
         """Who the client is, in Kafka's form; what TLS and SASL find out is noted here."""
+        self.session: Session | None = None
+        """Decides what is served, on a listener with SASL."""
         self.last_active = 0.0
 
     # -- called by asyncio
@@ -155,6 +159,8 @@ class Connection(asyncio.BufferedProtocol):
                 abandon()
         self._give_all_back()
         self._slots.clear()
+        if self.session is not None:
+            self.session.end()  # It refers to this connection, too.
         self._server.left(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -205,6 +211,16 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- called by the server, the dispatcher and handlers
     # -----------------------------------------------------------------------------------------
+
+    def begin_session(self, session: Session, max_bytes: int) -> None:
+        """Requests need a login first, and are at most this large until then."""
+        self.session = session
+        self._frames.allow(min(max_bytes, self._max_request_bytes))
+
+    def let_in(self, principal: str) -> None:
+        """The client has proved who it is."""
+        self.principal = principal
+        self._frames.allow(self._max_request_bytes)
 
     def close(self, reason: str | None = None) -> None:
         """Closes the connection; logs the reason, if there is one, once per connection."""

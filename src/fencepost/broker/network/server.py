@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from socket import socket
 
     from fencepost.broker.dispatch import Dispatcher
+    from fencepost.broker.security.logins import Logins
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,9 @@ class Server:
         max_request_bytes: int,
         max_connections: int,
         max_idle_ms: int,
+        logins: Logins | None = None,
     ) -> None:
+        """`logins` is needed to listen with SASL."""
         self._loop = loop
         self.replies = replies
         self.requests = requests
@@ -90,6 +93,7 @@ class Server:
         self._returning: asyncio.TimerHandle | None = None
         self._favoured: Connection | None = None
         self._dispatcher = dispatcher
+        self._logins = logins
         self._max_request_bytes = max_request_bytes
         self._large_buffers = LargeBuffers()
         self._ready: list[Connection] = []
@@ -144,6 +148,9 @@ class Server:
         )
         connection.listener = name
         connection.listener_protocol = protocol
+        if protocol.startswith("SASL"):
+            assert self._logins is not None, "a listener with SASL has logins"
+            self._logins.begin(connection)
         return connection
 
     def joined(self, connection: Connection) -> None:
