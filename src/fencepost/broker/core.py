@@ -26,13 +26,15 @@ from fencepost.broker.network.memory import MemoryBudget
 from fencepost.broker.network.server import Server
 from fencepost.broker.partitions.batch_opener import Opener
 from fencepost.broker.peers import NO_PEERS, Peers
+from fencepost.broker.settings.listener import PROTOCOLS
 from fencepost.broker.storage.scrub import Scrub
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import MarkerWriter
 from fencepost.broker.transactions.producer_ids import ProducerIds
+from fencepost.coordinator.metadata.state import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fencepost.base.seams import Randomness
     from fencepost.broker.metadata.follower import MetadataFollower
@@ -152,12 +154,16 @@ class BrokerCore:
         self.host.attach(loop)
         self._batch_opener.attach(loop)
 
-    async def listen(self, host: str, port: int) -> int:
-        """Opens the port for clients and returns it; requests are served from now on."""
-        try:
-            return await self.make_server().listen(host, port)
-        except OSError as problem:
-            raise cannot_listen(host, port, problem) from problem
+    async def listen(self) -> list[int]:
+        """Opens the ports of the listeners and returns them; requests are served from now on."""
+        server = self.make_server()
+        ports = []
+        for listener in self.config.client_listeners:
+            try:
+                ports.append(await server.listen(listener))
+            except OSError as problem:
+                raise cannot_listen(listener.at.host, listener.at.port, problem) from problem
+        return ports
 
     def make_server(self) -> Server:
         """The server, which listens nowhere yet."""
@@ -235,6 +241,19 @@ def cannot_listen(host: str, port: int, problem: OSError) -> ConfigError:
         f"{address_of(host, port)} cannot be listened on: {reason}. "
         "Choose another address with --listen; port 0 picks a free port."
     )
+
+
+def endpoints_of(config: BrokerConfig, ports: Sequence[int]) -> list[Endpoint]:
+    """The addresses to register, of listeners that are bound to these ports."""
+    return [
+        Endpoint(
+            each.name,
+            each.advertised.host,
+            each.advertised.port or port,
+            PROTOCOLS[each.protocol],
+        )
+        for each, port in zip(config.client_listeners, ports, strict=True)
+    ]
 
 
 def address_of(host: str, port: int) -> str:

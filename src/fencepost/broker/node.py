@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.base.failures import StorageError
 from fencepost.broker.controller.controller import Controller
-from fencepost.broker.core import BrokerCore, address_of
+from fencepost.broker.core import BrokerCore, address_of, endpoints_of
 from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.partitions.partition_host import PartitionHost
 from fencepost.broker.peers import NO_PEERS, Peers
@@ -31,13 +31,14 @@ from fencepost.broker.storage.layout import Layout
 from fencepost.broker.transactions.reconciliation import Reconciliation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fencepost.base.seams import Clock, Disk, Randomness
     from fencepost.broker.authorization import Authorizer
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.descriptors import Descriptors
     from fencepost.broker.trace import Trace
+    from fencepost.coordinator.metadata.state import Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -105,11 +106,10 @@ class Node(BrokerCore):
         started_at = perf_counter()
         await self._load()
         config = self.config
-        port = await self.listen(config.listen_host, config.listen_port)
-        listening = address_of(config.listen_host, port)
-        advertised = address_of(*config.advertised(port))
+        ports = await self.listen()
+        endpoints = endpoints_of(config, ports)
         try:
-            self.controller.register(*config.advertised(port))
+            self.controller.register(endpoints)
             self._settle()
         except OSError as problem:
             raise self._not_loaded(problem) from problem
@@ -120,9 +120,21 @@ class Node(BrokerCore):
         )
         self.host.removal.start(loop, self.layout.deleted_folders())
         self.start_periodic_work()
-        if advertised != listening:
-            log.info("listening on %s; advertised to clients as %s", listening, advertised)
-        return advertised if config.listen_host in ANY_HOST else listening
+        self._log_listeners(ports, endpoints)
+        listening, advertised = address_of(config.listen_host, ports[0]), endpoints[0]
+        if config.listen_host in ANY_HOST:
+            return address_of(advertised.host, advertised.port)
+        return listening
+
+    def _log_listeners(self, ports: Sequence[int], endpoints: Sequence[Endpoint]) -> None:
+        found = zip(self.config.client_listeners, ports, endpoints, strict=True)
+        for listener, port, endpoint in found:
+            listening = address_of(listener.at.host, port)
+            advertised = address_of(endpoint.host, endpoint.port)
+            if len(ports) > 1:
+                log.info("%s listens on %s (%s)", listener.name, listening, listener.protocol)
+            if advertised != listening:
+                log.info("listening on %s; advertised to clients as %s", listening, advertised)
 
     async def _load(self) -> None:
         """Loads the directory; a disk that fails is a StorageError with a sentence."""

@@ -24,8 +24,8 @@ from fencepost.broker.log_format import name_broker
 from fencepost.broker.settings.config import BrokerConfig, given_settings
 from fencepost.broker.settings.refusals import (
     metrics_address,
+    refuse_open_listeners,
     refuse_optimised_python,
-    refuse_remote,
 )
 from fencepost.broker.storage.descriptors import open_file_limit, raise_open_file_limit, share_out
 from fencepost.broker.storage.directory_lock import DirectoryLock
@@ -75,7 +75,7 @@ def run(
         )
     )
     narrowed = None if allow_remote or listen is not None else config.keep_to_loopback()
-    refuse_remote(config.listen_host, allow_remote)
+    refuse_open_listeners(config, allow_remote=allow_remote)
     metrics_at = metrics_address(metrics, allow_remote=allow_remote)
     name_broker(config.node_id)
     for warning in (*config.warnings, *([narrowed] if narrowed else [])):
@@ -164,7 +164,11 @@ def _leave_at_once(number: int, frame: object) -> None:
 
 def refuse_taken_address(config: BrokerConfig) -> None:
     """Raises ConfigError for an address in use, before a directory is created or a log is read."""
-    host, port = config.listen_host, config.listen_port
+    for listener in config.client_listeners:
+        _try_address(listener.at.host, listener.at.port)
+
+
+def _try_address(host: str, port: int) -> None:
     try:
         found = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

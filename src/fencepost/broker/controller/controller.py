@@ -280,13 +280,13 @@ class Controller:
         assert found is not None, f"{name} does not exist"
         return found.leader_epoch
 
-    def register(self, host: str, port: int) -> None:
-        """Registers the address of a single broker, which is this node."""
+    def register(self, endpoints: Sequence[Endpoint]) -> None:
+        """Registers the addresses of a single broker, which is this node."""
         event = RegisterBroker(
             node_id=self._node_id,
             epoch=self.end_offset,
             incarnation_id=draw_id(self._randomness),
-            endpoints=(Endpoint("PLAINTEXT", host, port),),
+            endpoints=tuple(endpoints),
             rack=self._config.broker_rack,
             features=FEATURES,
         )

@@ -34,6 +34,7 @@ from fencepost.broker.settings.kinds import (
     not_zero,
     number,
     one_of,
+    password,
     replica_count,
     replicas,
     settings_of,
@@ -53,6 +54,7 @@ AT_ONCE: Final = "files are deleted at once"
 BY_DURABILITY: Final = "durability decides when logs are synced"
 GROWING: Final = "files grow as they are written"
 ONE_COPY: Final = "there is one copy of every partition"
+PEM_ONLY: Final = "Kafka's default is JKS, which only Java reads"
 ONE_LEVEL: Final = "each codec has one level"
 CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
@@ -73,13 +75,15 @@ class BrokerSettings:
     broker_rack = text(None, "The rack that Metadata reports for this broker.")
     listeners = words(
         ("PLAINTEXT://127.0.0.1:9092",),
-        "The address to listen on; port 0 chooses a free one.",
+        "The addresses to listen on, NAME://HOST:PORT; port 0 chooses a free one.",
         why_differs="loopback only by default",
     )
-    advertised_listeners = words(None, "The address for clients, if it differs from listeners.")
+    advertised_listeners = words(
+        None, "The address for the clients of a listener, if it differs from listeners."
+    )
     listener_security_protocol_map = text(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "The protocol of each listener name; only PLAINTEXT is supported.",
+        "The security protocol of each listener name.",
     )
     log_dir = words(
         ("fencepost-data",),
@@ -121,6 +125,15 @@ class BrokerSettings:
         update=WIDE,
         why_differs="Kafka has no limit; `ulimit -n` may allow fewer",
     )
+    max_connections_per_ip = integer(
+        2**31 - 1, "Open connections of one address; further ones are closed.", at_least(0)
+    )
+    max_connections_per_ip_overrides = text(
+        "", "max.connections.per.ip of some addresses: `127.0.0.1:200,10.0.0.7:5`."
+    )
+    max_connection_creation_rate = integer(
+        2**31 - 1, "New connections per second; further ones wait to be accepted.", at_least(1)
+    )
     connections_max_idle_ms = integer(
         600_000, "A connection that is idle for longer is closed.", kind=Kind.LONG
     )
@@ -147,6 +160,40 @@ class BrokerSettings:
     )
     fetch_max_bytes = integer(
         limits.FETCH_RESPONSE_MAX_BYTES, "The largest fetch reply.", at_least(1024)
+    )
+
+    # -- TLS, of all listeners or of one: listener.name.NAME.ssl.client.auth
+    ssl_keystore_type = text(
+        "PEM", "The form of the certificate and its key.", one_of("PEM"), why_differs=PEM_ONLY
+    )
+    ssl_keystore_location = text(None, "A PEM file with the key and the certificate chain.")
+    ssl_keystore_certificate_chain = text(
+        None, "The certificate chain itself, as PEM text, instead of a file."
+    )
+    ssl_keystore_key = password("The private key of that chain, as PEM text.")
+    ssl_key_password = password("The password of an encrypted private key.")
+    ssl_truststore_type = text(
+        "PEM", "The form of the authorities of clients.", one_of("PEM"), why_differs=PEM_ONLY
+    )
+    ssl_truststore_location = text(None, "A PEM file with the authorities of client certificates.")
+    ssl_truststore_certificates = text(
+        None, "The authorities themselves, as PEM text, instead of a file."
+    )
+    ssl_enabled_protocols = words(
+        ("TLSv1.2", "TLSv1.3"),
+        "The versions of TLS that clients may use.",
+        each_of("TLSv1.2", "TLSv1.3"),
+    )
+    ssl_cipher_suites = words(
+        (), "The cipher suites that clients may use, by their standard names; empty for all."
+    )
+    ssl_client_auth = text(
+        "none",
+        "Whether clients need a certificate: none, requested or required.",
+        one_of("none", "requested", "required"),
+    )
+    ssl_principal_mapping_rules = text(
+        "DEFAULT", "Rules that turn the name in a client's certificate into its principal."
     )
 
     # -- the log
@@ -454,15 +501,11 @@ IGNORED: Final[Mapping[str, str]] = {
     "internal.": "it is internal to Kafka",
     "kafka.metrics.": "there are no Java metrics reporters",
     "leader.": ONE_COPY,
-    "listener.name.": "there is one listener",
     "log.cleaner.": "compaction uses a fixed amount of memory",
     "log.dir.failure.timeout.ms": "a failed data directory ends the broker",
     "log.flush.": BY_DURABILITY,
     "log.initial.task.delay.ms": "tasks begin one interval after the start",
     "log.local.retention.": ALL_LOCAL,
-    "max.connection.creation.rate": "connections are not throttled",
-    "max.connections.per.ip": "only max.connections limits connections",
-    "max.connections.per.ip.overrides": "only max.connections limits connections",
     "max.incremental.fetch.session.cache.slots": "fetch sessions are not supported",
     "metadata.": "checkpoints of the metadata log follow fixed rules",
     "metric.": "there are no Java metrics reporters",
@@ -484,14 +527,14 @@ IGNORED: Final[Mapping[str, str]] = {
     "replication.quota.": ONE_COPY,
     "request.timeout.ms": "one broker sends no requests",
     "sasl.": "there is no authentication",
-    "security.": "there is no encryption",
+    "security.": "brokers talk over private sockets, and TLS is that of Python",
     "server.max.startup.time.ms": "a start has no deadline",
     "share.": "share groups are not served",
     "socket.connection.setup.timeout.": "one broker opens no connections",
     "socket.listen.backlog.size": "the operating system decides",
     "socket.receive.buffer.bytes": "the operating system decides",
     "socket.send.buffer.bytes": "the operating system decides",
-    "ssl.": "there is no encryption",
+    "ssl.": "TLS is that of Python and OpenSSL",
     "telemetry.max.bytes": "client telemetry is not collected",
     "transaction.state.log.load.buffer.size": "the read size is fixed",
     "transaction.two.phase.commit.enable": "two-phase commit (KIP-939) is not supported",
@@ -500,11 +543,20 @@ IGNORED: Final[Mapping[str, str]] = {
 }
 """Settings of Kafka's without effect, and why; a name that ends in a dot is a prefix."""
 
+PER_LISTENER: Final = frozenset(
+    {
+        setting.name
+        for setting in settings_of(BrokerSettings)
+        if setting.name.startswith("ssl.")
+    }
+    | {"max.connections", "max.connection.creation.rate"}
+)
+"""Settings that one listener may have for itself, with its prefix."""
+
 REFUSED: Final[Mapping[str, str]] = {
     "authorizer.class.name": "there is no authorizer: any client may do anything",
     "super.users": "there is no authorizer: any client may do anything",
     "allow.everyone.if.no.acl.found": "there is no authorizer: any client may do anything",
-    "ssl.client.auth": "there is no encryption: certificates are never requested",
     "sasl.enabled.mechanisms": "there is no authentication: passwords are never checked",
 }
 """Settings that promise a protection that does not exist; an empty value or `none` is allowed."""

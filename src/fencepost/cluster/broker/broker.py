@@ -101,7 +101,9 @@ class ControllerClient:
         frame = encode_request(api, version, context.correlation_id, context.client_id, request)
         self.send(
             Kind.REQUEST,
-            messages.encode_request(number, context.client_host, context.principal, frame),
+            messages.encode_request(
+                number, context.client_host, context.principal, context.listener, frame
+            ),
         )
         return parked
 
@@ -267,7 +269,7 @@ class ClusterBroker(BrokerCore):
             self._refuse_living(broker_id)
             self.peers.disconnect(broker_id)
         # Any broker forwards what only the controller serves, so any is as good. All show the same.
-        reachable = [node for node in self._live if self.metadata.endpoint(node) is not None]
+        reachable = [node for node in self._live if self.metadata.has_address(node)]
         self.follower.controller_id = min(reachable, default=NO_NODE)
         self.peers.applied(end_offset)
 

@@ -126,6 +126,7 @@ class ControllerNode(BrokerCore):
             request.client_host,
             header.correlation_id,
             request.principal,
+            listener=request.listener,
         )
         handler = importlib.import_module(f"fencepost.broker.handlers.{HANDLERS[api]}")
         reply = handler.handle(form, context)

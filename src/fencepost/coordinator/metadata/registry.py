@@ -69,7 +69,7 @@ def registration_record(
         incarnation_id=incarnation_id,
         broker_epoch=epoch,
         end_points=[
-            BrokerEndpoint(name=each.name, host=each.host, port=each.port) for each in endpoints
+            BrokerEndpoint(**each._asdict()) for each in endpoints
         ],
         rack=rack,
         fenced=fenced,

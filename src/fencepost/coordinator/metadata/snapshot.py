@@ -60,7 +60,7 @@ def _registration(broker: Broker) -> RegisterBrokerRecord:
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
         end_points=[
-            BrokerEndpoint(name=each.name, host=each.host, port=each.port)
+            BrokerEndpoint(**each._asdict())
             for each in broker.endpoints
         ],
         rack=broker.rack,

@@ -13,11 +13,14 @@ NO_SETTINGS: Mapping[str, str] = {}
 
 
 class Endpoint(NamedTuple):
-    """The address of a broker for clients."""
+    """The address of a broker for the clients of one of its listeners."""
 
     name: str
+    """The name of the listener."""
     host: str
     port: int
+    security_protocol: int = 0
+    """Kafka's number of the listener's protocol; 0 is PLAINTEXT."""
 
 
 class Broker(NamedTuple):
@@ -33,6 +36,13 @@ class Broker(NamedTuple):
     """Dead, or not ready yet."""
     in_controlled_shutdown: bool = False
     """About to stop; it stays so until it registers again."""
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Its address for the clients of a listener; None if it has no listener of this name."""
+        for endpoint in self.endpoints:
+            if endpoint.name == listener:
+                return endpoint
+        return None
 
     @property
     def is_suspended(self) -> bool:
@@ -197,12 +207,15 @@ class MetadataState:
         """The brokers that were killed and whose processes have not ended."""
         return frozenset(each.node_id for each in self.brokers.values() if each.is_suspended)
 
-    def endpoint(self, node_id: int) -> Endpoint | None:
-        """The address of a broker for clients; None if it is fenced, suspended or unknown."""
+    def has_address(self, node_id: int) -> bool:
+        """Whether clients can reach a broker; False if it is fenced, suspended or unknown."""
         broker = self.brokers.get(node_id)
-        if broker is None or broker.fenced or not broker.endpoints:
-            return None
-        return broker.endpoints[0]
+        return broker is not None and not broker.fenced and bool(broker.endpoints)
+
+    def endpoint(self, node_id: int, listener: str) -> Endpoint | None:
+        """The address of a broker for the clients of a listener; None without one."""
+        broker = self.brokers.get(node_id)
+        return None if broker is None or broker.fenced else broker.endpoint(listener)
 
     def settings_of(self, resource_type: int, name: str) -> Mapping[str, str]:
         """The settings that were set for a topic or broker."""
