@@ -278,6 +278,7 @@ class Stage:
             max_request_bytes=self.node.config.socket_request_max_bytes,
             max_connections=self.node.config.max_connections,
             max_idle_ms=self.node.config.connections_max_idle_ms,
+            logins=self.node.logins,
         )
         return self
 
@@ -285,7 +286,8 @@ class Stage:
 
     def new_connection(self) -> Connection:
         assert self._server is not None, "the stage was not started"
-        return self._server._connection()
+        listener = self.node.config.client_listeners[0]
+        return self._server._connection(listener.name, listener.protocol)
 
     def serve(self) -> None:
         """Serves the bytes that have arrived now, not in the next turn of the loop."""

@@ -26,6 +26,7 @@ from fencepost.broker.network.memory import MemoryBudget
 from fencepost.broker.network.server import Server
 from fencepost.broker.partitions.batch_opener import Opener
 from fencepost.broker.peers import NO_PEERS, Peers
+from fencepost.broker.security.logins import Logins
 from fencepost.broker.settings.listener import PROTOCOLS
 from fencepost.broker.storage.scrub import Scrub
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
@@ -142,6 +143,7 @@ class BrokerCore:
             markers=self.markers,
             housekeeping=self.housekeeping,
         )
+        self.logins = Logins(self.runtime, config, follower, randomness)
         self.request_counters = RequestCounters() if counts_requests else None
         self.dispatcher = Dispatcher(
             self.services, self.faults, trace, on_fatal, controller.forward, self.request_counters
@@ -153,6 +155,7 @@ class BrokerCore:
         """Sets the loop of everything that needs one."""
         self.host.attach(loop)
         self._batch_opener.attach(loop)
+        self.logins.attach(loop)
 
     async def listen(self) -> list[int]:
         """Opens the ports of the listeners and returns them; requests are served from now on."""
@@ -160,7 +163,9 @@ class BrokerCore:
         ports = []
         for listener in self.config.client_listeners:
             try:
-                ports.append(await server.listen(listener))
+                ports.append(
+                    await server.listen(*listener.at[1:], listener.name, listener.protocol)
+                )
             except OSError as problem:
                 raise cannot_listen(listener.at.host, listener.at.port, problem) from problem
         return ports
@@ -176,6 +181,7 @@ class BrokerCore:
             max_request_bytes=config.socket_request_max_bytes,
             max_connections=self.host.descriptors.connections,
             max_idle_ms=config.connections_max_idle_ms,
+            logins=self.logins,
         )
         return self._server
 
@@ -222,6 +228,7 @@ class BrokerCore:
         if self._server is not None:
             await self._server.close()
         self._batch_opener.close()
+        self.logins.close()
         await self.host.settle()
         self.groups.close()
         self.transactions.close()

@@ -31,7 +31,6 @@ from typing import Any, Final, NamedTuple, Protocol
 from fencepost.base.scram import (
     BY_NUMBER,
     DEFAULT_ITERATIONS,
-    MECHANISMS,
     SALT_BYTES,
     Credential,
     Mechanism,
@@ -170,7 +169,8 @@ class ScramExchange:
         self.state, step = serve(self, parsed)
         return step
 
-    def _challenge(self, first: ClientFirst) -> tuple[State, Step]:
+    def challenge(self, first: ClientFirst) -> tuple[State, Step]:
+        """Answers the first message."""
         self._user = first.user
         self._nonce = first.nonce + self._nonce
         # Both are computed for every user, so that neither can be told by the time it takes.
@@ -184,7 +184,8 @@ class ScramExchange:
         self._signed = first.bare + b"," + challenge
         return State.FINAL, Challenge(challenge)
 
-    def _verify(self, final: ClientFinal) -> tuple[State, Step]:
+    def verify(self, final: ClientFinal) -> tuple[State, Step]:
+        """Answers the last message."""
         mechanism, credential = self._mechanism, self._credential
         assert credential is not None, "the table has led here"
         signed = self._signed + b"," + final.without_proof
@@ -205,8 +206,8 @@ _SCRAM: Final[
         Callable[[ScramExchange, Any], tuple[State, Step]],
     ]
 ] = {
-    (State.FIRST, ClientFirst): ScramExchange._challenge,
-    (State.FINAL, ClientFinal): ScramExchange._verify,
+    (State.FIRST, ClientFirst): ScramExchange.challenge,
+    (State.FINAL, ClientFinal): ScramExchange.verify,
 }
 
 

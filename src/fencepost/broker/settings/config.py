@@ -30,6 +30,7 @@ from fencepost.broker.settings.listener import (
     parse_address,
     parse_listener,
 )
+from fencepost.broker.settings.sasl import check_sasl_setting, is_sasl_setting
 from fencepost.broker.settings.tables import (
     BROKER_SYNONYMS,
     IGNORED,
@@ -172,9 +173,7 @@ class BrokerConfig(BrokerSettings):
     def _find_listeners(self) -> tuple[BrokerListener, ...]:
         found = self._parse_listeners("listeners", self.listeners)
         if not found:
-            raise ConfigError(
-                "listeners has no client address; choose one with --listen HOST:PORT"
-            )
+            raise ConfigError("listeners has no client address; choose one with --listen HOST:PORT")
         advertised = self._parse_listeners("advertised.listeners", self.advertised_listeners or ())
         if len(found) == 1 and len(advertised) == 1:
             # Its name does not matter then, and --listen may have replaced several listeners.
@@ -378,6 +377,8 @@ def default_min_insync(broker_count: int) -> int:
 def review(name: str, value: str) -> str | None:
     """A warning for a setting without effect; ConfigError for one that is refused."""
     if own := listener_setting(name):
+        if is_sasl_setting(name):
+            return check_sasl_setting(name, value)
         if own not in PER_LISTENER:
             return f"{name} has no effect: {own} cannot be set for one listener"
         BROKER_SETTINGS[own].parse(value)
@@ -430,7 +431,7 @@ def check_dynamic(name: str, value: str | None, *, for_cluster: bool) -> None:
     """Raises ConfigError unless the value can be set at run time; None deletes the setting."""
     setting = BROKER_SETTINGS.get(name)
     if setting is None:
-        if listener_setting(name) in PER_LISTENER:
+        if listener_setting(name) in PER_LISTENER or is_sasl_setting(name):
             raise ConfigError(f"{name} cannot be changed while the broker runs")
         if value is not None:
             review(name, value)

@@ -16,7 +16,7 @@ MAX_PORT: Final = 65_535
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """Kafka's security protocols and their numbers in the metadata log."""
 
-SERVED_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+SERVED_PROTOCOLS: Final = tuple(PROTOCOLS)
 """The protocols that a listener may have here."""
 
 TLS_PROTOCOLS: Final = ("SSL", "SASL_SSL")

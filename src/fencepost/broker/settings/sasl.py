@@ -46,7 +46,7 @@ class SaslListener(NamedTuple):
     """The users of PLAIN; None if they are those of SCRAM."""
 
 
-def mechanisms(value: tuple[str, ...]) -> str | None:
+def has_mechanisms(value: tuple[str, ...]) -> str | None:
     """Rejects mechanisms that this broker does not have."""
     for word in value:
         if word not in SUPPORTED:
@@ -56,7 +56,9 @@ def mechanisms(value: tuple[str, ...]) -> str | None:
 
 
 def is_sasl_setting(name: str) -> bool:
-    """Whether a setting of one listener is one of these; ConfigError for an unknown one of SASL."""
+    """Whether a setting is one of these, of one listener."""
+    if not name.startswith(_PREFIX):
+        return False
     own = _own_part(name)
     if own in (_ENABLED, _REAUTH):
         return True
@@ -64,8 +66,8 @@ def is_sasl_setting(name: str) -> bool:
     return mechanism.upper() in SUPPORTED and rest in (_REAUTH, _JAAS)
 
 
-def check_sasl_setting(name: str, value: str) -> None:
-    """Raises ConfigError unless the value can be used."""
+def check_sasl_setting(name: str, value: str) -> str | None:
+    """A warning if the value has no effect; ConfigError unless it can be used."""
     own = _own_part(name)
     if own == _ENABLED:
         _parse_mechanisms(name, value)
@@ -73,6 +75,9 @@ def check_sasl_setting(name: str, value: str) -> None:
         _parse_reauth(name, value)
     elif own == f"plain.{_JAAS}":
         _parse_users(name, value)
+    else:
+        return f"{name} has no effect: the users of SCRAM are in the metadata log"
+    return None
 
 
 def sasl_listener(config: BrokerConfig, listener: str) -> SaslListener:
@@ -105,7 +110,7 @@ def _own_part(name: str) -> str:
 
 def _parse_mechanisms(name: str, value: str) -> tuple[str, ...]:
     found = tuple(word.strip() for word in value.split(",") if word.strip())
-    if problem := mechanisms(found):
+    if problem := has_mechanisms(found):
         raise ConfigError(f"{name} is {value!r}; it must be {problem}")
     return found
 

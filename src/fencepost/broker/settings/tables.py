@@ -42,6 +42,7 @@ from fencepost.broker.settings.kinds import (
     without_effect,
     words,
 )
+from fencepost.broker.settings.sasl import has_mechanisms
 
 MAX_LONG: Final = 2**63 - 1
 DAY_MS: Final = 24 * 60 * 60 * 1000
@@ -194,6 +195,26 @@ class BrokerSettings:
     )
     ssl_principal_mapping_rules = text(
         "DEFAULT", "Rules that turn the name in a client's certificate into its principal."
+    )
+
+    # -- SASL: listener.name.NAME.… gives a listener its own (`sasl.py`)
+    sasl_enabled_mechanisms = words(
+        ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "The mechanisms of listeners with SASL.",
+        has_mechanisms,
+        why_differs="Kafka's default is Kerberos, which is not supported",
+    )
+    sasl_server_max_receive_size = integer(
+        524_288, "The largest request before a client has logged in.", at_least(1)
+    )
+    connections_max_reauth_ms = integer(
+        0,
+        "How long a login is valid; a client must renew it before (KIP-368). 0: for ever.",
+        at_least(0),
+        kind=Kind.LONG,
+    )
+    connection_failed_authentication_delay_ms = integer(
+        100, "How long after its arrival a failed login is answered.", at_least(0)
     )
 
     # -- the log
@@ -481,13 +502,11 @@ IGNORED: Final[Mapping[str, str]] = {
     "broker.heartbeat.interval.ms": "one broker needs no heartbeats",
     "client.quota.callback.class": "there are no quotas",
     "config.providers": "values are not substituted",
-    "connection.failed.authentication.delay.ms": "there is no authentication",
-    "connections.max.reauth.ms": "there is no authentication",
     "controlled.shutdown.": "one broker moves no leadership",
     "controller.": "the broker is its own controller",
     "cordoned.log.dirs": "there is one data directory",
     "create.topic.policy.class.name": "there are no policy plugins",
-    "delegation.token.": "there is no authentication",
+    "delegation.token.": "there are no delegation tokens",
     "delete.records.purgatory.purge.interval.requests": "nothing waits in a purgatory",
     "early.start.listeners": "there is no authorizer to wait for",
     "fetch.purgatory.purge.interval.requests": "nothing waits in a purgatory",
@@ -517,7 +536,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "offsets.commit.timeout.ms": "a commit waits for durability only",
     "offsets.load.buffer.size": "the read size is fixed",
     "offsets.topic.compression.codec": "__consumer_offsets is not compressed",
-    "principal.builder.class": "there is no authentication",
+    "principal.builder.class": "there are no plugins",
     "process.roles": "the broker is its own controller",
     "producer.purgatory.purge.interval.requests": "nothing waits in a purgatory",
     "queued.max.requests": "requests are limited per connection",
@@ -526,7 +545,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "replica.": ONE_COPY,
     "replication.quota.": ONE_COPY,
     "request.timeout.ms": "one broker sends no requests",
-    "sasl.": "there is no authentication",
+    "sasl.": "the broker logs in nowhere, and checks PLAIN and SCRAM only",
     "security.": "brokers talk over private sockets, and TLS is that of Python",
     "server.max.startup.time.ms": "a start has no deadline",
     "share.": "share groups are not served",
@@ -544,11 +563,7 @@ IGNORED: Final[Mapping[str, str]] = {
 """Settings of Kafka's without effect, and why; a name that ends in a dot is a prefix."""
 
 PER_LISTENER: Final = frozenset(
-    {
-        setting.name
-        for setting in settings_of(BrokerSettings)
-        if setting.name.startswith("ssl.")
-    }
+    {setting.name for setting in settings_of(BrokerSettings) if setting.name.startswith("ssl.")}
     | {"max.connections", "max.connection.creation.rate"}
 )
 """Settings that one listener may have for itself, with its prefix."""
@@ -557,6 +572,5 @@ REFUSED: Final[Mapping[str, str]] = {
     "authorizer.class.name": "there is no authorizer: any client may do anything",
     "super.users": "there is no authorizer: any client may do anything",
     "allow.everyone.if.no.acl.found": "there is no authorizer: any client may do anything",
-    "sasl.enabled.mechanisms": "there is no authentication: passwords are never checked",
 }
 """Settings that promise a protection that does not exist; an empty value or `none` is allowed."""
