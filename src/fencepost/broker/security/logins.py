@@ -86,6 +86,8 @@ class Logins:
         self._hasher: ThreadPoolExecutor | None = None
         self._waiting = 0
         self._is_closed = False
+        self.renewed_count = 0
+        """Sessions that were renewed since the start."""
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sets the loop that continues after a hash."""

@@ -217,6 +217,7 @@ class Session:
                 arrived_at_ms,
                 parked,
             )
+        self._logins.renewed_count += self.state is State.REAUTHENTICATE
         self._move(Event.LOGGED_IN)
         self._exchange = None
         connection.let_in(principal)
