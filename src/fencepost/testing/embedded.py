@@ -84,6 +84,7 @@ class Broker:
         self._port = port
         self._durability = durability
         self._overrides = parse_overrides(checked_config(config))
+        self._has_listeners = "listeners" in (config or {})
         self._trace = path_or_none(trace)
         self._metrics = metrics
         self._endpoint: MetricsEndpoint | None = None

@@ -172,9 +172,7 @@ class BrokerConfig(BrokerSettings):
     def _find_listeners(self) -> tuple[BrokerListener, ...]:
         found = self._parse_listeners("listeners", self.listeners)
         if not found:
-            raise ConfigError(
-                "listeners has no client address; choose one with --listen HOST:PORT"
-            )
+            raise ConfigError("listeners has no client address; choose one with --listen HOST:PORT")
         advertised = self._parse_listeners("advertised.listeners", self.advertised_listeners or ())
         if len(found) == 1 and len(advertised) == 1:
             # Its name does not matter then, and --listen may have replaced several listeners.

@@ -544,11 +544,7 @@ IGNORED: Final[Mapping[str, str]] = {
 """Settings of Kafka's without effect, and why; a name that ends in a dot is a prefix."""
 
 PER_LISTENER: Final = frozenset(
-    {
-        setting.name
-        for setting in settings_of(BrokerSettings)
-        if setting.name.startswith("ssl.")
-    }
+    {setting.name for setting in settings_of(BrokerSettings) if setting.name.startswith("ssl.")}
     | {"max.connections", "max.connection.creation.rate"}
 )
 """Settings that one listener may have for itself, with its prefix."""
