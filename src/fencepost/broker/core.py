@@ -22,11 +22,13 @@ from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.metadata.effects import MetadataEffects
 from fencepost.broker.metrics.requests import RequestCounters
+from fencepost.broker.network.limits import ConnectionLimits, parse_overrides
 from fencepost.broker.network.memory import MemoryBudget
 from fencepost.broker.network.server import Server
 from fencepost.broker.partitions.batch_opener import Opener
 from fencepost.broker.peers import NO_PEERS, Peers
 from fencepost.broker.security.logins import Logins
+from fencepost.broker.security.tls import Certificates, read_tls_settings
 from fencepost.broker.settings.listener import PROTOCOLS
 from fencepost.broker.storage.scrub import Scrub
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
@@ -123,6 +125,13 @@ class BrokerCore:
             self.transactions,
         )
 
+        # -- listeners
+        self._certificates = {
+            listener.name: Certificates(read_tls_settings(config, listener.name))
+            for listener in config.client_listeners
+            if listener.is_tls
+        }
+
         # -- requests
         self.replies = MemoryBudget(config.queued_max_response_bytes)
         self.requests = MemoryBudget(config.queued_max_request_bytes)
@@ -163,9 +172,7 @@ class BrokerCore:
         ports = []
         for listener in self.config.client_listeners:
             try:
-                ports.append(
-                    await server.listen(*listener.at[1:], listener.name, listener.protocol)
-                )
+                ports.append(await server.listen(listener))
             except OSError as problem:
                 raise cannot_listen(listener.at.host, listener.at.port, problem) from problem
         return ports
@@ -179,11 +186,29 @@ class BrokerCore:
             replies=self.replies,
             requests=self.requests,
             max_request_bytes=config.socket_request_max_bytes,
-            max_connections=self.host.descriptors.connections,
+            limits=self._connection_limits(),
             max_idle_ms=config.connections_max_idle_ms,
             logins=self.logins,
+            certificates=self._certificates,
         )
         return self._server
+
+    def _connection_limits(self) -> ConnectionLimits:
+        config = self.config
+        names = [listener.name for listener in config.client_listeners]
+        own = self.host.descriptors.connections
+        return ConnectionLimits(
+            most=own,
+            most_of_listener={
+                name: min(own, config.of_listener(name, "max.connections")) for name in names
+            },
+            most_per_ip=config.max_connections_per_ip,
+            overrides=parse_overrides(config.max_connections_per_ip_overrides),
+            rate=config.max_connection_creation_rate,
+            rate_of_listener={
+                name: config.of_listener(name, "max.connection.creation.rate") for name in names
+            },
+        )
 
     def start_periodic_work(self) -> None:
         """Starts everything that the clock drives; clients are served by now."""

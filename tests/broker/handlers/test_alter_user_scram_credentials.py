@@ -71,7 +71,7 @@ def test_users_are_changed_and_described_by_administrators_only() -> None:
     assert outcomes(node.ask(ALTER, request)) == {"bob": refused, "carol": refused}
     reply = node.ask(DESCRIBE, DescribeUserScramCredentialsRequest(users=None))
     assert (reply.error_code, reply.results) == (refused, [])
-    assert node.state.users == {}
+    assert node.follower.state.users == {}
 
 
 @cache

@@ -91,7 +91,7 @@ def joined(mechanism: str, user: str, password: str) -> Step:
 def test_the_example_of_the_rfc_is_reproduced() -> None:
     # RFC 7677, section 3: its server's nonce is text, so it is put in place of ours.
     exchange = ScramExchange(SCRAM, {"user": {1: credential(SCRAM.name, "pencil")}}, UNKNOWN, NONCE)
-    exchange._nonce = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"  # noqa: SLF001
+    exchange._nonce = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     challenge = exchange.respond(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
     assert challenge == Challenge(
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"

@@ -128,6 +128,8 @@ class Connection(asyncio.BufferedProtocol):
         """Who the client is, in Kafka's form; what TLS and SASL find out is noted here."""
         self.session: Session | None = None
         """Decides what is served, on a listener with SASL."""
+        self.ciphertext_bytes = 0
+        """Unread bytes that its TLS filter has taken from the budget for replies."""
         self.last_active = 0.0
 
     # -- called by asyncio
@@ -259,6 +261,16 @@ class Connection(asyncio.BufferedProtocol):
             or len(self._slots) >= MAX_REQUESTS_IN_FLIGHT
             or self._owed_bytes > FETCH_RESPONSE_MAX_BYTES
         )
+
+    def wait_to_begin(self, seconds: float) -> None:
+        """Reads nothing for a while: connections come faster than they may."""
+        assert self._transport is not None
+        self._transport.pause_reading()
+        self._server.call_later(seconds, self._begin)
+
+    def _begin(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def work_alone(self) -> None:
         """Serves this connection and sends its replies."""
@@ -438,7 +450,9 @@ class Connection(asyncio.BufferedProtocol):
         """Whether its client could free memory that other connections wait for."""
         server = self._server
         if server.replies.is_waited_for and (
-            self._unread_bytes or any(slot.taken_bytes for slot in self._slots)
+            self._unread_bytes
+            or self.ciphertext_bytes
+            or any(slot.taken_bytes for slot in self._slots)
         ):
             return True
         return (

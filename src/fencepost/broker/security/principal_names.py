@@ -146,10 +146,10 @@ class Rule(NamedTuple):
             return name
         if self.pattern.fullmatch(name) is None:
             return None
-        found = self.pattern.sub(self._replace, name)
+        found = self.pattern.sub(self._fill_in, name)
         return {"L": found.lower(), "U": found.upper()}.get(self.case, found)
 
-    def _replace(self, match: re.Match[str]) -> str:
+    def _fill_in(self, match: re.Match[str]) -> str:
         return "".join(
             part if isinstance(part, str) else match[part] or "" for part in self.replacement
         )

@@ -313,9 +313,7 @@ class Certificates:
         try:
             self._context = make_context(self.settings)
         except ConfigError as problem:
-            log.warning(
-                "listener %s keeps its certificates: %s", self.settings.listener, problem
-            )
+            log.warning("listener %s keeps its certificates: %s", self.settings.listener, problem)
         else:
             log.info("listener %s has new certificates", self.settings.listener)
 

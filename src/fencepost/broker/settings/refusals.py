@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from fencepost.base.failures import ConfigError
 from fencepost.broker.settings.listener import Address, is_loopback, parse_address
 
-
 if TYPE_CHECKING:
     from fencepost.broker.settings.config import BrokerConfig
 

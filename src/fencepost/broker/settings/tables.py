@@ -168,8 +168,8 @@ class BrokerSettings:
         "PEM", "The form of the certificate and its key.", one_of("PEM"), why_differs=PEM_ONLY
     )
     ssl_keystore_location = text(None, "A PEM file with the key and the certificate chain.")
-    ssl_keystore_certificate_chain = text(
-        None, "The certificate chain itself, as PEM text, instead of a file."
+    ssl_keystore_certificate_chain = password(
+        "The certificate chain itself, as PEM text, instead of a file."
     )
     ssl_keystore_key = password("The private key of that chain, as PEM text.")
     ssl_key_password = password("The password of an encrypted private key.")
@@ -177,8 +177,8 @@ class BrokerSettings:
         "PEM", "The form of the authorities of clients.", one_of("PEM"), why_differs=PEM_ONLY
     )
     ssl_truststore_location = text(None, "A PEM file with the authorities of client certificates.")
-    ssl_truststore_certificates = text(
-        None, "The authorities themselves, as PEM text, instead of a file."
+    ssl_truststore_certificates = password(
+        "The authorities themselves, as PEM text, instead of a file."
     )
     ssl_enabled_protocols = words(
         ("TLSv1.2", "TLSv1.3"),

@@ -76,7 +76,9 @@ def _register_broker(state: MetadataState, record: RegisterBrokerRecord) -> None
         node_id=record.broker_id,
         epoch=record.broker_epoch,
         incarnation_id=bytes(record.incarnation_id),
-        endpoints=tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points),
+        endpoints=tuple(
+            Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points
+        ),
         rack=record.rack,
         fenced=record.fenced,
         in_controlled_shutdown=record.in_controlled_shutdown,

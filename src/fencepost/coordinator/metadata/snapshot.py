@@ -59,10 +59,7 @@ def _registration(broker: Broker) -> RegisterBrokerRecord:
         broker_id=broker.node_id,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
-        end_points=[
-            BrokerEndpoint(**each._asdict())
-            for each in broker.endpoints
-        ],
+        end_points=[BrokerEndpoint(**each._asdict()) for each in broker.endpoints],
         rack=broker.rack,
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
