@@ -93,6 +93,27 @@ def credential_of(
     return Credential(salt, stored_key, mechanism.server_key(salted_password), iterations)
 
 
+class NewPassword(NamedTuple):
+    """What sets a password: the salted password for one mechanism."""
+
+    mechanism: int
+    salt: bytes
+    salted_password: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"NewPassword({self.mechanism}, {self.iterations} iterations)"
+
+
+def new_password(
+    mechanism: Mechanism, password: str, salt: bytes, iterations: int = DEFAULT_ITERATIONS
+) -> NewPassword:
+    """Salts a password; the salt must be fresh."""
+    assert len(salt) == SALT_BYTES, "a short salt may be that of another password"
+    salted = mechanism.salted_password(password, salt, iterations)
+    return NewPassword(mechanism.number, salt, salted, iterations)
+
+
 def attributes(message: bytes) -> dict[str, str]:
     """Parses `r=...,s=...,i=...`. A value may contain equal signs."""
     found: dict[str, str] = {}

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from fencepost.base.seams import Clock, Disk, Randomness
     from fencepost.broker.authorization import Authorizer
+    from fencepost.broker.security.first_administrator import Administrator
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.descriptors import Descriptors
     from fencepost.broker.trace import Trace
@@ -99,12 +100,17 @@ class Node(BrokerCore):
         self._is_settled = False
         """Whether this start has settled what the last stop left."""
 
-    async def start(self) -> str:
-        """Loads everything and serves; returns an address that local clients can connect to."""
+    async def start(self, administrator: Administrator | None = None) -> str:
+        """Loads everything and serves; returns an address that local clients can connect to.
+
+        The first administrator is created if there is no such user.
+        """
         loop = asyncio.get_running_loop()
         self.attach(loop)
         started_at = perf_counter()
         await self._load()
+        if administrator is not None:
+            self._create_first(administrator)
         config = self.config
         ports = await self.listen()
         endpoints = endpoints_of(config, ports)
@@ -155,6 +161,12 @@ class Node(BrokerCore):
         finally:
             disk.set_starting(False)
         self._loaded = True
+
+    def _create_first(self, administrator: Administrator) -> None:
+        # Here, because most starts have none.
+        from fencepost.broker.security.first_administrator import create_first
+
+        create_first(self.controller, administrator, self._randomness)
 
     def _settle(self) -> None:
         """Loads the coordinators, and makes all logs agree."""

@@ -35,6 +35,7 @@ from fencepost.broker.transactions.ending import CRASH_POINTS, REMOTE_CRASH_POIN
 if TYPE_CHECKING:
     from fencepost.broker.metrics.endpoint import MetricsEndpoint
     from fencepost.broker.node import Node
+    from fencepost.broker.security.first_administrator import Administrator
     from fencepost.broker.settings.listener import Address
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ def run(
     trace_file: str | None = None,
     metrics: str | None = None,
     announce: Callable[[str], None],
+    administrator: Administrator | None = None,
 ) -> int:
     """Serves until SIGTERM or Ctrl-C; returns the exit code."""
     refuse_optimised_python()
@@ -94,7 +96,7 @@ def run(
 
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_serve(config, trace_file, metrics_at, on_ready))
+            return runner.run(_serve(config, trace_file, metrics_at, on_ready, administrator))
     finally:
         leave()
 
@@ -104,6 +106,7 @@ async def _serve(
     trace_file: str | None,
     metrics_at: Address | None,
     announce: Callable[[str], None],
+    administrator: Administrator | None,
 ) -> int:
     stopped = asyncio.Event()
     problem: list[str] = []
@@ -126,7 +129,7 @@ async def _serve(
     gc.disable()  # Until everything is loaded: hardly any of it is garbage.
     endpoint = await serve_metrics(node, metrics_at)
     try:
-        address = await node.start()
+        address = await node.start(administrator)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopped.set)
         freeze_garbage_collector()

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import ConfigError
 from fencepost.base.ids import (
     CLUSTER_METADATA_TOPIC,
     INTERNAL_TOPICS,
@@ -66,7 +67,12 @@ from fencepost.coordinator.metadata.registry import (
 )
 from fencepost.coordinator.metadata.resizing import decide_resize
 from fencepost.coordinator.metadata.state import Endpoint, MetadataState
-from fencepost.coordinator.metadata.users import UserChange, UserOutcome, decide_alter_users
+from fencepost.coordinator.metadata.users import (
+    Upsertion,
+    UserChange,
+    UserOutcome,
+    decide_alter_users,
+)
 from fencepost.records.metadata_log import (
     TOPIC_RESOURCE,
     MetadataRecord,
@@ -500,6 +506,17 @@ class Controller:
             failed = Refusal(taken.error, taken.message or "")
             outcomes = [each._replace(refusal=each.refusal or failed) for each in outcomes]
         self._log.finish(effects, lambda: done(outcomes))
+
+    def create_user_now(self, changes: Sequence[Upsertion]) -> bool:
+        """During the start: creates one user, unless it exists; returns whether it did."""
+        if changes[0].user in self._state.users:
+            return False
+        decision, outcomes = decide_alter_users(self._state, changes)
+        refused = outcomes[0].refusal
+        if refused is not None:
+            raise ConfigError(f"the user {changes[0].user!r} was refused: {refused.message}")
+        self._log.commit_now(decision)
+        return True
 
     def elect_leaders(
         self,

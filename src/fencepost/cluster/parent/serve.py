@@ -25,6 +25,7 @@ from fencepost.cluster.parent.addresses import MAX_BROKERS, metrics_ports, setti
 from fencepost.cluster.parent.broker_child import BrokerChild
 
 if TYPE_CHECKING:
+    from fencepost.broker.security.first_administrator import Administrator
     from fencepost.cluster.parent.parent import BrokerState
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ def run(
     lifeline: int | None = None,
     last_ports: Sequence[int] = (),
     announce: Callable[[str], None],
+    administrator: Administrator | None = None,
 ) -> int:
     """Runs a cluster until SIGTERM or Ctrl-C; returns the exit code.
 
@@ -100,6 +102,7 @@ def run(
                     metrics_at=metrics_at,
                     lifeline=lifeline,
                     announce=on_ready,
+                    administrator=administrator,
                 )
             )
     finally:
