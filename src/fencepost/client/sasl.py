@@ -1,4 +1,4 @@
-"""SASL client exchanges: PLAIN and SCRAM (RFC 5802), as Kafka uses them.
+"""SASL client exchanges: PLAIN, SCRAM (RFC 5802) and OAUTHBEARER (RFC 7628), as Kafka uses them.
 
 An exchange is a state machine without I/O: `first()` returns the first message,
 `respond(challenge)` the answer to each message of the broker, or None at the end. SaslAuthenticate
@@ -25,7 +25,7 @@ from fencepost.base.scram import (
     to_base64,
 )
 from fencepost.client.failures import AuthenticationFailed
-from fencepost.client.options import Login
+from fencepost.client.options import OAUTHBEARER, Login
 
 _MOST_ITERATIONS: Final = 1_000_000
 """Kafka's maximum is 16384. A hostile server must not keep us computing for hours."""
@@ -43,6 +43,8 @@ def sasl_exchange(login: Login, nonce: bytes) -> SaslExchange:
     """Returns the exchange for the login's mechanism. The nonce must be fresh."""
     if login.mechanism == "PLAIN":
         return PlainExchange(login)
+    if login.mechanism == OAUTHBEARER:
+        return TokenExchange(login)
     return ScramExchange(login, nonce)
 
 
@@ -57,6 +59,24 @@ class PlainExchange:
 
     def respond(self, challenge: bytes) -> bytes | None:
         return None
+
+
+class TokenExchange:
+    """OAUTHBEARER: one message with the token. Use it inside TLS only.
+
+    A broker that refuses the token says why in JSON, and fails the login when we have answered.
+    """
+
+    def __init__(self, login: Login) -> None:
+        self._login = login
+
+    def first(self) -> bytes:
+        parts = {"auth": f"Bearer {self._login.password.reveal()}", **self._login.extensions}
+        pairs = "".join(f"{name}={value}\x01" for name, value in parts.items())
+        return f"n,,\x01{pairs}\x01".encode()
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        return b"\x01" if challenge else None
 
 
 class ScramExchange:

@@ -31,9 +31,9 @@ def options(user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> dict[
 
 
 def gets_in(servers: str, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> bool:
-    with contextlib.suppress(ClientError):
-        with connect(servers, options(user, password, mechanism)) as cluster:
-            return bool(cluster.metadata(()).brokers)
+    given = options(user, password, mechanism)
+    with contextlib.suppress(ClientError), connect(servers, given) as cluster:
+        return bool(cluster.metadata(()).brokers)
     return False
 
 
