@@ -168,7 +168,7 @@ def test_our_own_client_logs_in(secured: fencepost.Broker, mechanism: str) -> No
     with connect(address, options) as cluster:
         assert cluster.metadata(()).brokers
     with (
-        pytest.raises(AuthenticationFailed, match="check sasl.username and sasl.password"),
+        pytest.raises(AuthenticationFailed, match="check sasl[.]username and sasl[.]password"),
         connect(address, {**options, "sasl.password": "chalk"}) as cluster,
     ):
         cluster.metadata(())
