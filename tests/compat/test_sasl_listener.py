@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -37,7 +36,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory, tools: JavaTools) -> Itera
 def login(side: Side, user: str, password: str, mechanism: str) -> str:
     """A properties file of a Java client."""
     path = side.data / f"{user}-{mechanism}.properties"
-    module = MODULES[mechanism.split("-")[0]]
+    module = MODULES[mechanism.split("-", maxsplit=1)[0]]
     path.write_text(
         "security.protocol=SASL_PLAINTEXT\n"
         f"sasl.mechanism={mechanism}\n"

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fencepost.wire.apis import API, ApiKey
-from fencepost.wire.forms.create_acls import AclCreation, CreateAclsRequest
-from fencepost.wire.forms.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from fencepost.wire.forms.describe_acls import DescribeAclsRequest
 from fencepost.wire.forms.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from fencepost.wire.forms.create_acls import AclCreation, CreateAclsRequest
+from fencepost.wire.forms.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from fencepost.wire.forms.describe_acls import DescribeAclsRequest
 from fencepost.wire.forms.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from fencepost.wire.forms.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from fencepost.wire.forms.describe_user_scram_credentials import (
