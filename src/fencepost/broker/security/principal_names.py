@@ -64,7 +64,7 @@ def distinguished_name(certificate: bytes) -> str:
     """The subject of a certificate (DER) in the form of RFC 2253, as Java prints it."""
     try:
         return _subject(certificate)
-    except (IndexError, ValueError) as problem:
+    except (StopIteration, ValueError) as problem:
         raise WireError("it has another form than a certificate") from problem
 
 
