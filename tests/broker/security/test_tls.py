@@ -107,7 +107,9 @@ def test_a_key_may_be_encrypted(authority: Authority, tmp_path: Path) -> None:
     locked.write_bytes(key + chain[chain.index(b"-----BEGIN CERTIFICATE") :])
     locked.chmod(0o600)
     config = tls_config(authority, ssl_keystore_location=str(locked))
-    assert meet(certificates(config | {"ssl.key.password": "open-sesame"}), authority.trusting())
+    assert meet(
+        certificates(config | {"ssl.key.password": "open-sesame"}), authority.trusting()
+    ).version()
     for wrong in ({}, {"ssl.key.password": "guess"}):
         with pytest.raises(ConfigError, match=r"ssl\.key\.password is not its password"):
             certificates(config | wrong)
@@ -205,7 +207,7 @@ def test_a_key_that_everybody_can_read_is_refused(authority: Authority, tmp_path
         authority, ssl_keystore_location=str(key)
     )
     key.chmod(0o640)  # For the group of a service.
-    assert certificates(tls_config(authority, ssl_keystore_location=str(key)))
+    certificates(tls_config(authority, ssl_keystore_location=str(key)))
 
 
 @pytest.mark.parametrize(
@@ -263,9 +265,9 @@ def test_after_a_change_of_authorities_clients_are_verified_by_the_new_ones(
         tls_config(old, ssl_client_auth="required", ssl_truststore_location=str(trusted))
     )
     mine, theirs = old.client(), new.client()
-    assert meet(found, old.trusting(mine), 1.0)
+    assert meet(found, old.trusting(mine), 1.0).version()
     trusted.write_bytes(Path(new.file).read_bytes() + b"\n")
-    assert meet(found, old.trusting(theirs), 3.0)
+    assert meet(found, old.trusting(theirs), 3.0).version()
     # The old certificate, and none at all: both are refused now.
     with pytest.raises(ssl.SSLCertVerificationError):
         meet(found, old.trusting(mine), 3.0)
@@ -298,7 +300,7 @@ def test_certificates_that_cannot_be_used_change_nothing_until_they_can(
     path.chmod(0o600)
     os.utime(path, ns=(1, 1))
     assert found.current(7.0) is not first
-    assert meet(found, authority.trusting(), 7.0)
+    assert meet(found, authority.trusting(), 7.0).version()
 
 
 def test_a_listener_for_another_host_or_of_another_authority_is_refused_by_its_clients(
