@@ -264,9 +264,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def wait_to_begin(self, seconds: float) -> None:
         """Reads nothing for a while: connections come faster than they may."""
-        assert self._transport is not None
-        self._transport.pause_reading()
+        # Not at once: uvloop starts to read after `connection_made`, whatever was said in it.
+        self._server.call_soon(self._wait)
         self._server.call_later(seconds, self._begin)
+
+    def _wait(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def _begin(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -184,7 +184,7 @@ class TlsFilter(asyncio.BufferedProtocol):
         """Notes who the client is; False if it may not go on."""
         try:
             principal = self._certificates.principal(self._tls.getpeercert(binary_form=True))
-        except (WireError, ValueError) as problem:
+        except WireError as problem:
             self._refuse(f"its certificate cannot be read: {problem}")
             return False
         if principal is None:

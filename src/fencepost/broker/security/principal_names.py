@@ -62,8 +62,15 @@ class _Value(NamedTuple):
 
 def distinguished_name(certificate: bytes) -> str:
     """The subject of a certificate (DER) in the form of RFC 2253, as Java prints it."""
-    (whole,) = _values(certificate)
-    fields = list(_values(next(_values(whole.content)).content))
+    try:
+        return _subject(certificate)
+    except (StopIteration, ValueError) as problem:
+        raise WireError("it has another form than a certificate") from problem
+
+
+def _subject(certificate: bytes) -> str:
+    whole = next(iter(_values(certificate)))
+    fields = list(_values(next(iter(_values(whole.content))).content))
     if fields and fields[0].tag == VERSION:
         del fields[0]
     # serialNumber, signature, issuer, validity, subject

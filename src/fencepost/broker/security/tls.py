@@ -202,13 +202,17 @@ def _load_keystore(context: ssl.SSLContext, settings: TlsSettings) -> None:
     source = settings.keystore
     # Without a password OpenSSL would ask for one at the terminal.
     password = settings.key_password or ""
+    is_encrypted = False
     with _file_of(source) as path:
         try:
             _refuse_open_key(source, path)
-            _refuse_other_forms(source, path)
+            is_encrypted = b"ENCRYPTED" in _read_pem(source, path)
             context.load_cert_chain(path, password=password)
         except ssl.SSLError as problem:
-            raise ConfigError(f"{source.setting} cannot be used: {_why(problem)}") from problem
+            why = _why(problem)
+            if is_encrypted and problem.reason != "KEY_VALUES_MISMATCH":
+                why = "the private key is encrypted, and ssl.key.password is not its password"
+            raise ConfigError(f"{source.setting} cannot be used: {why}") from problem
         except OSError as problem:
             raise _unreadable(source, problem) from problem
 
@@ -216,7 +220,7 @@ def _load_keystore(context: ssl.SSLContext, settings: TlsSettings) -> None:
 def _load_truststore(context: ssl.SSLContext, source: Pem) -> None:
     try:
         if source.path is not None:
-            _refuse_other_forms(source, source.path)
+            _read_pem(source, source.path)
         context.load_verify_locations(cafile=source.path, cadata=source.text or None)
     except ssl.SSLError as problem:
         raise ConfigError(f"{source.setting} cannot be used: {_why(problem)}") from problem
@@ -233,8 +237,6 @@ def _why(problem: ssl.SSLError) -> str:
     match problem.reason:
         case "KEY_VALUES_MISMATCH":
             return "the private key does not belong to the certificate"
-        case "BAD_DECRYPT" | "BAD_PASSWORD_READ" | "PROBLEMS_GETTING_PASSWORD" | "DECODE_ERROR":
-            return "the private key is encrypted, and ssl.key.password is not its password"
         case "NO_CERTIFICATE_OR_CRL_FOUND":
             return "it has no certificate"
         case "EE_KEY_TOO_SMALL" | "CA_KEY_TOO_SMALL":
@@ -269,11 +271,12 @@ def _refuse_open_key(source: Pem, path: str) -> None:
         )
 
 
-def _refuse_other_forms(source: Pem, path: str) -> None:
+def _read_pem(source: Pem, path: str) -> bytes:
+    """The content of a PEM file; ConfigError for another form."""
     with open(path, "rb") as file:
         start = file.read(1024 * 1024)
     if BEGIN in start:
-        return
+        return start
     form = "a Java keystore (JKS)" if start[:4] == JAVA_STORE else "no PEM file"
     if start[:1] == b"\x30":
         form = "a PKCS12 keystore, or another binary form"

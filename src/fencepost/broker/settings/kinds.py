@@ -250,6 +250,11 @@ def one_of(*allowed: str) -> Check:
     return lambda value: None if value in allowed else f"one of {', '.join(allowed)}"
 
 
+def only(word: str) -> Check:
+    """Rejects any other word."""
+    return lambda value: None if value == word else word
+
+
 def each_of(*allowed: str) -> Check:
     """Rejects a list with any other word."""
     return lambda value: None if set(value) <= set(allowed) else f"a list of {', '.join(allowed)}"

@@ -34,6 +34,7 @@ from fencepost.broker.settings.kinds import (
     not_zero,
     number,
     one_of,
+    only,
     password,
     replica_count,
     replicas,
@@ -165,7 +166,7 @@ class BrokerSettings:
 
     # -- TLS, of all listeners or of one: listener.name.NAME.ssl.client.auth
     ssl_keystore_type = text(
-        "PEM", "The form of the certificate and its key.", one_of("PEM"), why_differs=PEM_ONLY
+        "PEM", "The form of the certificate and its key.", only("PEM"), why_differs=PEM_ONLY
     )
     ssl_keystore_location = text(None, "A PEM file with the key and the certificate chain.")
     ssl_keystore_certificate_chain = password(
@@ -174,7 +175,7 @@ class BrokerSettings:
     ssl_keystore_key = password("The private key of that chain, as PEM text.")
     ssl_key_password = password("The password of an encrypted private key.")
     ssl_truststore_type = text(
-        "PEM", "The form of the authorities of clients.", one_of("PEM"), why_differs=PEM_ONLY
+        "PEM", "The form of the authorities of clients.", only("PEM"), why_differs=PEM_ONLY
     )
     ssl_truststore_location = text(None, "A PEM file with the authorities of client certificates.")
     ssl_truststore_certificates = password(
