@@ -46,7 +46,8 @@ def test_users_are_set_described_and_removed() -> None:
             upsertion("alice", "a", "SCRAM-SHA-512", 8192),
         ]
         assert outcomes(stage.call(ALTER, 0, setting(users))) == {"bob": 0, "alice": 0}
-        for everybody in (None, []):
+        nobody: list[UserName] = []
+        for everybody in (None, nobody):
             reply = stage.call(DESCRIBE, 0, DescribeUserScramCredentialsRequest(users=everybody))
             assert described(reply) == {"alice": [(1, 4096), (2, 8192)], "bob": [(1, 4096)]}
         removal = setting([], [("alice", SCRAM), ("carol", SCRAM)])
