@@ -441,6 +441,8 @@ def test_a_complete_handshake_has_no_time_limit(client: Client) -> None:
 
 def test_a_client_that_waits_for_its_turn_is_not_timed(client: Client) -> None:
     client.filter.pause_reading()
+    client.give(client.first_bytes())  # On its way before the pause.
+    assert client.socket.writes == []
     client.server.pass_time()
     assert not client.socket.is_closing()
     client.filter.resume_reading()

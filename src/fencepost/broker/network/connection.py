@@ -263,8 +263,10 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def wait_to_begin(self, seconds: float) -> None:
-        """Reads nothing for a while: connections come faster than they may."""
-        # Not at once: uvloop starts to read after `connection_made`, whatever was said in it.
+        """Serves nothing for a while: connections come faster than they may."""
+        self.hold()
+        self._wait()
+        # And again, as uvloop starts to read after `connection_made`, whatever was said in it.
         self._server.call_soon(self._wait)
         self._server.call_later(seconds, self._begin)
 
@@ -275,6 +277,7 @@ class Connection(asyncio.BufferedProtocol):
     def _begin(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+            self.release()
 
     def work_alone(self) -> None:
         """Serves this connection and sends its replies."""

@@ -123,7 +123,7 @@ class TlsFilter(asyncio.BufferedProtocol):
         self._incoming.write(self._inbox[:nbytes])
         if self._is_established:
             self._decrypt()
-        else:
+        elif self._reads:
             self._server.shake_hands_soon(self)
 
     def eof_received(self) -> bool:
@@ -366,7 +366,10 @@ class TlsFilter(asyncio.BufferedProtocol):
         if self._socket is None or self._is_closing:
             return
         self._socket.resume_reading()
-        if self._is_established and not self._will_decrypt:
+        if not self._is_established:
+            if self._incoming.pending:
+                self._server.shake_hands_soon(self)
+        elif not self._will_decrypt:
             self._will_decrypt = True
             self._server.call_soon(self._decrypt)
 
