@@ -117,7 +117,7 @@ def parser() -> Parser:
     made.add_option(
         "--allow-remote",
         action="store_true",
-        help="Allow an address that other machines can reach. There is no authentication.",
+        help="Allow an address that other machines can reach, without TLS and authentication.",
     )
     made.add_option(
         "--trace", metavar="FILE", help="Write every request and reply to FILE as JSON lines."
