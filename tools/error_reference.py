@@ -339,9 +339,36 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             "Close the producer and exit. If no other instance is alive: a longer "
             "`transaction.timeout.ms`, or shorter transactions.",
         ),
-        "RESOURCE_NOT_FOUND": Words(_PROGRAM, "There is no such user.", "fencepost has no users."),
+        "RESOURCE_NOT_FOUND": Words(
+            _PROGRAM,
+            "There is no such user, or the user has no such mechanism.",
+            "`fencepost user list` shows them.",
+        ),
         "DUPLICATE_RESOURCE": Words(
-            _PROGRAM, "The request names a user twice.", "Name each one once."
+            _PROGRAM, "The request names a user, or one of its credentials, twice.", "Name it once."
+        ),
+        "UNACCEPTABLE_CREDENTIAL": Words(
+            _PROGRAM,
+            "A user without a name, fewer than 4096 or more than 16384 iterations, or a salted "
+            "password of another length than the hash.",
+            "`fencepost user add`, or kafka-configs.sh without `iterations`.",
+        ),
+        "UNSUPPORTED_SASL_MECHANISM": Words(
+            _SETTINGS,
+            "The listener does not have the mechanism that the client asks for.",
+            "`sasl.mechanism` of the client: the reply, and the client's log, list those enabled. "
+            "`sasl.enabled.mechanisms` of the broker.",
+        ),
+        "ILLEGAL_SASL_STATE": Words(
+            _SETTINGS,
+            "The client logs in at a listener without SASL, or has not begun with a handshake.",
+            "`security.protocol` of the client and `listener.security.protocol.map` must agree.",
+        ),
+        "SASL_AUTHENTICATION_FAILED": Words(
+            _SETTINGS,
+            "No such user, or another password: the broker does not tell which. Or a session was "
+            "renewed with another user or mechanism.",
+            "User and password of the client; the broker's log has the reason.",
         ),
         "UNKNOWN_TOPIC_ID": Words(
             "an operator",

@@ -49,7 +49,7 @@ class Kip(NamedTuple):
 
 
 _REFUSED: Final = "refused with an error that clients show"
-_NO_LOGIN: Final = "there is no authentication"
+_NO_TOKENS: Final = "SCRAM refuses a delegation token"
 _NO_QUOTAS: Final = "clients are not throttled"
 _CLIENT_ONLY: Final = "in the client"
 
@@ -725,8 +725,8 @@ PROTOCOL: Final = (
 )
 
 SECURITY: Final = (
-    Kip(48, "delegation tokens", "1.1", NO, _NO_LOGIN, missing=("create_delegation_token",)),
-    Kip(84, "SCRAM", "0.10.2", NO, f"{_NO_LOGIN}; fencepost's client and tools speak it"),
+    Kip(48, "delegation tokens", "1.1", NO, _NO_TOKENS, missing=("create_delegation_token",)),
+    Kip(84, "SCRAM", "0.10.2", YES, served=((A.SASL_AUTHENTICATE, 0),)),
     Kip(124, "request quotas", "0.11.0", NO, _NO_QUOTAS, missing=("alter_client_quotas",)),
     Kip(
         140,
@@ -739,27 +739,35 @@ SECURITY: Final = (
         152,
         "SaslAuthenticate",
         "1.0",
-        NO,
-        f"{_NO_LOGIN}; fencepost's client and tools speak it",
-        missing=("sasl_authenticate",),
+        YES,
+        "SaslHandshake v0, with bare tokens, is refused",
+        served=((A.SASL_HANDSHAKE, 1), (A.SASL_AUTHENTICATE, 0)),
     ),
     Kip(219, "clients throttle themselves", "2.0", NOT_APPLICABLE, _NO_QUOTAS),
-    Kip(255, "OAUTHBEARER", "2.0", NO, _NO_LOGIN),
+    Kip(255, "OAUTHBEARER", "2.0", NO, "fencepost's client and tools speak it"),
     Kip(290, "ACLs by prefix", "2.0", YES, served=((A.DESCRIBE_ACLS, 1),)),
+    Kip(
+        306,
+        "a delay after a failed login",
+        "2.1",
+        YES,
+        settings=("connection.failed.authentication.delay.ms",),
+    ),
     Kip(
         368,
         "log in again",
         "2.2",
-        NO,
-        f"{_NO_LOGIN}; fencepost's client connects again",
-        missing=("sasl_authenticate",),
+        YES,
+        "fencepost's own client connects again instead",
+        served=((A.SASL_AUTHENTICATE, 1),),
+        settings=("connections.max.reauth.ms",),
     ),
     Kip(
         373,
         "delegation tokens for others",
         "3.3",
         NO,
-        _NO_LOGIN,
+        _NO_TOKENS,
         missing=("create_delegation_token",),
     ),
     Kip(
@@ -775,10 +783,8 @@ SECURITY: Final = (
         554,
         "SCRAM credentials with the admin client",
         "2.7",
-        NO,
-        "describing them finds none",
-        served=((A.DESCRIBE_USER_SCRAM_CREDENTIALS, 0),),
-        missing=("alter_user_scram_credentials",),
+        YES,
+        served=((A.DESCRIBE_USER_SCRAM_CREDENTIALS, 0), (A.ALTER_USER_SCRAM_CREDENTIALS, 0)),
     ),
     Kip(
         599, "quotas for topic operations", "2.7", NO, _NO_QUOTAS, missing=("alter_client_quotas",)

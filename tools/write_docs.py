@@ -21,20 +21,17 @@ PART: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of \2 -
 
 _ONE_COPY: Final = "there is one copy of every partition, in one folder"
 _CONTROLLER: Final = "spoken between Kafka's controllers and brokers; fencepost has no such quorum"
-_OPEN_TO_ALL: Final = "there is no authentication: any client that can connect may do everything"
+_NO_TOKENS: Final = "there are no delegation tokens: users log in with their passwords"
 _SHARE: Final = "share groups (KIP-932) are not built"
 _STREAMS: Final = "streams groups (KIP-1071) are not built; Kafka Streams uses classic groups"
 _NEW_GROUPS: Final = "the consumer protocol of KIP-848 is not built; clients use the classic one"
 
 LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "sasl_handshake": _OPEN_TO_ALL,
-        "sasl_authenticate": _OPEN_TO_ALL,
-        "create_delegation_token": _OPEN_TO_ALL,
-        "renew_delegation_token": _OPEN_TO_ALL,
-        "expire_delegation_token": _OPEN_TO_ALL,
-        "describe_delegation_token": _OPEN_TO_ALL,
-        "alter_user_scram_credentials": _OPEN_TO_ALL,
+        "create_delegation_token": _NO_TOKENS,
+        "renew_delegation_token": _NO_TOKENS,
+        "expire_delegation_token": _NO_TOKENS,
+        "describe_delegation_token": _NO_TOKENS,
         "alter_client_quotas": "clients are not throttled: there are no quotas",
         "alter_replica_log_dirs": _ONE_COPY,
         "alter_partition": _CONTROLLER,
@@ -191,14 +188,13 @@ def _settings(table: type) -> Iterator[str]:
 
 
 def other_settings() -> Iterator[str]:
-    """Settings of Kafka that have no effect here, and those that are refused."""
-    from fencepost.broker.settings.tables import IGNORED, REFUSED
+    """Settings of Kafka that have no effect here."""
+    from fencepost.broker.settings.tables import IGNORED
 
-    yield "| setting | what happens | why |"
-    yield "|---|---|---|"
-    for happens, names in (("accepted, does nothing", IGNORED), ("refused", REFUSED)):
-        for name, why in sorted(names.items()):
-            yield f"| `{name}` | {happens} | {why} |"
+    yield "| setting | why it does nothing |"
+    yield "|---|---|"
+    for name, why in sorted(IGNORED.items()):
+        yield f"| `{name}` | {why} |"
 
 
 def spark_states() -> Iterator[str]:

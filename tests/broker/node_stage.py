@@ -22,6 +22,7 @@ from typing import Any, Final, Self, cast
 from fencepost.base.failures import FencepostError
 from fencepost.base.seams import Disk, Randomness
 from fencepost.broker.network.connection import Connection
+from fencepost.broker.network.limits import ConnectionLimits
 from fencepost.broker.network.server import Server
 from fencepost.broker.node import Node
 from fencepost.broker.settings.config import BrokerConfig
@@ -276,8 +277,9 @@ class Stage:
             replies=self.node.replies,
             requests=self.node.requests,
             max_request_bytes=self.node.config.socket_request_max_bytes,
-            max_connections=self.node.config.max_connections,
+            limits=ConnectionLimits(most=self.node.config.max_connections, most_of_listener={}),
             max_idle_ms=self.node.config.connections_max_idle_ms,
+            logins=self.node.logins,
         )
         return self
 
@@ -285,7 +287,9 @@ class Stage:
 
     def new_connection(self) -> Connection:
         assert self._server is not None, "the stage was not started"
-        return self._server._connection()
+        connection = self._server._accept(self.node.config.client_listeners[0])
+        assert isinstance(connection, Connection)
+        return connection
 
     def serve(self) -> None:
         """Serves the bytes that have arrived now, not in the next turn of the loop."""

@@ -1,10 +1,11 @@
-"""A client on a plain socket, which can send any bytes and returns any reply."""
+"""A client on a socket, plain or TLS, which can send any bytes and returns any reply."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import socket
+import ssl
 import struct
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -26,13 +27,23 @@ class ClosedError(Exception):
 class RawClient:
     """One connection, which reads only when a test asks for a reply."""
 
-    def __init__(self, address: str, *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        receive_buffer_bytes: int | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         host, _, port = address.rpartition(":")
-        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self._socket: socket.socket = socket.socket(
+            socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
         if receive_buffer_bytes is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self._socket.settimeout(PATIENCE_SECONDS)
         self._socket.connect((host.strip("[]"), int(port)))
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host.strip("[]"))
         self._correlation_ids = itertools.count(1)
 
     def call(self, api: ApiKey, version: int, form: Any) -> Any:
@@ -68,7 +79,7 @@ class RawClient:
         while count:
             try:
                 part = self._socket.recv(min(count, 1 << 20))
-            except ConnectionError as problem:
+            except (ConnectionError, ssl.SSLError) as problem:
                 raise ClosedError from problem
             if not part:
                 raise ClosedError

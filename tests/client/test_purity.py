@@ -8,7 +8,7 @@ from pathlib import Path
 import fencepost.client
 
 ROOM = Path(fencepost.client.__file__).parent
-SHELL = {"blocking.py", "sockets.py", "tls.py"}
+SHELL = {"blocking.py", "sockets.py", "tls.py", "tokens.py"}
 WORLD = {
     "asyncio",
     "multiprocessing",

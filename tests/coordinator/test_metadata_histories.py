@@ -37,6 +37,12 @@ from fencepost.coordinator.metadata.registry import (
 )
 from fencepost.coordinator.metadata.snapshot import snapshot
 from fencepost.coordinator.metadata.state import MetadataState
+from fencepost.coordinator.metadata.users import (
+    Removal,
+    Upsertion,
+    UserChange,
+    decide_alter_users,
+)
 from fencepost.records.metadata_log import encode_record
 from tests.coordinator.metadata.cluster import Cluster, entries
 from tests.halves import examples
@@ -241,6 +247,26 @@ class MetadataLog(RuleBasedStateMachine):
         self.cluster.take(
             decide_alter_settings(self.cluster.state, AlterSettings(*resource, changes))
         )
+
+    @rule(
+        changes=st.lists(
+            st.builds(Removal, st.sampled_from("ab"), st.integers(0, 2))
+            | st.builds(
+                Upsertion,
+                st.sampled_from("ab"),
+                st.integers(1, 2),
+                st.just(b"salt"),
+                st.sampled_from([bytes(32), bytes(64)]),
+                st.sampled_from([4096, 8192]),
+            ),
+            max_size=3,
+        )
+    )
+    def alter_users(self, changes: list[UserChange]) -> None:
+        decision, outcomes = decide_alter_users(self.cluster.state, changes)
+        assert {each.user for each in outcomes} == {change.user for change in changes}
+        self.cluster.take(decision)
+        assert all(self.cluster.state.users.values())
 
     @rule(node_id=NODES)
     def reserve(self, node_id: int) -> None:

@@ -20,8 +20,10 @@ from fencepost.records.metadata_log import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
     decode_record,
     encode_record,
 )
@@ -59,6 +61,15 @@ ONE_OF_EACH: list[MetadataRecord] = [
     BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=12, fenced=-1),
     BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=12, in_controlled_shutdown=1),
     NoOpRecord(),
+    UserScramCredentialRecord(
+        name="alice",
+        mechanism=2,
+        salt=b"salt",
+        stored_key=b"stored",
+        server_key=b"server",
+        iterations=8192,
+    ),
+    RemoveUserScramCredentialRecord(name="alice", mechanism=1),
 ]
 
 
@@ -75,6 +86,18 @@ def test_a_record_reads_back(record: MetadataRecord) -> None:
         (TopicRecord(name="t", topic_id=ID), "01 02 00" + "02 74" + ID.hex() + "00"),
         (RemoveTopicRecord(topic_id=ID), "01 09 00" + ID.hex() + "00"),
         (NoOpRecord(), "01 14 00 00"),
+        (
+            UserScramCredentialRecord(
+                name="u",
+                mechanism=1,
+                salt=b"\x0a\x0b",
+                stored_key=b"\x0c",
+                server_key=b"\x0d",
+                iterations=4096,
+            ),
+            "01 0b 00 02 75 01 03 0a0b 02 0c 02 0d 00001000 00",
+        ),
+        (RemoveUserScramCredentialRecord(name="u", mechanism=2), "01 16 00 02 75 02 00"),
         (
             FeatureLevelRecord(name="metadata.version", feature_level=30),
             "01 0c 00 11" + b"metadata.version".hex() + "001e 00",
@@ -138,7 +161,7 @@ def test_an_unknown_or_truncated_record_is_refused(text: str) -> None:
         decode_record(bytes.fromhex(text))
 
 
-@given(st.binary(max_size=80), st.sampled_from([0, 2, 3, 4, 5, 9, 12, 15, 17]))
+@given(st.binary(max_size=80), st.sampled_from([0, 2, 3, 4, 5, 9, 11, 12, 15, 17, 22]))
 def test_random_bytes_are_a_record_or_a_wire_error(body: bytes, record_type: int) -> None:
     try:
         record = decode_record(bytes((1, record_type, 0)) + body)

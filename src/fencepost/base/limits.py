@@ -46,6 +46,10 @@ SHARE_OF_MEMORY: Final = 4
 """A reply uses at most one fourth of the memory that is left, so that a few clients cannot use it
 all."""
 
+HANDSHAKE_SECONDS: Final = 10.0
+"""How long a client may take for its TLS handshake. Clients need milliseconds, or a few round trips
+of a slow link. Kafka waits for connections.max.idle.ms."""
+
 FETCH_MEMORY_WAIT_MS: Final = 1_000
 """How long a fetch waits for memory before it is answered without records; the client fetches
 again."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.security.audit import Audit
+    from fencepost.broker.security.sessions import Session
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.partition_layout import PartitionLayout
     from fencepost.broker.transactions.coordinator import TransactionCoordinator
@@ -103,6 +104,7 @@ class Context:
         "principal",
         "received_at",
         "services",
+        "session",
     )
 
     def __init__(
@@ -117,6 +119,7 @@ class Context:
         client_software: str = "",
         listener: str = "PLAINTEXT",
         api: ApiKey | None = None,
+        session: Session | None = None,
     ) -> None:
         self.services = services
         self.api_version = api_version
@@ -126,6 +129,8 @@ class Context:
         self.principal = principal
         self.listener = listener
         """The name of the listener that the client is connected to."""
+        self.session = session
+        """The login of the connection, on a listener with SASL."""
         self.client_address = client_address or client_host
         """Host and port, if the client is connected to this process."""
         self.client_software = client_software

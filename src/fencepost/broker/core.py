@@ -21,19 +21,24 @@ from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.metadata.effects import MetadataEffects
 from fencepost.broker.metrics.requests import RequestCounters
+from fencepost.broker.network.limits import ConnectionLimits, parse_overrides
 from fencepost.broker.network.memory import MemoryBudget
 from fencepost.broker.network.server import Server
 from fencepost.broker.partitions.batch_opener import Opener
 from fencepost.broker.peers import NO_PEERS, Peers
 from fencepost.broker.security.audit import Audit
 from fencepost.broker.security.authorizer import make_authorizer
+from fencepost.broker.security.logins import Logins
+from fencepost.broker.security.tls import Certificates, read_tls_settings
+from fencepost.broker.settings.listener import PROTOCOLS
 from fencepost.broker.storage.scrub import Scrub
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import MarkerWriter
 from fencepost.broker.transactions.producer_ids import ProducerIds
+from fencepost.coordinator.metadata.state import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fencepost.base.seams import Randomness
     from fencepost.broker.authorization import Authorizer
@@ -122,6 +127,13 @@ class BrokerCore:
             self.transactions,
         )
 
+        # -- listeners
+        self._certificates = {
+            listener.name: Certificates(read_tls_settings(config, listener.name))
+            for listener in config.client_listeners
+            if listener.is_tls
+        }
+
         # -- requests
         self.replies = MemoryBudget(config.queued_max_response_bytes)
         self.requests = MemoryBudget(config.queued_max_request_bytes)
@@ -143,6 +155,7 @@ class BrokerCore:
             markers=self.markers,
             housekeeping=self.housekeeping,
         )
+        self.logins = Logins(self.runtime, config, follower, randomness)
         self.request_counters = RequestCounters() if counts_requests else None
         self.dispatcher = Dispatcher(
             self.services, self.faults, trace, on_fatal, controller.forward, self.request_counters
@@ -154,13 +167,18 @@ class BrokerCore:
         """Sets the loop of everything that needs one."""
         self.host.attach(loop)
         self._batch_opener.attach(loop)
+        self.logins.attach(loop)
 
-    async def listen(self, host: str, port: int) -> int:
-        """Opens the port for clients and returns it; requests are served from now on."""
-        try:
-            return await self.make_server().listen(host, port)
-        except OSError as problem:
-            raise cannot_listen(host, port, problem) from problem
+    async def listen(self) -> list[int]:
+        """Opens the ports of the listeners and returns them; requests are served from now on."""
+        server = self.make_server()
+        ports = []
+        for listener in self.config.client_listeners:
+            try:
+                ports.append(await server.listen(listener))
+            except OSError as problem:
+                raise cannot_listen(listener.at.host, listener.at.port, problem) from problem
+        return ports
 
     def make_server(self) -> Server:
         """The server, which listens nowhere yet."""
@@ -171,10 +189,29 @@ class BrokerCore:
             replies=self.replies,
             requests=self.requests,
             max_request_bytes=config.socket_request_max_bytes,
-            max_connections=self.host.descriptors.connections,
+            limits=self._connection_limits(),
             max_idle_ms=config.connections_max_idle_ms,
+            logins=self.logins,
+            certificates=self._certificates,
         )
         return self._server
+
+    def _connection_limits(self) -> ConnectionLimits:
+        config = self.config
+        names = [listener.name for listener in config.client_listeners]
+        own = self.host.descriptors.connections
+        return ConnectionLimits(
+            most=own,
+            most_of_listener={
+                name: min(own, config.of_listener(name, "max.connections")) for name in names
+            },
+            most_per_ip=config.max_connections_per_ip,
+            overrides=parse_overrides(config.max_connections_per_ip_overrides),
+            rate=config.max_connection_creation_rate,
+            rate_of_listener={
+                name: config.of_listener(name, "max.connection.creation.rate") for name in names
+            },
+        )
 
     def start_periodic_work(self) -> None:
         """Starts everything that the clock drives; clients are served by now."""
@@ -219,6 +256,7 @@ class BrokerCore:
         if self._server is not None:
             await self._server.close()
         self._batch_opener.close()
+        self.logins.close()
         await self.host.settle()
         self.groups.close()
         self.transactions.close()
@@ -238,6 +276,19 @@ def cannot_listen(host: str, port: int, problem: OSError) -> ConfigError:
         f"{address_of(host, port)} cannot be listened on: {reason}. "
         "Choose another address with --listen; port 0 picks a free port."
     )
+
+
+def endpoints_of(config: BrokerConfig, ports: Sequence[int]) -> list[Endpoint]:
+    """The addresses to register, of listeners that are bound to these ports."""
+    return [
+        Endpoint(
+            each.name,
+            each.advertised.host,
+            each.advertised.port or port,
+            PROTOCOLS[each.protocol],
+        )
+        for each, port in zip(config.client_listeners, ports, strict=True)
+    ]
 
 
 def address_of(host: str, port: int) -> str:

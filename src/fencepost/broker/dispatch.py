@@ -111,6 +111,10 @@ class Dispatcher:
         if len(frame) < _SMALLEST_HEADER_BYTES:
             raise WireError(f"a frame of {len(frame)} bytes is too short for a request header")
         key_and_version = _KEY_AND_VERSION.unpack_from(frame)
+        session = connection.session
+        if session is not None and not session.admits(key_and_version[0]):
+            # Before anything else of a stranger's request is read.
+            raise WireError(f"a request of API {key_and_version[0]} {session.why_not()}")
         route = self._routes.get(key_and_version)
         if route is None:
             route = self._make_route(*key_and_version)
@@ -133,6 +137,7 @@ class Dispatcher:
             client_software=connection.client_software,
             listener=connection.listener,
             api=route.api,
+            session=session,
         )
         if route.counters is not None:
             context.received_at = perf_counter()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.base.failures import StorageError
 from fencepost.broker.controller.controller import Controller
-from fencepost.broker.core import BrokerCore, address_of
+from fencepost.broker.core import BrokerCore, address_of, endpoints_of
 from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.partitions.partition_host import PartitionHost
 from fencepost.broker.peers import NO_PEERS, Peers
@@ -32,13 +32,15 @@ from fencepost.broker.storage.layout import Layout
 from fencepost.broker.transactions.reconciliation import Reconciliation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fencepost.base.seams import Clock, Disk, Randomness
     from fencepost.broker.authorization import Authorizer
+    from fencepost.broker.security.first_administrator import Administrator
     from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.storage.descriptors import Descriptors
     from fencepost.broker.trace import Trace
+    from fencepost.coordinator.metadata.state import Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -99,18 +101,22 @@ class Node(BrokerCore):
         self._is_settled = False
         """Whether this start has settled what the last stop left."""
 
-    async def start(self) -> str:
-        """Loads everything and serves; returns an address that local clients can connect to."""
+    async def start(self, administrator: Administrator | None = None) -> str:
+        """Loads everything and serves; returns an address that local clients can connect to.
+
+        The first administrator is created if there is no such user.
+        """
         loop = asyncio.get_running_loop()
         self.attach(loop)
         started_at = perf_counter()
         await self._load()
+        if administrator is not None:
+            self._create_first(administrator)
         config = self.config
-        port = await self.listen(config.listen_host, config.listen_port)
-        listening = address_of(config.listen_host, port)
-        advertised = address_of(*config.advertised(port))
+        ports = await self.listen()
+        endpoints = endpoints_of(config, ports)
         try:
-            self.controller.register(*config.advertised(port))
+            self.controller.register(endpoints)
             self._settle()
         except OSError as problem:
             raise self._not_loaded(problem) from problem
@@ -121,9 +127,21 @@ class Node(BrokerCore):
         )
         self.host.removal.start(loop, self.layout.deleted_folders())
         self.start_periodic_work()
-        if advertised != listening:
-            log.info("listening on %s; advertised to clients as %s", listening, advertised)
-        return advertised if config.listen_host in ANY_HOST else listening
+        self._log_listeners(ports, endpoints)
+        listening, advertised = address_of(config.listen_host, ports[0]), endpoints[0]
+        if config.listen_host in ANY_HOST:
+            return address_of(advertised.host, advertised.port)
+        return listening
+
+    def _log_listeners(self, ports: Sequence[int], endpoints: Sequence[Endpoint]) -> None:
+        found = zip(self.config.client_listeners, ports, endpoints, strict=True)
+        for listener, port, endpoint in found:
+            listening = address_of(listener.at.host, port)
+            advertised = address_of(endpoint.host, endpoint.port)
+            if len(ports) > 1:
+                log.info("%s listens on %s (%s)", listener.name, listening, listener.protocol)
+            if advertised != listening:
+                log.info("listening on %s; advertised to clients as %s", listening, advertised)
 
     async def _load(self) -> None:
         """Loads the directory; a disk that fails is a StorageError with a sentence."""
@@ -145,6 +163,12 @@ class Node(BrokerCore):
         finally:
             disk.set_starting(False)
         self._loaded = True
+
+    def _create_first(self, administrator: Administrator) -> None:
+        # Here, because most starts have none.
+        from fencepost.broker.security.first_administrator import create_first
+
+        create_first(self.controller, administrator, self._randomness)
 
     def _settle(self) -> None:
         """Loads the coordinators, and makes all logs agree."""

@@ -24,8 +24,8 @@ from fencepost.broker.log_format import name_broker
 from fencepost.broker.settings.config import BrokerConfig, given_settings
 from fencepost.broker.settings.refusals import (
     metrics_address,
+    refuse_open_listeners,
     refuse_optimised_python,
-    refuse_remote,
 )
 from fencepost.broker.storage.descriptors import open_file_limit, raise_open_file_limit, share_out
 from fencepost.broker.storage.directory_lock import DirectoryLock
@@ -35,6 +35,7 @@ from fencepost.broker.transactions.ending import CRASH_POINTS, REMOTE_CRASH_POIN
 if TYPE_CHECKING:
     from fencepost.broker.metrics.endpoint import MetricsEndpoint
     from fencepost.broker.node import Node
+    from fencepost.broker.security.first_administrator import Administrator
     from fencepost.broker.settings.listener import Address
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ def run(
     trace_file: str | None = None,
     metrics: str | None = None,
     announce: Callable[[str], None],
+    administrator: Administrator | None = None,
 ) -> int:
     """Serves until SIGTERM or Ctrl-C; returns the exit code."""
     refuse_optimised_python()
@@ -75,7 +77,7 @@ def run(
         )
     )
     narrowed = None if allow_remote or listen is not None else config.keep_to_loopback()
-    refuse_remote(config.listen_host, allow_remote)
+    refuse_open_listeners(config, allow_remote=allow_remote)
     metrics_at = metrics_address(metrics, allow_remote=allow_remote)
     name_broker(config.node_id)
     for warning in (*config.warnings, *([narrowed] if narrowed else [])):
@@ -94,7 +96,7 @@ def run(
 
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_serve(config, trace_file, metrics_at, on_ready))
+            return runner.run(_serve(config, trace_file, metrics_at, on_ready, administrator))
     finally:
         leave()
 
@@ -104,6 +106,7 @@ async def _serve(
     trace_file: str | None,
     metrics_at: Address | None,
     announce: Callable[[str], None],
+    administrator: Administrator | None,
 ) -> int:
     stopped = asyncio.Event()
     problem: list[str] = []
@@ -126,7 +129,7 @@ async def _serve(
     gc.disable()  # Until everything is loaded: hardly any of it is garbage.
     endpoint = await serve_metrics(node, metrics_at)
     try:
-        address = await node.start()
+        address = await node.start(administrator)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopped.set)
         freeze_garbage_collector()
@@ -164,7 +167,11 @@ def _leave_at_once(number: int, frame: object) -> None:
 
 def refuse_taken_address(config: BrokerConfig) -> None:
     """Raises ConfigError for an address in use, before a directory is created or a log is read."""
-    host, port = config.listen_host, config.listen_port
+    for listener in config.client_listeners:
+        _try_address(listener.at.host, listener.at.port)
+
+
+def _try_address(host: str, port: int) -> None:
     try:
         found = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

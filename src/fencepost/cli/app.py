@@ -11,7 +11,18 @@ from typing import Annotated
 import typer
 
 import fencepost
-from fencepost.cli.commands import acl, cluster, config, group, ledger, outbox, tap, topic, txn
+from fencepost.cli.commands import (
+    acl,
+    cluster,
+    config,
+    group,
+    ledger,
+    outbox,
+    tap,
+    topic,
+    txn,
+    user,
+)
 from fencepost.cli.commands.audit import audit
 from fencepost.cli.commands.bench import can_measure
 from fencepost.cli.commands.check import check
@@ -62,6 +73,7 @@ app.command(short_help="Watch transactions, their rates and pinned partitions li
 app.command("lag", short_help="Show a group's lag in records, hidden ones apart.")(lag_command)
 app.add_typer(config.app, name="config", short_help="Show and change settings.")
 app.add_typer(acl.app, name="acl", short_help="Show and change who may do what.")
+app.add_typer(user.app, name="user", short_help="Manage the users that may log in.")
 app.add_typer(cluster.app, name="cluster", short_help="Show and command the brokers of a cluster.")
 app.add_typer(ledger.app, name="ledger", short_help="Manage the ledger of the Spark sink.")
 app.add_typer(outbox.app, name="outbox", short_help="Relay an outbox of PostgreSQL to Kafka.")

@@ -22,14 +22,17 @@ from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.failures import WireError
 from fencepost.base.seams import Buffer
 from fencepost.client.failures import AuthenticationFailed, UnsupportedByBroker
-from fencepost.client.options import Login
+from fencepost.client.options import OAUTHBEARER, Login
 from fencepost.client.sasl import SaslExchange, sasl_exchange
 from fencepost.client.steps import Reply
 from fencepost.client.versions import Offer, Range, finalized_features
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.codec import decode_response, encode_request
 from fencepost.wire.forms.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from fencepost.wire.forms.sasl_authenticate import SaslAuthenticateRequest
+from fencepost.wire.forms.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
 from fencepost.wire.forms.sasl_handshake import SaslHandshakeRequest
 from fencepost.wire.schema import OUR_CLIENT
 
@@ -60,6 +63,22 @@ def versions_request() -> ApiVersionsRequest:
     """Returns the first request of a connection, which any broker answers without a login."""
     return ApiVersionsRequest(
         client_software_name=OUR_CLIENT, client_software_version=SOFTWARE_VERSION
+    )
+
+
+def _refusal(login: Login, form: SaslAuthenticateResponse) -> str:
+    """Says what a broker has refused, and what to check."""
+    error = error_name(form.error_code)
+    if login.mechanism == OAUTHBEARER:
+        # Kafka's message says what is wrong with the token, and does not repeat it.
+        why = f" ({form.error_message})" if form.error_message else ""
+        return (
+            f"the broker refused the token with {error}{why}: check its issuer, audience, scope "
+            "and time"
+        )
+    return (
+        f"the broker refused {login.mechanism} for user {login.username!r} with {error}: check "
+        "sasl.username and sasl.password"
     )
 
 
@@ -178,10 +197,7 @@ class Conversation:
                 )
             return self._authenticate(self._exchange.first())
         if form.error_code:
-            raise AuthenticationFailed(
-                f"the broker refused {self._login.mechanism} for user {self._login.username!r} "
-                f"with {error_name(form.error_code)}: check sasl.username and sasl.password"
-            )
+            raise AuthenticationFailed(_refusal(self._login, form))
         response = self._exchange.respond(bytes(form.auth_bytes))
         if response is not None:
             return self._authenticate(response)

@@ -31,6 +31,10 @@ _PAIR: Final = re.compile(
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
+_USER: Final = "user_"
+"""With the name of a user behind it: a password that a broker accepts, in Kafka's PLAIN module."""
+
+
 class JaasLogin(NamedTuple):
     """A username and password, and the family of mechanisms they are for."""
 
@@ -41,6 +45,31 @@ class JaasLogin(NamedTuple):
 
 def parse_jaas(text: str) -> JaasLogin:
     """Returns the login of a JAAS configuration; ConfigError if it has no supported one."""
+    family, pairs = _read_module(text)
+    for name in ("username", "password"):
+        if name not in pairs:
+            raise ConfigError(
+                f'sasl.jaas.config has no {name}: add {name}="..." before the semicolon'
+            )
+    return JaasLogin(family, pairs["username"], Secret(pairs["password"]))
+
+
+def parse_jaas_users(text: str) -> dict[str, Secret]:
+    """Returns the users of a broker's JAAS configuration, `user_alice="..."`, with passwords."""
+    family, pairs = _read_module(text)
+    if family != "PLAIN":
+        raise ConfigError("sasl.jaas.config of PLAIN must name PlainLoginModule")
+    users = {
+        name.removeprefix(_USER): Secret(value)
+        for name, value in pairs.items()
+        if name.startswith(_USER)
+    }
+    if not users or not all(users):
+        raise ConfigError('sasl.jaas.config has no user: add user_NAME="..." before the semicolon')
+    return users
+
+
+def _read_module(text: str) -> tuple[str, dict[str, str]]:
     head = _HEAD.match(text)
     if head is None or head["flag"].lower() not in _FLAGS:
         raise ConfigError(
@@ -53,13 +82,7 @@ def parse_jaas(text: str) -> JaasLogin:
             f"sasl.jaas.config names the login module {head['module']}, which is not supported: "
             "use PlainLoginModule or ScramLoginModule"
         )
-    pairs = _read_pairs(text, head.end())
-    for name in ("username", "password"):
-        if name not in pairs:
-            raise ConfigError(
-                f'sasl.jaas.config has no {name}: add {name}="..." before the semicolon'
-            )
-    return JaasLogin(family, pairs["username"], Secret(pairs["password"]))
+    return family, _read_pairs(text, head.end())
 
 
 def _read_pairs(text: str, position: int) -> dict[str, str]:

@@ -19,9 +19,14 @@ from fencepost.base.failures import ConfigError
 from fencepost.base.options import INT32_MAX, must_be, parse_whole, suggest
 from fencepost.client.jaas import parse_jaas
 from fencepost.client.secret import Secret
+from fencepost.client.tokens import TokenSource, read_token_source
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER: Final = "OAUTHBEARER"
+SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
+
+
+_NO_PASSWORD: Final = Secret("")
 
 
 class Endpoint(NamedTuple):
@@ -53,8 +58,13 @@ class Login:
     """SASL mechanism and credentials."""
 
     mechanism: str
-    username: str
-    password: Secret
+    username: str = ""
+    password: Secret = _NO_PASSWORD
+    """Of OAUTHBEARER, the token of one connection."""
+    tokens: TokenSource | None = None
+    """Where OAUTHBEARER gets a token for each connection."""
+    extensions: Mapping[str, str] = field(default_factory=dict)
+    """Beside the token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,8 +315,24 @@ _SECURITY: Final[Mapping[str, tuple[str, User, str]]] = {
         ("ssl.truststore.location", "", "as `ssl.ca.location`"),
         ("ssl.truststore.type", "PEM", "must be `PEM`"),
         ("sasl.jaas.config", "", "user and password, as Kafka's Java clients have them"),
-        ("sasl.mechanism", "", "`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`; required with SASL"),
+        (
+            "sasl.mechanism",
+            "",
+            "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`; required with SASL",
+        ),
         ("sasl.mechanisms", "", "librdkafka's name of `sasl.mechanism`"),
+        (
+            "oauth_cb",
+            "",
+            "a function that returns a token for `OAUTHBEARER`, as in confluent-kafka",
+        ),
+        (
+            "sasl.oauthbearer.token.command",
+            "",
+            "a command that prints a token for `OAUTHBEARER`; not in Kafka",
+        ),
+        ("sasl.oauthbearer.config", "", "the argument of `oauth_cb`"),
+        ("sasl.oauthbearer.extensions", "", "sent beside the token: `NAME=VALUE,NAME=VALUE`"),
         ("sasl.password", "", "the password, if there is no `sasl.jaas.config`"),
         ("sasl.username", "", "the user, if there is no `sasl.jaas.config`"),
     )
@@ -405,6 +431,8 @@ def _read_login(given: Mapping[str, Any]) -> Login:
             f"sasl.mechanism is needed with SASL: one of {', '.join(SASL_MECHANISMS)}"
         )
     chosen = _choice(*SASL_MECHANISMS)("sasl.mechanism", mechanism)
+    if chosen == OAUTHBEARER:
+        return Login(mechanism=chosen, tokens=read_token_source(given))
     if "sasl.jaas.config" in given:
         jaas = parse_jaas(str(given["sasl.jaas.config"]))
         if not chosen.startswith(jaas.family):

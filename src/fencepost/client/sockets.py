@@ -21,13 +21,14 @@ import socket
 import ssl
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from fencepost.base.failures import WireError
 from fencepost.base.seams import Buffer, Randomness
 from fencepost.client.conversation import Chunks, Conversation
 from fencepost.client.failures import AuthenticationFailed
-from fencepost.client.options import ClientOptions, Endpoint
+from fencepost.client.options import ClientOptions, Endpoint, Login
 from fencepost.client.steps import Answer, Lost, Send
 from fencepost.client.tls import tls_context
 from fencepost.wire.framing import FrameBuffer
@@ -63,7 +64,7 @@ class Link:
     def __init__(self, endpoint: Endpoint, options: ClientOptions, randomness: Randomness) -> None:
         self.endpoint = endpoint
         self.conversation = Conversation(
-            options.client_id, options.login, randomness.bytes(_NONCE_BYTES)
+            options.client_id, _with_token(options.login), randomness.bytes(_NONCE_BYTES)
         )
         self.deadlines: dict[int, int] = {}
         """The deadlines of unanswered requests, by correlation id."""
@@ -190,6 +191,14 @@ class Link:
             with contextlib.suppress(OSError):
                 os.close(self._socket.detach())
             self._socket = None
+
+
+def _with_token(login: Login | None) -> Login | None:
+    """The login with a new token, if its mechanism wants one; AuthenticationFailed without one."""
+    if login is None or login.tokens is None:
+        return login
+    token = login.tokens.get()
+    return replace(login, password=token.text, extensions=token.extensions)
 
 
 class NotConnectedError(OSError):

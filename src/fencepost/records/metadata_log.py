@@ -11,12 +11,14 @@
     4     ConfigRecord                  a setting of a resource; a null value removes it
     5     PartitionChangeRecord         a change of a partition; a leader raises its leader epoch
     9     RemoveTopicRecord             a topic, its partitions and its settings were removed
+    11    UserScramCredentialRecord     a user may log in with this SCRAM mechanism
     12    FeatureLevelRecord            a feature of the cluster and its level
     15    ProducerIdsRecord             the first producer id that no block has reserved yet
     17    BrokerRegistrationChangeRecord  a broker was fenced (1), is back (-1), or shuts down
     18    AccessControlEntryRecord      an ACL exists, under this id
     19    RemoveAccessControlEntryRecord  an ACL was removed
     20    NoOpRecord                    nothing
+    22    RemoveUserScramCredentialRecord  a user's credential was removed
 
 Kafka's DumpLogSegments --cluster-metadata-decoder prints them. A record of another type is refused,
 not skipped: an incomplete state is worse than a broker that does not start.
@@ -217,6 +219,26 @@ class NoOpRecord:
     """Nothing; Kafka's controller writes it as a sign of life."""
 
 
+@message(versions="0", flexible="0+")
+class UserScramCredentialRecord:
+    """What the cluster knows of a user's password, for one mechanism."""
+
+    name: str = field("string")
+    mechanism: int = field("int8")
+    salt: bytes = field("bytes")
+    stored_key: bytes = field("bytes")
+    server_key: bytes = field("bytes")
+    iterations: int = field("int32")
+
+
+@message(versions="0", flexible="0+")
+class RemoveUserScramCredentialRecord:
+    """A user's credential for one mechanism was removed."""
+
+    name: str = field("string")
+    mechanism: int = field("int8")
+
+
 MetadataRecord = (
     RegisterBrokerRecord
     | UnregisterBrokerRecord
@@ -231,6 +253,8 @@ MetadataRecord = (
     | AccessControlEntryRecord
     | RemoveAccessControlEntryRecord
     | NoOpRecord
+    | UserScramCredentialRecord
+    | RemoveUserScramCredentialRecord
 )
 
 _WRITTEN: Final[dict[type[MetadataRecord], tuple[int, int]]] = {
@@ -247,6 +271,8 @@ _WRITTEN: Final[dict[type[MetadataRecord], tuple[int, int]]] = {
     AccessControlEntryRecord: (18, 0),
     RemoveAccessControlEntryRecord: (19, 0),
     NoOpRecord: (20, 0),
+    UserScramCredentialRecord: (11, 0),
+    RemoveUserScramCredentialRecord: (22, 0),
 }
 """The type and the version of each record when it is written."""
 

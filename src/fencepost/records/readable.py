@@ -17,6 +17,7 @@ from fencepost.base.ids import (
     topic_id_text,
 )
 from fencepost.records import group_log, metadata_log, transaction_log
+from fencepost.wire.schema import SECRET_FIELDS
 
 DECODED_TOPICS: Final = frozenset(
     {CLUSTER_METADATA_TOPIC, CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC}
@@ -143,7 +144,10 @@ def _metadata(value: bytes | None) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """A message as plain values; ids of topics and directories as text."""
     if hasattr(value, "form_fields"):
-        return {name: _plain(getattr(value, name)) for name in value.__slots__}
+        return {
+            name: "hidden" if name in SECRET_FIELDS else _plain(getattr(value, name))
+            for name in value.__slots__
+        }
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     if isinstance(value, (bytes, bytearray, memoryview)):

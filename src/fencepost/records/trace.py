@@ -30,7 +30,7 @@ from fencepost.base.errors import error_name
 from fencepost.base.ids import topic_id_text
 from fencepost.base.seams import Buffer
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch, read_header
-from fencepost.wire.schema import Field, Form
+from fencepost.wire.schema import SECRET_FIELDS, Field, Form
 
 FORMAT: Final = "fencepost-tap"
 VERSION: Final = 1
@@ -46,7 +46,7 @@ MAX_FORMS: Final = 2_000
 """Structs of one message that are looked at, those of cut arrays included: their errors count. A
 Metadata reply with 20,000 partitions would stop the loop for a tenth of a second."""
 
-CONFIDENTIAL: Final = frozenset({"auth_bytes", "protocols", "assignment", "metadata", "user_data"})
+CONFIDENTIAL: Final = SECRET_FIELDS | {"protocols", "assignment", "metadata", "user_data"}
 """Fields that are never shown: applications and logins may put confidential data there."""
 _SECRET_SETTINGS: Final = ("password", "secret", "jaas", "credential", "token", "keystore.key")
 

@@ -180,7 +180,8 @@ class Cluster:
         refuse_optimised_python()
         refuse_remote(self._host, allow_remote=False)
         arguments = ["--brokers", str(self._count), "--data", data]
-        arguments += ["--listen", f"{bracketed(self._host)}:{self._port}"]
+        if "listeners" not in self._config:
+            arguments += ["--listen", f"{bracketed(self._host)}:{self._port}"]
         arguments += ["--durability", self._durability]
         for setting in parse_overrides(self._config):
             arguments += ["--config", setting]

@@ -42,8 +42,8 @@ from fencepost.broker.process import (
 from fencepost.broker.settings.config import BrokerConfig, given_settings
 from fencepost.broker.settings.refusals import (
     metrics_address,
+    refuse_open_listeners,
     refuse_optimised_python,
-    refuse_remote,
 )
 from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.testing.arguments import (
@@ -84,6 +84,7 @@ class Broker:
         self._port = port
         self._durability = durability
         self._overrides = parse_overrides(checked_config(config))
+        self._has_listeners = "listeners" in (config or {})
         self._trace = path_or_none(trace)
         self._metrics = metrics
         self._endpoint: MetricsEndpoint | None = None
@@ -167,7 +168,6 @@ class Broker:
             raise
 
     def _start(self) -> None:
-        refuse_remote(self._host, allow_remote=False)
         if self.data is None:
             self.data = self._temporary = tempfile.mkdtemp(prefix="fencepost-")
         ready: Future[str] = Future()
@@ -299,11 +299,12 @@ class Broker:
         config = BrokerConfig(
             *given_settings(
                 settings=self._overrides,
-                listen=f"{bracketed(self._host)}:{self._port}",
+                listen=None if self._has_listeners else f"{bracketed(self._host)}:{self._port}",
                 data=data,
                 durability=self._durability,
             )
         )
+        refuse_open_listeners(config, allow_remote=False)
         for warning in config.warnings:
             log.warning("%s", warning)
         refuse_taken_address(config)

@@ -86,6 +86,7 @@ class ApiKey(IntEnum):
     OFFSET_DELETE = 47, (0, 0), NEVER
     DESCRIBE_CLIENT_QUOTAS = 48, (0, 1), 1
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50, (0, 0), 0
+    ALTER_USER_SCRAM_CREDENTIALS = 51, (0, 0), 0
     DESCRIBE_QUORUM = 55, (0, 2), 0
     DESCRIBE_CLUSTER = 60, (0, 2), 0
     DESCRIBE_PRODUCERS = 61, (0, 0), 0
@@ -168,7 +169,6 @@ OTHER_NAMES: Final[Mapping[int, str]] = MappingProxyType(
         40: "ExpireDelegationToken",
         41: "DescribeDelegationToken",
         49: "AlterClientQuotas",
-        51: "AlterUserScramCredentials",
         57: "UpdateFeatures",
         71: "GetTelemetrySubscriptions",
         72: "PushTelemetry",

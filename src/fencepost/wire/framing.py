@@ -35,6 +35,8 @@ _GROWTH: Final = 4
 _TRUSTED_AT_MOST: Final = 2 * 1024 * 1024
 _KEPT_AT_MOST: Final = 8
 """Buffers that are kept: about one per large request in flight, 16 MB in all."""
+_TLS_HANDSHAKE: Final = 0x1603
+"""The first bytes of a client that speaks TLS; as a size, more than 350 MB."""
 _SIZE: Final = struct.Struct(">i").unpack_from
 
 
@@ -108,6 +110,10 @@ class FrameBuffer:
         self.broken: WireError | None = None
         """Why no more frames can be read. Set as soon as a size is wrong, even after complete
         frames."""
+
+    def allow(self, max_bytes: int) -> None:
+        """Accept frames of this size from now on."""
+        self._max_bytes = max_bytes
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """The place for the next bytes; never empty."""
@@ -202,4 +208,6 @@ class FrameBuffer:
     def _wrong_size(self, size: int) -> WireError:
         if size < 0:
             return WireError(f"a frame of {size} bytes: a size cannot be negative")
+        if size >> 16 == _TLS_HANDSHAKE:
+            return WireError("its bytes are a TLS handshake, but this listener does not use TLS")
         return WireError(f"a frame of {size} bytes is larger than the {self._max_bytes} allowed")

@@ -68,6 +68,12 @@ OUR_CLIENT: Final = "fencepost"
 other client: a few refuse tags that they do not know, although KIP-482 wants them skipped."""
 
 
+SECRET_FIELDS: Final = frozenset(
+    {"auth_bytes", "salt", "salted_password", "stored_key", "server_key"}
+)
+"""Fields that no form prints, and no trace has: passwords, and what can replace one."""
+
+
 class _Unset:
     def __repr__(self) -> str:
         return "UNSET"
@@ -158,7 +164,7 @@ class Form:
 
     def __repr__(self) -> str:
         shown = (
-            f"{f.name}={value!r}"
+            f"{f.name}={'hidden' if f.name in SECRET_FIELDS else repr(value)}"
             for f in self.form_fields
             if (value := getattr(self, f.name, UNSET)) != _plain_default(f)
         )

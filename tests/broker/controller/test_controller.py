@@ -181,7 +181,7 @@ def test_a_broker_with_a_new_address_is_registered_there() -> None:
     node.stop()
     again = StubNode(disk=node.disk, randomness=node.randomness)
     again.start(port=2)
-    endpoint = again.metadata.endpoint(1)
+    endpoint = again.metadata.endpoint(1, "PLAINTEXT")
     assert endpoint is not None
     assert endpoint.port == 2
 

@@ -59,7 +59,7 @@ def reassign(
 
 def test_each_broker_registers_with_its_address_and_the_first_one_sets_the_features() -> None:
     stage = three()
-    assert stage.metadata.endpoint(3) == Endpoint("PLAINTEXT", "localhost", 9094)
+    assert stage.metadata.endpoint(3, "PLAINTEXT") == Endpoint("PLAINTEXT", "localhost", 9094)
     assert stage.metadata.features
     assert stage.metadata.brokers[3].epoch == stage.log.partition.log_end_offset - 1
 

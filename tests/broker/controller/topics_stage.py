@@ -28,6 +28,7 @@ from fencepost.broker.storage.partition_store import PartitionStore
 from fencepost.broker.transactions.producer_ids import ProducerIds
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.registry import decide_bump_leader_epochs
+from fencepost.coordinator.metadata.state import Endpoint
 from fencepost.log.segment.open_segments import OpenSegments
 from fencepost.simulation.disk import UnsyncedDisk
 from fencepost.wire.apis import API
@@ -317,7 +318,7 @@ class StubNode:
         self.effects.open_all()
         if not self.layout.clean:
             self.controller.raise_epochs_above(self.effects.logged_epochs())
-        self.controller.register(host, port)
+        self.controller.register([Endpoint("PLAINTEXT", host, port)])
         self.coordinators.load_all()
         return self
 

@@ -260,7 +260,7 @@ def test_every_change_is_seen_by_the_next_request() -> None:
 def test_a_partition_on_another_broker_is_listed_while_that_broker_is_live() -> None:
     node = StubNode().start()
     other = RegisterBrokerRecord(
-        broker_id=2, fenced=False, end_points=[BrokerEndpoint(name="P", host="h", port=2)]
+        broker_id=2, fenced=False, end_points=[BrokerEndpoint(name="PLAINTEXT", host="h", port=2)]
     )
     apply(node.metadata, other)
     node.create(NewTopic("a", assignments=[(0, [2])]))
@@ -313,7 +313,7 @@ def test_only_the_broker_endpoint_type_is_served(endpoint_type: int, error: Erro
 def test_fenced_brokers_are_listed_on_request() -> None:
     node = StubNode().start()
     fenced = RegisterBrokerRecord(
-        broker_id=2, fenced=True, end_points=[BrokerEndpoint(name="P", host="h", port=2)]
+        broker_id=2, fenced=True, end_points=[BrokerEndpoint(name="PLAINTEXT", host="h", port=2)]
     )
     apply(node.metadata, fenced)
     shown = node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(include_fenced_brokers=True))

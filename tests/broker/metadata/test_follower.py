@@ -13,6 +13,7 @@ from fencepost.broker.controller.metadata_log import MetadataLog
 from fencepost.broker.controller.new_topics import NewTopic
 from fencepost.coordinator.metadata.events import AlterSettings
 from fencepost.coordinator.metadata.snapshot import snapshot
+from fencepost.coordinator.metadata.state import Endpoint
 from fencepost.records.metadata_log import (
     FENCED,
     TOPIC_RESOURCE,
@@ -58,7 +59,7 @@ class TwoBrokers:
         for broker in (self.near, self.far):
             broker.layout.load()
         self.controller.load()
-        self.controller.register("localhost", 9092)
+        self.controller.register([Endpoint("PLAINTEXT", "localhost", 9092)])
 
     # -- what the controller asks of its followers
 

@@ -82,8 +82,12 @@ def open_all(stage: Stage, effects: Sequence[Effect], done: Callable[[], None]) 
 
 
 def join_other(stage: Stage) -> None:
-    endpoint = BrokerEndpoint(name="PLAINTEXT", host="other", port=OTHER_PORT)
-    write(stage, RegisterBrokerRecord(broker_id=OTHER, end_points=[endpoint], fenced=False))
+    endpoints = [
+        # Of a listener to which no client of these tests is connected.
+        BrokerEndpoint(name="OUTSIDE", host="elsewhere", port=1, security_protocol=1),
+        BrokerEndpoint(name="PLAINTEXT", host="other", port=OTHER_PORT),
+    ]
+    write(stage, RegisterBrokerRecord(broker_id=OTHER, end_points=endpoints, fenced=False))
     stage.settle()
 
 

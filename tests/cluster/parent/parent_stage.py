@@ -163,7 +163,7 @@ class StageBroker:
         match kind:
             case Kind.START:
                 port = 9091 + self.broker_id
-                hello = {"port": port, "advertised": ["localhost", port]}
+                hello = {"ports": [port], "endpoints": [("PLAINTEXT", "localhost", port, 0)]}
                 self.send(
                     Kind.HELLO, messages.encode_json({**hello, "address": f"localhost:{port}"})
                 )
@@ -421,7 +421,7 @@ class ParentStage:
         """A client's request that a broker forwards."""
         number = next(self._numbers)
         frame = frame_of(api, version, form, number)
-        body = messages.encode_request(number, "127.0.0.1", "User:ANONYMOUS", [frame])
+        body = messages.encode_request(number, "127.0.0.1", "User:ANONYMOUS", "PLAINTEXT", [frame])
         reply = self._ask(at, number, Kind.REQUEST, body)
         return decode_response(api, version, memoryview(reply))[1]
 

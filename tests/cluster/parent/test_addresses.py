@@ -55,7 +55,10 @@ def test_each_broker_may_have_its_own_advertised_listener() -> None:
         ({"node.id": "7"}, "node.id cannot be set for several brokers"),
         ({"broker.id": "7"}, "broker.id cannot be set for several brokers"),
         ({"listeners": "PLAINTEXT://127.0.0.1:65534"}, "need ports up to 65536"),
-        ({"advertised.listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "has 2 entries; give one"),
+        (
+            {"advertised.listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"},
+            "has 2 entries for PLAINTEXT; give one",
+        ),
     ],
 )
 def test_settings_that_cannot_be_are_refused_with_a_sentence(

@@ -8,6 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.forms.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from fencepost.wire.forms.create_acls import AclCreation, CreateAclsRequest
 from fencepost.wire.forms.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from fencepost.wire.forms.describe_acls import DescribeAclsRequest
@@ -152,6 +157,57 @@ def test_no_user_has_scram_credentials(twins: Twins) -> None:
             talk.ask(f"{users}", Ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, request))
 
     twins.compare(script)
+
+
+def test_users_are_set_described_and_removed_alike(twins: Twins) -> None:
+    def upsertion(
+        name: str, mechanism: int = 1, iterations: int = 4096
+    ) -> ScramCredentialUpsertion:
+        return ScramCredentialUpsertion(
+            name=name,
+            mechanism=mechanism,
+            iterations=iterations,
+            salt=b"a salt",
+            salted_password=bytes(64 if mechanism == 2 else 32),
+        )
+
+    def removal(name: str, mechanism: int = 1) -> ScramCredentialDeletion:
+        return ScramCredentialDeletion(name=name, mechanism=mechanism)
+
+    steps: list[tuple[list[ScramCredentialUpsertion], list[ScramCredentialDeletion]]] = [
+        ([upsertion("alice"), upsertion("bob", 2, 16_384)], []),
+        ([upsertion("alice", 2), upsertion("carol", iterations=4095)], []),
+        ([upsertion("carol", iterations=16_385)], [removal("carol")]),
+        ([upsertion("alice", 3)], [removal("bob", 0)]),
+        ([upsertion("")], []),
+        ([], [removal("")]),
+        ([upsertion("bob", 2, 8192), upsertion("bob", 2)], []),
+        ([upsertion("bob", 2)], [removal("bob", 2)]),
+        ([], [removal("alice"), removal("alice")]),
+        ([upsertion("dave")], [removal("alice", 1), removal("carol", 1)]),
+        ([], [removal("alice", 2), removal("bob", 2), removal("dave")]),
+        ([], []),
+    ]
+
+    def script(talk: Talk) -> None:
+        everybody = DescribeUserScramCredentialsRequest(users=None)
+        for number, (upsertions, deletions) in enumerate(steps):
+            request = AlterUserScramCredentialsRequest(upsertions=upsertions, deletions=deletions)
+            talk.ask(
+                f"alter {number}", Ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request), see=by_user
+            )
+            ask = Ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, everybody)
+            talk.ask(f"describe {number}", ask, see=by_user)
+
+    twins.compare(script)
+
+
+def by_user(reply: Any) -> Any:
+    """In the order of names, and without the wording of errors."""
+    reply.results.sort(key=lambda result: result.user)
+    for result in reply.results:
+        result.error_message = None
+    return reply
 
 
 # -- the quorum

@@ -242,7 +242,7 @@ def test_others_take_over_from_a_broker_that_is_about_to_stop() -> None:
     partition = cluster.partition("orders")
     assert (partition.leader, partition.leader_epoch, partition.isr) == (2, 1, (2,))
     assert changed(cluster)["orders", 0].closes_at(1)
-    assert cluster.state.endpoint(1) is not None, "clients still see it"
+    assert cluster.state.endpoint(1, "PLAINTEXT") is not None, "clients still see it"
     assert not decide_controlled_shutdown(cluster.state, 1).records
 
 
@@ -283,7 +283,7 @@ def test_nobody_leads_what_a_suspended_broker_led_until_it_is_fenced() -> None:
     led, other = cluster.state.topics["orders"].partitions
     assert (led.leader, led.leader_epoch, led.isr, led.replicas) == (-1, 1, (1,), (1, 2, 3))
     assert (other.leader, other.leader_epoch, other.isr) == (2, 0, (2, 3))
-    assert cluster.state.endpoint(1) is None, "clients do not try to reach it"
+    assert cluster.state.endpoint(1, "PLAINTEXT") is None, "clients do not try to reach it"
     cluster.fence(1)
     led = cluster.partition("orders")
     assert (led.leader, led.leader_epoch, led.isr) == (3, 2, (2, 3))

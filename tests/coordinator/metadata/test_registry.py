@@ -28,7 +28,7 @@ ORDERS_1 = TopicPartition("orders", 1)
 def test_the_first_broker_sets_the_features_of_the_cluster() -> None:
     cluster = one_broker()
     assert cluster.state.features == FEATURES
-    assert cluster.state.endpoint(1) == Endpoint("PLAINTEXT", "localhost", 9092)
+    assert cluster.state.endpoint(1, "PLAINTEXT") == Endpoint("PLAINTEXT", "localhost", 9092)
 
 
 def test_a_broker_epoch_is_the_offset_of_its_registration() -> None:
@@ -38,14 +38,14 @@ def test_a_broker_epoch_is_the_offset_of_its_registration() -> None:
     decision = cluster.register(1, 9999)
     assert len(decision.records) == 1
     assert cluster.state.brokers[1].epoch == len(cluster.log) - 1
-    assert cluster.state.endpoint(1) == Endpoint("PLAINTEXT", "localhost", 9999)
+    assert cluster.state.endpoint(1, "PLAINTEXT") == Endpoint("PLAINTEXT", "localhost", 9999)
 
 
 def test_a_fenced_broker_is_not_reported_to_clients() -> None:
     cluster = one_broker()
     cluster.fence(1)
     assert cluster.state.live_brokers() == []
-    assert cluster.state.endpoint(1) is None
+    assert cluster.state.endpoint(1, "PLAINTEXT") is None
     assert not cluster.fence(1).records
     cluster.bring_back(1)
     assert [broker.node_id for broker in cluster.state.live_brokers()] == [1]

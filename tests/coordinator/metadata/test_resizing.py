@@ -57,11 +57,11 @@ def test_a_new_broker_is_active_and_has_no_address_until_it_registers() -> None:
     cluster.create("orders", 2)
     cluster.resize(1, 2)
     assert cluster.state.active_nodes() == {1, 2}
-    assert cluster.state.endpoint(2) is None
+    assert cluster.state.endpoint(2, "PLAINTEXT") is None
     epochs = [partition.leader_epoch for partition in cluster.state.topics["orders"].partitions]
     decision = cluster.register(2, 9093)
     assert len(decision.records) == 1, "its partitions and their epochs stay"
-    assert cluster.state.endpoint(2) == Endpoint("PLAINTEXT", "localhost", 9093)
+    assert cluster.state.endpoint(2, "PLAINTEXT") == Endpoint("PLAINTEXT", "localhost", 9093)
     assert epochs == [0, 1], "only a change of the leader raises an epoch"
 
 
@@ -102,7 +102,7 @@ def test_a_directory_of_three_dead_brokers_can_be_served_by_one_of_them() -> Non
     cluster.fence(1, 2, 3)
     cluster.resize(1)
     assert cluster.leaders("orders") == [1, 1, 1]
-    assert cluster.state.endpoint(1) is not None, "a known broker keeps its address"
+    assert cluster.state.endpoint(1, "PLAINTEXT") is not None, "a known broker keeps its address"
 
 
 def test_other_brokers_can_take_over_all_of_them() -> None:

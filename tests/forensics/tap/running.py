@@ -60,7 +60,7 @@ class RunningTap:
 
 
 @contextmanager
-def running_tap(*to: int, tls: Any = None) -> Iterator[RunningTap]:
+def running_tap(*to: int, tls: Any = None, keeps_bytes: bool = False) -> Iterator[RunningTap]:
     """A tap before brokers on these local ports."""
     lines = Lines()
     loop = asyncio.new_event_loop()
@@ -68,7 +68,7 @@ def running_tap(*to: int, tls: Any = None) -> Iterator[RunningTap]:
 
     async def start() -> None:
         brokers = tuple(Endpoint("127.0.0.1", port) for port in to)
-        options = TapOptions(Endpoint("127.0.0.1", 0), brokers, tls)
+        options = TapOptions(Endpoint("127.0.0.1", 0), brokers, tls, keeps_bytes=keeps_bytes)
         started.append(Proxy(options, [lines], lambda *_: None))
 
     loop.run_until_complete(start())

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import ConfigError
 from fencepost.base.ids import (
     CLUSTER_METADATA_TOPIC,
     INTERNAL_TOPICS,
@@ -67,6 +68,12 @@ from fencepost.coordinator.metadata.registry import (
 )
 from fencepost.coordinator.metadata.resizing import decide_resize
 from fencepost.coordinator.metadata.state import Endpoint, MetadataState
+from fencepost.coordinator.metadata.users import (
+    Upsertion,
+    UserChange,
+    UserOutcome,
+    decide_alter_users,
+)
 from fencepost.records.metadata_log import (
     TOPIC_RESOURCE,
     MetadataRecord,
@@ -281,13 +288,13 @@ class Controller:
         assert found is not None, f"{name} does not exist"
         return found.leader_epoch
 
-    def register(self, host: str, port: int) -> None:
-        """Registers the address of a single broker, which is this node."""
+    def register(self, endpoints: Sequence[Endpoint]) -> None:
+        """Registers the addresses of a single broker, which is this node."""
         event = RegisterBroker(
             node_id=self._node_id,
             epoch=self.end_offset,
             incarnation_id=draw_id(self._randomness),
-            endpoints=(Endpoint("PLAINTEXT", host, port),),
+            endpoints=tuple(endpoints),
             rack=self._config.broker_rack,
             features=FEATURES,
         )
@@ -516,6 +523,28 @@ class Controller:
             errors.append(decision.error)
             effects += changed
         self._log.finish(effects, lambda: done(errors))
+
+    def alter_users(
+        self, changes: Sequence[UserChange], done: Callable[[list[UserOutcome]], None]
+    ) -> None:
+        """Changes the credentials of users in one batch; each user has an outcome."""
+        decision, outcomes = decide_alter_users(self._state, changes)
+        taken, effects = self._take(decision)
+        if taken.error is not ErrorCode.NONE:
+            failed = Refusal(taken.error, taken.message or "")
+            outcomes = [each._replace(refusal=each.refusal or failed) for each in outcomes]
+        self._log.finish(effects, lambda: done(outcomes))
+
+    def create_user_now(self, changes: Sequence[Upsertion]) -> bool:
+        """During the start: creates one user, unless it exists; returns whether it did."""
+        if changes[0].user in self._state.users:
+            return False
+        decision, outcomes = decide_alter_users(self._state, changes)
+        refused = outcomes[0].refusal
+        if refused is not None:
+            raise ConfigError(f"the user {changes[0].user!r} was refused: {refused.message}")
+        self._log.commit_now(decision)
+        return True
 
     def elect_leaders(
         self,

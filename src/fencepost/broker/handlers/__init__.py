@@ -14,8 +14,6 @@ from fencepost.wire.apis import API, ApiKey
 
 _NOT_SERVED: Final = frozenset(
     {
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
         ApiKey.CONSUMER_GROUP_DESCRIBE,
         ApiKey.SHARE_FETCH,
         ApiKey.SHARE_ACKNOWLEDGE,
@@ -35,6 +33,7 @@ CONTROLLER_APIS: Final = frozenset(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         ApiKey.ELECT_LEADERS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.CREATE_ACLS,
         ApiKey.DELETE_ACLS,

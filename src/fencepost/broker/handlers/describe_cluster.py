@@ -58,11 +58,12 @@ def _describe_brokers(
     return [
         DescribeClusterBroker(
             broker_id=node_id,
-            host=broker.endpoints[0].host,
-            port=broker.endpoints[0].port,
+            host=endpoint.host,
+            port=endpoint.port,
             rack=broker.rack,
             is_fenced=broker.fenced,
         )
         for node_id, broker in sorted(context.services.metadata.brokers.items())
-        if broker.endpoints and (request.include_fenced_brokers or not broker.fenced)
+        if (endpoint := broker.endpoint(context.listener)) is not None
+        and (request.include_fenced_brokers or not broker.fenced)
     ]

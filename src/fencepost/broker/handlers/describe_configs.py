@@ -135,6 +135,7 @@ def _encode(row: Row, request: DescribeConfigsRequest) -> DescribeConfigsResourc
         name=row.name,
         value=row.value,
         read_only=row.read_only,
+        is_sensitive=row.is_sensitive,
         config_source=row.source,
         synonyms=synonyms,
         config_type=0 if row.kind is None else row.kind.value,

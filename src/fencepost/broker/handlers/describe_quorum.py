@@ -82,7 +82,7 @@ def _quorum(context: Context) -> DescribedPartition:
 
 def _voter(context: Context) -> Node:
     controller_id = context.services.follower.controller_id
-    endpoint = context.services.metadata.endpoint(controller_id)
+    endpoint = context.services.metadata.endpoint(controller_id, context.listener)
     listeners = []
     if endpoint is not None:
         listeners = [Listener(name=endpoint.name, host=endpoint.host, port=endpoint.port)]

@@ -1,6 +1,7 @@
 """DescribeUserScramCredentials (50): v0
 
-Behaviour: finds no user, as this broker has no authentication.
+Behaviour: lists the users with their mechanisms and iterations, all of them or those named; never
+           a salt or a key.
 Versions:  one.
 Errors:    RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE, CLUSTER_AUTHORIZATION_FAILED.
 """
@@ -13,6 +14,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.broker.context import Context
 from fencepost.wire.forms.describe_user_scram_credentials import (
+    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
@@ -28,14 +30,28 @@ def handle(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             error_message="Not authorized to describe the cluster.",
         )
-    named = Counter(user.name for user in request.users or ())
-    results = [_describe(user, count) for user, count in named.items()]
+    known = context.services.metadata.users
+    # No names at all mean every user, as in Kafka.
+    named = Counter(user.name for user in request.users or ()) or Counter(sorted(known))
+    results = [_describe(context, user, count) for user, count in named.items()]
     return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
 
-def _describe(user: str, count: int) -> DescribeUserScramCredentialsResult:
+def _describe(context: Context, user: str, count: int) -> DescribeUserScramCredentialsResult:
     if count > 1:
-        error, message = ErrorCode.DUPLICATE_RESOURCE, f"User {user!r} is named twice."
-    else:
-        error, message = ErrorCode.RESOURCE_NOT_FOUND, f"User {user!r} has no credentials."
+        return _refuse(user, ErrorCode.DUPLICATE_RESOURCE, f"User {user!r} is named twice.")
+    credentials = context.services.metadata.users.get(user)
+    if credentials is None:
+        return _refuse(user, ErrorCode.RESOURCE_NOT_FOUND, f"User {user!r} has no credentials.")
+    return DescribeUserScramCredentialsResult(
+        user=user,
+        error_message=None,
+        credential_infos=[
+            CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
+            for mechanism, credential in sorted(credentials.items())
+        ],
+    )
+
+
+def _refuse(user: str, error: ErrorCode, message: str) -> DescribeUserScramCredentialsResult:
     return DescribeUserScramCredentialsResult(user=user, error_code=error, error_message=message)

@@ -267,7 +267,7 @@ def read_all(request: FetchRequest, context: Context) -> Read:
         settled = True  # More would not fit, so it does not wait for more.
     response = FetchResponse(responses=responses)
     if settled and context.api_version >= FIRST_VERSION_WITH_LEADERS:
-        _name_leaders(response, context.services.metadata)
+        _name_leaders(response, context.services.metadata, context.listener)
     return Read(response, total, settled)
 
 
@@ -301,7 +301,7 @@ def _not_here(topic: str, asked: FetchPartition, context: Context) -> PartitionD
     return _failed(asked, error, aborted=[] if is_unknown else None)
 
 
-def _name_leaders(response: FetchResponse, metadata: MetadataState) -> None:
+def _name_leaders(response: FetchResponse, metadata: MetadataState, listener: str) -> None:
     """Adds the leaders of the partitions that other brokers lead (KIP-951)."""
     leaders = set()
     for topic in response.responses:
@@ -310,7 +310,7 @@ def _name_leaders(response: FetchResponse, metadata: MetadataState) -> None:
                 found = leadership.current_leader(metadata, topic.topic, data.partition_index)
                 data.current_leader = LeaderIdAndEpoch(**found._asdict())
                 leaders.add(found.leader_id)
-    addresses = (leadership.address_of(metadata, node_id) for node_id in sorted(leaders))
+    addresses = (leadership.address_of(metadata, node_id, listener) for node_id in sorted(leaders))
     response.node_endpoints = [
         NodeEndpoint(**found._asdict()) for found in addresses if found is not None
     ]

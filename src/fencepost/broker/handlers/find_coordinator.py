@@ -63,7 +63,7 @@ def _find(key_type: int, key: str, context: Context) -> Coordinator:
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     index = coordinator_partition(key, count)
     leader = metadata.leader(topic, index)
-    endpoint = metadata.endpoint(leader)
+    endpoint = metadata.endpoint(leader, context.listener)
     if endpoint is None:
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(

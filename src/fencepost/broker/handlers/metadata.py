@@ -161,7 +161,7 @@ def _answer(
     if request.include_cluster_authorized_operations:
         operations = cluster_operations(context)
     return MetadataResponse(
-        brokers=_describe_brokers(services.metadata),
+        brokers=_describe_brokers(services.metadata, context.listener),
         cluster_id=services.follower.cluster_id,
         controller_id=services.follower.controller_id,
         topics=topics,
@@ -169,16 +169,16 @@ def _answer(
     )
 
 
-def _describe_brokers(metadata: MetadataState) -> list[MetadataResponseBroker]:
+def _describe_brokers(metadata: MetadataState, listener: str) -> list[MetadataResponseBroker]:
     return [
         MetadataResponseBroker(
             node_id=broker.node_id,
-            host=broker.endpoints[0].host,
-            port=broker.endpoints[0].port,
+            host=endpoint.host,
+            port=endpoint.port,
             rack=broker.rack,
         )
         for broker in metadata.live_brokers()
-        if broker.endpoints
+        if (endpoint := broker.endpoint(listener)) is not None
     ]
 
 
@@ -282,7 +282,7 @@ def offline_replicas(
     return [
         replica
         for replica in partition.replicas
-        if services.metadata.endpoint(replica) is None or replica == unopened == partition.leader
+        if not services.metadata.has_address(replica) or replica == unopened == partition.leader
     ]
 
 
@@ -290,7 +290,7 @@ def is_available(services: Services, topic: str, index: int, partition: Partitio
     """Whether a partition has a leader: it is open here, or its broker is alive."""
     if partition.leader == services.config.node_id:
         return services.partitions.get(topic, index) is not None
-    return services.metadata.endpoint(partition.leader) is not None
+    return services.metadata.has_address(partition.leader)
 
 
 def _with_operations(topic: MetadataResponseTopic, context: Context) -> MetadataResponseTopic:

@@ -442,7 +442,9 @@ def _name_leaders(response: ProduceResponse, context: Context) -> None:
             if reply.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 found = leadership.current_leader(metadata, topic.name, reply.index)
                 reply.current_leader = LeaderIdAndEpoch(**found._asdict())
-                _add_address(response, leadership.address_of(metadata, found.leader_id))
+                _add_address(
+                    response, leadership.address_of(metadata, found.leader_id, context.listener)
+                )
 
 
 def _add_address(response: ProduceResponse, address: leadership.LeaderAddress | None) -> None:

@@ -42,6 +42,7 @@ from fencepost.wire.framing import INBOX_BYTES, FrameBuffer, LargeBuffers
 if TYPE_CHECKING:
     from fencepost.broker.dispatch import Dispatcher
     from fencepost.broker.network.server import Server
+    from fencepost.broker.security.sessions import Session
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._dispatcher = dispatcher
         self._large_buffers = large_buffers
+        self._max_request_bytes = max_request_bytes
         self._frames = FrameBuffer(max_request_bytes, large_buffers)
         self._queue: deque[memoryview] = deque()
         self._slots: deque[Slot] = deque()
@@ -120,8 +122,14 @@ class Connection(asyncio.BufferedProtocol):
         """The name that the client sent with ApiVersions, v3 and up."""
         self.listener = "PLAINTEXT"
         """The name of the listener that accepted the connection."""
+        self.listener_protocol = "PLAINTEXT"
+        """The listener's security protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
         self.principal = "User:ANONYMOUS"
         """Who the client is, in Kafka's form; what TLS and SASL find out is noted here."""
+        self.session: Session | None = None
+        """Decides what is served, on a listener with SASL."""
+        self.ciphertext_bytes = 0
+        """Unread bytes that its TLS filter has taken from the budget for replies."""
         self.last_active = 0.0
 
     # -- called by asyncio
@@ -153,6 +161,8 @@ class Connection(asyncio.BufferedProtocol):
                 abandon()
         self._give_all_back()
         self._slots.clear()
+        if self.session is not None:
+            self.session.end()  # It refers to this connection, too.
         self._server.left(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -204,6 +214,16 @@ class Connection(asyncio.BufferedProtocol):
     # -- called by the server, the dispatcher and handlers
     # -----------------------------------------------------------------------------------------
 
+    def begin_session(self, session: Session, max_bytes: int) -> None:
+        """Requests need a login first, and are at most this large until then."""
+        self.session = session
+        self._frames.allow(min(max_bytes, self._max_request_bytes))
+
+    def let_in(self, principal: str) -> None:
+        """The client has proved who it is."""
+        self.principal = principal
+        self._frames.allow(self._max_request_bytes)
+
     def close(self, reason: str | None = None) -> None:
         """Closes the connection; logs the reason, if there is one, once per connection."""
         self._queue.clear()
@@ -241,6 +261,23 @@ class Connection(asyncio.BufferedProtocol):
             or len(self._slots) >= MAX_REQUESTS_IN_FLIGHT
             or self._owed_bytes > FETCH_RESPONSE_MAX_BYTES
         )
+
+    def wait_to_begin(self, seconds: float) -> None:
+        """Serves nothing for a while: connections come faster than they may."""
+        self.hold()
+        self._wait()
+        # And again, as uvloop starts to read after `connection_made`, whatever was said in it.
+        self._server.call_soon(self._wait)
+        self._server.call_later(seconds, self._begin)
+
+    def _wait(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def _begin(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self.release()
 
     def work_alone(self) -> None:
         """Serves this connection and sends its replies."""
@@ -420,7 +457,9 @@ class Connection(asyncio.BufferedProtocol):
         """Whether its client could free memory that other connections wait for."""
         server = self._server
         if server.replies.is_waited_for and (
-            self._unread_bytes or any(slot.taken_bytes for slot in self._slots)
+            self._unread_bytes
+            or self.ciphertext_bytes
+            or any(slot.taken_bytes for slot in self._slots)
         ):
             return True
         return (

@@ -1,4 +1,4 @@
-"""The listening socket, and how its connections take turns and share memory.
+"""The listening sockets, and how its connections take turns and share memory.
 
 Theory of operation
 -------------------
@@ -34,20 +34,26 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.limits import STUCK_BYTES, STUCK_SECONDS
 from fencepost.base.system import return_freed_memory
 from fencepost.broker.network.connection import Connection
 from fencepost.broker.network.memory import MemoryBudget
+from fencepost.broker.network.tls_filter import TlsFilter
 from fencepost.broker.turns import Turn
 from fencepost.wire.framing import LargeBuffers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from socket import socket
 
     from fencepost.broker.dispatch import Dispatcher
+    from fencepost.broker.network.limits import ConnectionLimits
+    from fencepost.broker.security.logins import Logins
+    from fencepost.broker.security.tls import Certificates
+    from fencepost.broker.settings.listener import BrokerListener
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +71,7 @@ LINGER_SECONDS: Final = 0.5
 
 
 class Server:
-    """The listening socket and its connections."""
+    """The listening sockets and their connections."""
 
     def __init__(
         self,
@@ -75,9 +81,12 @@ class Server:
         replies: MemoryBudget,
         requests: MemoryBudget,
         max_request_bytes: int,
-        max_connections: int,
+        limits: ConnectionLimits,
         max_idle_ms: int,
+        certificates: Mapping[str, Certificates] | None = None,
+        logins: Logins | None = None,
     ) -> None:
+        """`certificates` are those of each listener that uses TLS; `logins` are for SASL."""
         self._loop = loop
         self.replies = replies
         self.requests = requests
@@ -89,13 +98,16 @@ class Server:
         self._returning: asyncio.TimerHandle | None = None
         self._favoured: Connection | None = None
         self._dispatcher = dispatcher
+        self._logins = logins
         self._max_request_bytes = max_request_bytes
         self._large_buffers = LargeBuffers()
         self._ready: list[Connection] = []
         self._large: deque[Connection] = deque()
         self._large_turn: Turn | None = None
         self._is_scheduled = False
-        self._max_connections = max_connections
+        self._limits = limits
+        self._certificates = certificates or {}
+        self._handshakes: dict[TlsFilter, None] = {}
         self._max_idle_seconds = max_idle_ms / 1000
         self._servers: list[asyncio.AbstractServer] = []
         self._connections: dict[Connection, None] = {}
@@ -105,18 +117,23 @@ class Server:
         self._empty: asyncio.Event | None = None
         self._stale_until = 0.0
         self.time = loop.time
+        self.call_soon = loop.call_soon
+        self.call_later = loop.call_later
 
-    async def listen(self, host: str, port: int) -> int:
-        """Starts to accept connections; returns the port, a free one if `port` is 0."""
-        server = await self._loop.create_server(self._connection, host, port, backlog=BACKLOG)
+    async def listen(self, listener: BrokerListener) -> int:
+        """Starts to accept connections; returns the port, a free one if that of `at` is 0."""
+        server = await self._loop.create_server(
+            partial(self._accept, listener), listener.at.host, listener.at.port, backlog=BACKLOG
+        )
         self._accepting(server)
         opened: Any = server  # `sockets` is a tuple in asyncio, and a list in uvloop.
         return int(opened.sockets[0].getsockname()[1])
 
-    async def listen_on(self, sockets: Iterable[socket]) -> None:
+    async def listen_on(self, sockets: Iterable[socket], listener: BrokerListener) -> None:
         """Starts to accept connections on sockets that are bound."""
+        accept = partial(self._accept, listener)
         for bound in sockets:
-            server = await self._loop.create_server(self._connection, sock=bound, backlog=BACKLOG)
+            server = await self._loop.create_server(accept, sock=bound, backlog=BACKLOG)
             self._accepting(server)
 
     def _accepting(self, server: asyncio.AbstractServer) -> None:
@@ -131,20 +148,34 @@ class Server:
         found += [connection.descriptor() for connection in list(self._connections)]
         return [descriptor for descriptor in found if descriptor >= 0]
 
-    def _connection(self) -> Connection:
-        return Connection(self, self._dispatcher, self._max_request_bytes, self._large_buffers)
+    def _accept(self, listener: BrokerListener) -> Connection | TlsFilter:
+        """The protocol of a new socket."""
+        connection = Connection(
+            self, self._dispatcher, self._max_request_bytes, self._large_buffers
+        )
+        connection.listener = listener.name
+        connection.listener_protocol = listener.protocol
+        if listener.protocol.startswith("SASL"):
+            assert self._logins is not None, "a listener with SASL has logins"
+            self._logins.begin(connection)
+        if not listener.is_tls:
+            return connection
+        return TlsFilter(self, connection, self._certificates[listener.name])
 
     def joined(self, connection: Connection) -> None:
         """Registers a new connection."""
         connection.last_active = self.time()
         self._connections[connection] = None
         self.accepted_count += 1
+        refused = self._limits.joined(connection.listener, connection.client_host)
         if self._empty is not None:  # Accepted while the server was closing.
             connection.abort()
         elif connection.last_active < self._stale_until:
             connection.close("the broker was suspended while this connection waited")
-        elif len(self._connections) > self._max_connections:
-            connection.close(f"there are already {self._max_connections} (max.connections)")
+        elif refused is not None:
+            connection.close(refused)
+        elif (seconds := self._limits.wait_seconds(connection.listener, self.time())) > 0:
+            connection.wait_to_begin(seconds)
 
     def cut_off(self, reason: str, *, stale_until: float = 0.0) -> None:
         """Closes every connection, unserved; those accepted before `stale_until` follow."""
@@ -160,7 +191,9 @@ class Server:
 
     def left(self, connection: Connection) -> None:
         """Forgets a closed connection."""
-        self._connections.pop(connection, None)
+        if connection in self._connections:
+            del self._connections[connection]
+            self._limits.left(connection.listener, connection.client_host)
         if not self._connections and self._empty is not None:
             self._empty.set()
 
@@ -206,6 +239,25 @@ class Server:
             self._large.popleft().work_alone()
         if self._large:
             self._schedule_work()
+
+    def shake_hands_soon(self, tls: TlsFilter) -> None:
+        """Goes on with a handshake, in its turn."""
+        if not self._handshakes:
+            self._loop.call_soon(self._shake_hands)
+        self._handshakes[tls] = None
+
+    def _shake_hands(self) -> None:
+        """Goes on with handshakes for one turn; requests are served before the rest of them."""
+        turn = Turn(is_short=True)
+        handshakes = self._handshakes
+        while handshakes:
+            tls = next(iter(handshakes))
+            del handshakes[tls]
+            tls.shake_hands()
+            if turn.is_over():
+                break
+        if handshakes:
+            self._loop.call_soon(self._shake_hands)
 
     # -- memory that all connections share
     # ----------------------------------------------------------------

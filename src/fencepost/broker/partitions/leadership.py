@@ -81,9 +81,9 @@ class LeaderAddress(NamedTuple):
     rack: str | None
 
 
-def address_of(metadata: MetadataState, node_id: int) -> LeaderAddress | None:
-    """The address of a broker; None if it is dead or unknown."""
-    endpoint = metadata.endpoint(node_id)
+def address_of(metadata: MetadataState, node_id: int, listener: str) -> LeaderAddress | None:
+    """The address of a broker for the clients of a listener; None if it is dead or unknown."""
+    endpoint = metadata.endpoint(node_id, listener)
     if endpoint is None:
         return None
     return LeaderAddress(node_id, endpoint.host, endpoint.port, metadata.brokers[node_id].rack)

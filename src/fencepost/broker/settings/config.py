@@ -22,16 +22,20 @@ from fencepost.base.properties import read_properties
 from fencepost.broker.settings.kinds import Kind, Setting, Update, settings_of
 from fencepost.broker.settings.listener import (
     ANY_HOST,
+    PROTOCOLS,
+    SERVED_PROTOCOLS,
+    BrokerListener,
     Listener,
     is_loopback,
     parse_address,
     parse_listener,
 )
+from fencepost.broker.settings.sasl import check_sasl_setting, is_sasl_setting
 from fencepost.broker.settings.tables import (
     BROKER_SYNONYMS,
     IGNORED,
     INTERNAL_SEGMENT_BYTES,
-    REFUSED,
+    PER_LISTENER,
     UNIT_MS,
     BrokerSettings,
     TopicSettings,
@@ -101,9 +105,8 @@ class BrokerConfig(BrokerSettings):
         self._warn_of_no_authorizer()
         self._check_identity()
         self.data: Final = self._find_data_folder()
-        self.listener = self._only("listeners", self.listeners)
-        self._check_protocol()
-        self._advertised: Final = self._find_advertised()
+        self.client_listeners = self._find_listeners()
+        """The listeners for clients; controller listeners are ignored."""
 
     def replace_dynamic(self, default: Mapping[str, str], own: Mapping[str, str]) -> None:
         """Replaces all dynamic values."""
@@ -176,50 +179,72 @@ class BrokerConfig(BrokerSettings):
             )
         return folders[0]
 
-    def _only(self, setting: str, texts: Iterable[str]) -> Listener:
-        """The only client listener; controller listeners are ignored."""
+    def _find_listeners(self) -> tuple[BrokerListener, ...]:
+        found = self._parse_listeners("listeners", self.listeners)
+        if not found:
+            raise ConfigError("listeners has no client address; choose one with --listen HOST:PORT")
+        advertised = self._parse_listeners("advertised.listeners", self.advertised_listeners or ())
+        if len(found) == 1 and len(advertised) == 1:
+            # Its name does not matter then, and --listen may have replaced several listeners.
+            advertised = {name: advertised.popitem()[1] for name in found}
+        if len(found) > 1 and (unknown := advertised.keys() - found.keys()):
+            raise ConfigError(
+                f"advertised.listeners has {', '.join(sorted(unknown))}, which listeners does "
+                f"not have: {', '.join(found)}"
+            )
+        return tuple(
+            BrokerListener(
+                listener,
+                _reachable(advertised.get(name, listener)),
+                self._protocol_of(listener),
+            )
+            for name, listener in found.items()
+        )
+
+    def _parse_listeners(self, setting: str, texts: Iterable[str]) -> dict[str, Listener]:
+        """The client listeners by name; those of controllers are ignored."""
         controllers = {
             name.strip().upper()
             for name in self.static.get("controller.listener.names", "").split(",")
         }
-        parsed = (parse_listener(setting, text) for text in texts)
-        found = [listener for listener in parsed if listener.name not in controllers]
-        if len(found) != 1:
-            raise ConfigError(
-                f"{setting} has {len(found)} client addresses; fencepost serves one: choose it "
-                "with --listen HOST:PORT"
-            )
-        return found[0]
+        found: dict[str, Listener] = {}
+        for text in texts:
+            listener = parse_listener(setting, text)
+            if listener.name in found:
+                raise ConfigError(
+                    f"{setting} has {listener.name} twice; give each listener a name of its own, "
+                    "with a protocol in listener.security.protocol.map"
+                )
+            if listener.name not in controllers:
+                found[listener.name] = listener
+        return found
 
-    def _check_protocol(self) -> None:
+    def _protocol_of(self, listener: Listener) -> str:
         pairs = (pair.partition(":") for pair in self.listener_security_protocol_map.split(","))
         protocols = {name.strip().upper(): protocol.strip() for name, _, protocol in pairs}
-        protocol = protocols.get(self.listener.name)
+        protocol = protocols.get(listener.name)
         if protocol is None:
+            raise ConfigError(f"listener.security.protocol.map has no protocol for {listener.name}")
+        protocol = protocol.upper()
+        if protocol not in SERVED_PROTOCOLS:
+            known = "is not supported" if protocol in PROTOCOLS else "is not a security protocol"
             raise ConfigError(
-                f"listener.security.protocol.map has no protocol for {self.listener.name}"
+                f"listener {listener} uses {protocol}, which {known}; "
+                f"choose from {', '.join(SERVED_PROTOCOLS)}"
             )
-        if protocol.upper() != "PLAINTEXT":
-            raise ConfigError(
-                f"listener {self.listener} uses {protocol}; only PLAINTEXT is supported"
-            )
+        return protocol
 
-    def _find_advertised(self) -> Listener:
-        if self.advertised_listeners:
-            mine = [
-                text
-                for text in self.advertised_listeners
-                if text.strip().upper().startswith(f"{self.listener.name}://")
-            ]
-            found = self._only("advertised.listeners", mine or self.advertised_listeners)
-        else:
-            found = self.listener
-        if found.host in ANY_HOST:
-            raise ConfigError(
-                f"clients cannot connect to {found}; advertise a name of this machine: "
-                f"--config advertised.listeners={found.name}://NAME:{found.port or 'PORT'}"
-            )
-        return found
+    def is_protected(self, listener: BrokerListener) -> bool:
+        """Whether a listener encrypts, and knows who its clients are."""
+        if listener.protocol == "SASL_SSL":
+            return True
+        return listener.is_tls and self.of_listener(listener.name, "ssl.client.auth") == "required"
+
+    def of_listener(self, name: str, setting: str) -> Any:
+        """The value of a setting for one listener: with the listener's prefix, or without."""
+        found = BROKER_SETTINGS[setting]
+        own = self.static.get(f"{LISTENER_PREFIX}{name.lower()}.{setting}")
+        return self.__dict__[found.attribute] if own is None else found.parse(own)
 
     def keep_to_loopback(self) -> str | None:
         """Narrows "every address" to an advertised loopback name, and returns a warning.
@@ -228,31 +253,47 @@ class BrokerConfig(BrokerSettings):
         is nothing to narrow: clients on other machines are intended, and the operator must allow
         them.
         """
-        if self.listener.host not in ANY_HOST or not is_loopback(self._advertised.host):
+        narrowed = {
+            each.name: each.at._replace(host=each.advertised.host)
+            for each in self.client_listeners
+            if each.at.host in ANY_HOST
+            and is_loopback(each.advertised.host)
+            and not self.is_protected(each)
+        }
+        if not narrowed:
             return None
-        everywhere, self.listener = (
-            self.listener,
-            self.listener._replace(host=self._advertised.host),
+        before, self.client_listeners = (
+            self.client_listeners,
+            tuple(
+                each._replace(at=narrowed.get(each.name, each.at)) for each in self.client_listeners
+            ),
         )
+        first = next(each.at for each in before if each.name in narrowed)
         return (
-            f"listeners is {everywhere}, every address of this machine. The broker has no "
-            f"authentication, so it listens on {self.listener.host} only; --allow-remote opens it "
-            "to other machines"
+            f"listeners has {first}, every address of this machine. It has no authentication, so "
+            f"the broker listens on {narrowed[first.name].host} only; --allow-remote opens it to "
+            "other machines"
         )
 
     @property
+    def listener(self) -> Listener:
+        """Where the first listener listens."""
+        return self.client_listeners[0].at
+
+    @property
     def listen_host(self) -> str:
-        """The host to listen on; empty for every address of the machine."""
+        """The host of the first listener; empty for every address of the machine."""
         return self.listener.host
 
     @property
     def listen_port(self) -> int:
-        """The port to listen on; 0 for a free one."""
+        """The port of the first listener; 0 for a free one."""
         return self.listener.port
 
     def advertised(self, bound_port: int) -> tuple[str, int]:
-        """The advertised host and port, given the port that the server is bound to."""
-        return self._advertised.host, self._advertised.port or bound_port
+        """The advertised host and port of the first listener, which is bound to this port."""
+        found = self.client_listeners[0].advertised
+        return found.host, found.port or bound_port
 
     # -- descriptions
 
@@ -302,6 +343,16 @@ _DEFAULT_TEXTS: Final[Mapping[str, str]] = {
 }
 
 
+def _reachable(advertised: Listener) -> Listener:
+    """An address that clients can connect to; ConfigError for any other."""
+    if advertised.host in ANY_HOST:
+        raise ConfigError(
+            f"clients cannot connect to {advertised}; advertise a name of this machine: --config "
+            f"advertised.listeners={advertised.name}://NAME:{advertised.port or 'PORT'}"
+        )
+    return advertised
+
+
 # -- several brokers
 # --------------------------------------------------------------------------------------------------
 
@@ -333,11 +384,14 @@ def default_min_insync(broker_count: int) -> int:
 
 
 def review(name: str, value: str) -> str | None:
-    """A warning for a setting without effect; ConfigError for one that is refused."""
-    if reason := REFUSED.get(name):
-        if value.strip().lower() in ("", "none"):
-            return None
-        raise ConfigError(f"{name} cannot be {value!r}: {reason}")
+    """A warning for a setting without effect; ConfigError for a name that Kafka does not have."""
+    if own := listener_setting(name):
+        if is_sasl_setting(name):
+            return check_sasl_setting(name, value)
+        if own not in PER_LISTENER:
+            return f"{name} has no effect: {own} cannot be set for one listener"
+        BROKER_SETTINGS[own].parse(value)
+        return None
     if setting := BROKER_SETTINGS.get(name):
         return setting.warn_of(value)
     if reason := why_ignored(name):
@@ -345,9 +399,29 @@ def review(name: str, value: str) -> str | None:
     raise ConfigError(f"there is no broker setting {name!r}{suggest(name, BROKER_SETTINGS)}")
 
 
+LISTENER_PREFIX: Final = "listener.name."
+
+
+def listener_setting(name: str) -> str | None:
+    """The setting `ssl.client.auth` in `listener.name.inside.ssl.client.auth`; None elsewhere."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    return name[len(LISTENER_PREFIX) :].partition(".")[2] or None
+
+
+def is_sensitive(name: str) -> bool:
+    """Whether the value of a setting must not be shown."""
+    setting = BROKER_SETTINGS.get(listener_setting(name) or name)
+    if setting is not None:
+        return setting.kind is Kind.PASSWORD
+    return any(word in name for word in ("password", "secret", "jaas"))
+
+
 def is_known(name: str) -> bool:
     """Whether Kafka has a broker setting of this name, supported here or not."""
-    return name in REFUSED or name in BROKER_SETTINGS or why_ignored(name) is not None
+    if listener_setting(name) is not None:
+        return True
+    return name in BROKER_SETTINGS or why_ignored(name) is not None
 
 
 def why_ignored(name: str) -> str | None:
@@ -362,6 +436,8 @@ def check_dynamic(name: str, value: str | None, *, for_cluster: bool) -> None:
     """Raises ConfigError unless the value can be set at run time; None deletes the setting."""
     setting = BROKER_SETTINGS.get(name)
     if setting is None:
+        if listener_setting(name) in PER_LISTENER or is_sasl_setting(name):
+            raise ConfigError(f"{name} cannot be changed while the broker runs")
         if value is not None:
             review(name, value)
         return

@@ -44,6 +44,8 @@ class Kind(Enum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
+    """A string that is never shown."""
 
 
 class Update(Enum):
@@ -186,6 +188,11 @@ def text(
     return Setting(Kind.STRING, default, doc, check, update, why_differs)
 
 
+def password(doc: str, *, update: Update = Update.READ_ONLY) -> Setting[str | None]:
+    """A secret, which no description shows."""
+    return Setting(Kind.PASSWORD, None, doc, None, update, None)
+
+
 def words(
     default: W,
     doc: str,
@@ -241,6 +248,11 @@ def between(low: float, high: float) -> Check:
 def one_of(*allowed: str) -> Check:
     """Rejects any other word; case matters, as in Kafka."""
     return lambda value: None if value in allowed else f"one of {', '.join(allowed)}"
+
+
+def only(word: str) -> Check:
+    """Rejects any other word."""
+    return lambda value: None if value == word else word
 
 
 def each_of(*allowed: str) -> Check:
@@ -304,6 +316,7 @@ def _parse_list(name: str, given: str) -> tuple[str, ...]:
 _PARSERS: Final[dict[Kind, Callable[[str, str], Any]]] = {
     Kind.BOOLEAN: parse_boolean,
     Kind.STRING: lambda name, given: given.strip(),
+    Kind.PASSWORD: lambda name, given: given,
     Kind.SHORT: _whole_up_to(INT16_MAX),
     Kind.INT: _whole_up_to(INT32_MAX),
     Kind.LONG: _whole_up_to(INT64_MAX),

@@ -1,4 +1,8 @@
-"""Listener addresses in Kafka's syntax: `PLAINTEXT://127.0.0.1:9092`."""
+"""Listener addresses in Kafka's syntax: `PLAINTEXT://127.0.0.1:9092`.
+
+A listener has a name, under which its other settings are found, and a security protocol. Clients
+get the addresses of the listener that they are connected to, of every broker: `advertised`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,14 @@ from typing import Final, NamedTuple
 from fencepost.base.failures import ConfigError
 
 MAX_PORT: Final = 65_535
+
+PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""Kafka's security protocols and their numbers in the metadata log."""
+
+SERVED_PROTOCOLS: Final = tuple(PROTOCOLS)
+"""The protocols that a listener may have here."""
+
+TLS_PROTOCOLS: Final = ("SSL", "SASL_SSL")
 
 ANY_HOST: Final = ("", "0.0.0.0", "::")
 """Hosts that mean every address of the machine; clients cannot connect to them."""
@@ -23,6 +35,26 @@ class Listener(NamedTuple):
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.name}://{host}:{self.port}"
+
+
+class BrokerListener(NamedTuple):
+    """One listener of this broker."""
+
+    at: Listener
+    """Where it listens; port 0 chooses a free one."""
+    advertised: Listener
+    """What its clients are told; port 0 stands for the one that it listens on."""
+    protocol: str
+
+    @property
+    def name(self) -> str:
+        """The name of the listener."""
+        return self.at.name
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether its connections are encrypted."""
+        return self.protocol in TLS_PROTOCOLS
 
 
 def is_loopback(host: str) -> bool:

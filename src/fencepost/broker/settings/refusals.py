@@ -6,8 +6,13 @@ brokers, and they wait for it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fencepost.base.failures import ConfigError
 from fencepost.broker.settings.listener import Address, is_loopback, parse_address
+
+if TYPE_CHECKING:
+    from fencepost.broker.settings.config import BrokerConfig
 
 
 def refuse_optimised_python() -> None:
@@ -27,12 +32,19 @@ def metrics_address(text: str | None, *, allow_remote: bool) -> Address | None:
     return address
 
 
+def refuse_open_listeners(config: BrokerConfig, *, allow_remote: bool) -> None:
+    """Raises ConfigError for a listener that strangers on other machines could use."""
+    for listener in config.client_listeners:
+        if not config.is_protected(listener):
+            refuse_remote(listener.at.host, allow_remote)
+
+
 def refuse_remote(host: str, allow_remote: bool) -> None:
     """Raises ConfigError for an address beyond loopback, unless `allow_remote` is set."""
     if allow_remote or is_loopback(host):
         return
     raise ConfigError(
         f"{host or 'Every address of this machine'} can be reached from other machines, "
-        "and this broker has no authentication. "
+        "and anybody there could use it: it does not have both TLS and authentication. "
         "Listen on 127.0.0.1 or [::1], or add --allow-remote if the network is yours."
     )

@@ -6,8 +6,7 @@ A setting of Kafka's is one of these:
   gives a reason. A few are checked and described but have no effect (`without_effect`), or only the
   effect that the number of brokers allows (`replica_count`); the start logs a warning for them;
 - ignored (`IGNORED`): it has no meaning here. It is accepted, stored and described, and the start
-  logs a warning, so that a properties file of Kafka's can be used unchanged;
-- refused (`REFUSED`): it promises a protection that does not exist here. It is an error.
+  logs a warning, so that a properties file of Kafka's can be used unchanged.
 
 Any other name is a typo and is refused, with the most similar name as a suggestion. In a properties
 file it is only a warning: such files contain names of older Kafka versions and of vendors, which
@@ -34,6 +33,8 @@ from fencepost.broker.settings.kinds import (
     not_zero,
     number,
     one_of,
+    only,
+    password,
     principals,
     replica_count,
     replicas,
@@ -43,6 +44,7 @@ from fencepost.broker.settings.kinds import (
     without_effect,
     words,
 )
+from fencepost.broker.settings.sasl import has_mechanisms
 
 MAX_LONG: Final = 2**63 - 1
 DAY_MS: Final = 24 * 60 * 60 * 1000
@@ -55,6 +57,7 @@ AT_ONCE: Final = "files are deleted at once"
 BY_DURABILITY: Final = "durability decides when logs are synced"
 GROWING: Final = "files grow as they are written"
 ONE_COPY: Final = "there is one copy of every partition"
+PEM_ONLY: Final = "Kafka's default is JKS, which only Java reads"
 ONE_LEVEL: Final = "each codec has one level"
 CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
@@ -75,13 +78,15 @@ class BrokerSettings:
     broker_rack = text(None, "The rack that Metadata reports for this broker.")
     listeners = words(
         ("PLAINTEXT://127.0.0.1:9092",),
-        "The address to listen on; port 0 chooses a free one.",
+        "The addresses to listen on, NAME://HOST:PORT; port 0 chooses a free one.",
         why_differs="loopback only by default",
     )
-    advertised_listeners = words(None, "The address for clients, if it differs from listeners.")
+    advertised_listeners = words(
+        None, "The address for the clients of a listener, if it differs from listeners."
+    )
     listener_security_protocol_map = text(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "The protocol of each listener name; only PLAINTEXT is supported.",
+        "The security protocol of each listener name.",
     )
     log_dir = words(
         ("fencepost-data",),
@@ -139,6 +144,15 @@ class BrokerSettings:
         update=WIDE,
         why_differs="Kafka has no limit; `ulimit -n` may allow fewer",
     )
+    max_connections_per_ip = integer(
+        2**31 - 1, "Open connections of one address; further ones are closed.", at_least(0)
+    )
+    max_connections_per_ip_overrides = text(
+        "", "max.connections.per.ip of some addresses: `127.0.0.1:200,10.0.0.7:5`."
+    )
+    max_connection_creation_rate = integer(
+        2**31 - 1, "New connections per second; further ones wait to be accepted.", at_least(1)
+    )
     connections_max_idle_ms = integer(
         600_000, "A connection that is idle for longer is closed.", kind=Kind.LONG
     )
@@ -165,6 +179,60 @@ class BrokerSettings:
     )
     fetch_max_bytes = integer(
         limits.FETCH_RESPONSE_MAX_BYTES, "The largest fetch reply.", at_least(1024)
+    )
+
+    # -- TLS, of all listeners or of one: listener.name.NAME.ssl.client.auth
+    ssl_keystore_type = text(
+        "PEM", "The form of the certificate and its key.", only("PEM"), why_differs=PEM_ONLY
+    )
+    ssl_keystore_location = text(None, "A PEM file with the key and the certificate chain.")
+    ssl_keystore_certificate_chain = password(
+        "The certificate chain itself, as PEM text, instead of a file."
+    )
+    ssl_keystore_key = password("The private key of that chain, as PEM text.")
+    ssl_key_password = password("The password of an encrypted private key.")
+    ssl_truststore_type = text(
+        "PEM", "The form of the authorities of clients.", only("PEM"), why_differs=PEM_ONLY
+    )
+    ssl_truststore_location = text(None, "A PEM file with the authorities of client certificates.")
+    ssl_truststore_certificates = password(
+        "The authorities themselves, as PEM text, instead of a file."
+    )
+    ssl_enabled_protocols = words(
+        ("TLSv1.2", "TLSv1.3"),
+        "The versions of TLS that clients may use.",
+        each_of("TLSv1.2", "TLSv1.3"),
+    )
+    ssl_cipher_suites = words(
+        (), "The cipher suites that clients may use, by their standard names; empty for all."
+    )
+    ssl_client_auth = text(
+        "none",
+        "Whether clients need a certificate: none, requested or required.",
+        one_of("none", "requested", "required"),
+    )
+    ssl_principal_mapping_rules = text(
+        "DEFAULT", "Rules that turn the name in a client's certificate into its principal."
+    )
+
+    # -- SASL: listener.name.NAME.… gives a listener its own (`sasl.py`)
+    sasl_enabled_mechanisms = words(
+        ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "The mechanisms of listeners with SASL.",
+        has_mechanisms,
+        why_differs="Kafka's default is Kerberos, which is not supported",
+    )
+    sasl_server_max_receive_size = integer(
+        524_288, "The largest request before a client has logged in.", at_least(1)
+    )
+    connections_max_reauth_ms = integer(
+        0,
+        "How long a login is valid; a client must renew it before (KIP-368). 0: for ever.",
+        at_least(0),
+        kind=Kind.LONG,
+    )
+    connection_failed_authentication_delay_ms = integer(
+        100, "How long after its arrival a failed login is answered.", at_least(0)
     )
 
     # -- the log
@@ -452,13 +520,11 @@ IGNORED: Final[Mapping[str, str]] = {
     "broker.heartbeat.interval.ms": "one broker needs no heartbeats",
     "client.quota.callback.class": "there are no quotas",
     "config.providers": "values are not substituted",
-    "connection.failed.authentication.delay.ms": "there is no authentication",
-    "connections.max.reauth.ms": "there is no authentication",
     "controlled.shutdown.": "one broker moves no leadership",
     "controller.": "the broker is its own controller",
     "cordoned.log.dirs": "there is one data directory",
     "create.topic.policy.class.name": "there are no policy plugins",
-    "delegation.token.": "there is no authentication",
+    "delegation.token.": "there are no delegation tokens",
     "delete.records.purgatory.purge.interval.requests": "nothing waits in a purgatory",
     "early.start.listeners": "the authorizer is ready when the broker listens",
     "fetch.purgatory.purge.interval.requests": "nothing waits in a purgatory",
@@ -472,15 +538,11 @@ IGNORED: Final[Mapping[str, str]] = {
     "internal.": "it is internal to Kafka",
     "kafka.metrics.": "there are no Java metrics reporters",
     "leader.": ONE_COPY,
-    "listener.name.": "there is one listener",
     "log.cleaner.": "compaction uses a fixed amount of memory",
     "log.dir.failure.timeout.ms": "a failed data directory ends the broker",
     "log.flush.": BY_DURABILITY,
     "log.initial.task.delay.ms": "tasks begin one interval after the start",
     "log.local.retention.": ALL_LOCAL,
-    "max.connection.creation.rate": "connections are not throttled",
-    "max.connections.per.ip": "only max.connections limits connections",
-    "max.connections.per.ip.overrides": "only max.connections limits connections",
     "max.incremental.fetch.session.cache.slots": "fetch sessions are not supported",
     "metadata.": "checkpoints of the metadata log follow fixed rules",
     "metric.": "there are no Java metrics reporters",
@@ -492,7 +554,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "offsets.commit.timeout.ms": "a commit waits for durability only",
     "offsets.load.buffer.size": "the read size is fixed",
     "offsets.topic.compression.codec": "__consumer_offsets is not compressed",
-    "principal.builder.class": "there is no authentication",
+    "principal.builder.class": "there are no plugins",
     "process.roles": "the broker is its own controller",
     "producer.purgatory.purge.interval.requests": "nothing waits in a purgatory",
     "queued.max.requests": "requests are limited per connection",
@@ -501,15 +563,15 @@ IGNORED: Final[Mapping[str, str]] = {
     "replica.": ONE_COPY,
     "replication.quota.": ONE_COPY,
     "request.timeout.ms": "one broker sends no requests",
-    "sasl.": "there is no authentication",
-    "security.": "there is no encryption",
+    "sasl.": "the broker logs in nowhere, and checks PLAIN and SCRAM only",
+    "security.": "brokers talk over private sockets, and TLS is that of Python",
     "server.max.startup.time.ms": "a start has no deadline",
     "share.": "share groups are not served",
     "socket.connection.setup.timeout.": "one broker opens no connections",
     "socket.listen.backlog.size": "the operating system decides",
     "socket.receive.buffer.bytes": "the operating system decides",
     "socket.send.buffer.bytes": "the operating system decides",
-    "ssl.": "there is no encryption",
+    "ssl.": "TLS is that of Python and OpenSSL",
     "telemetry.max.bytes": "client telemetry is not collected",
     "transaction.state.log.load.buffer.size": "the read size is fixed",
     "transaction.two.phase.commit.enable": "two-phase commit (KIP-939) is not supported",
@@ -518,8 +580,8 @@ IGNORED: Final[Mapping[str, str]] = {
 }
 """Settings of Kafka's without effect, and why; a name that ends in a dot is a prefix."""
 
-REFUSED: Final[Mapping[str, str]] = {
-    "ssl.client.auth": "there is no encryption: certificates are never requested",
-    "sasl.enabled.mechanisms": "there is no authentication: passwords are never checked",
-}
-"""Settings that promise a protection that does not exist; an empty value or `none` is allowed."""
+PER_LISTENER: Final = frozenset(
+    {setting.name for setting in settings_of(BrokerSettings) if setting.name.startswith("ssl.")}
+    | {"max.connections", "max.connection.creation.rate"}
+)
+"""Settings that one listener may have for itself, with its prefix."""

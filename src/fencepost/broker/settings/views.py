@@ -12,6 +12,7 @@ from fencepost.broker.settings.config import (
     Source,
     Synonym,
     TopicConfig,
+    is_sensitive,
 )
 from fencepost.broker.settings.kinds import Kind, Update
 from fencepost.broker.settings.loggers import level_of, logger_names
@@ -29,6 +30,8 @@ class Row(NamedTuple):
     kind: Kind | None
     """None for the level of a logger, for which Kafka returns no type."""
     doc: str
+    is_sensitive: bool = False
+    """Whether it is a secret, whose value is never shown."""
 
 
 def describe_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[Row]:
@@ -57,7 +60,7 @@ def describe_cluster_default(broker: BrokerConfig) -> list[Row]:
     for name in sorted(broker.dynamic_default):
         value = broker.dynamic_default[name]
         row = _broker_row(broker, name, [Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER)])
-        rows.append(row._replace(value=value))
+        rows.append(row if row.is_sensitive else row._replace(value=value))
     return rows
 
 
@@ -73,6 +76,10 @@ def _broker_row(broker: BrokerConfig, name: str, synonyms: list[Synonym]) -> Row
     setting = BROKER_SETTINGS.get(name)
     source = synonyms[0].source if synonyms else Source.DEFAULT
     value = broker.text_of(name)
+    if is_sensitive(name):
+        hidden = [each._replace(text=None) for each in synonyms]
+        doc = "Accepted; no effect." if setting is None else setting.doc
+        return Row(name, None, source, True, hidden, Kind.PASSWORD, doc, is_sensitive=True)
     if setting is None:
         return Row(name, value, source, True, synonyms, Kind.STRING, "Accepted; no effect.")
     read_only = setting.update is Update.READ_ONLY

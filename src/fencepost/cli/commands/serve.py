@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
-from typing import Any, NoReturn
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from fencepost.base.failures import FencepostError
 from fencepost.cli.main import USAGE_ERROR, complain_of_usage
+
+if TYPE_CHECKING:
+    from fencepost.broker.security.first_administrator import Administrator
+
+_SECRET_WORDS: Final = ("password", "secret", "jaas", "keystore.key")
+"""Parts of the names of settings whose values are secrets."""
 
 DESCRIPTION = """\
   Run the broker.
@@ -110,7 +117,7 @@ def parser() -> Parser:
     made.add_option(
         "--allow-remote",
         action="store_true",
-        help="Allow an address that other machines can reach. There is no authentication.",
+        help="Allow an address that other machines can reach, without TLS and authentication.",
     )
     made.add_option(
         "--trace", metavar="FILE", help="Write every request and reply to FILE as JSON lines."
@@ -136,6 +143,17 @@ def parser() -> Parser:
         help="Serve Prometheus metrics, /healthz and /readyz; port 0 chooses a free one. With "
         "--brokers, broker K is at PORT + K. [default: off]",
     )
+    made.add_option(
+        "--init-admin",
+        metavar="NAME",
+        help="Create this user before anybody is served, if there is no such user. Its password "
+        "comes from --init-admin-password.",
+    )
+    made.add_option(
+        "--init-admin-password",
+        metavar="FILE",
+        help="The password is the first line of FILE; - for standard input.",
+    )
     made.add_option("-h", "--help", action="help", help="Show this message and exit.")
     return made
 
@@ -147,6 +165,7 @@ def _ports(text: str) -> list[int]:
 def serve(arguments: list[str]) -> int:
     """Runs the broker until it is stopped, and returns the exit code."""
     options = parser().parse_args(arguments)
+    _refuse_secrets(options.config)
     # Here, so that completing the options of `serve` does not load the broker.
     from fencepost.broker.log_format import set_up_log
 
@@ -161,6 +180,7 @@ def serve(arguments: list[str]) -> int:
         "trace_file": options.trace,
         "metrics": options.metrics,
         "announce": _announce,
+        "administrator": _administrator(options.init_admin, options.init_admin_password),
     }
     if options.brokers is not None:
         from fencepost.cluster.parent.serve import run as run_cluster
@@ -175,6 +195,32 @@ def serve(arguments: list[str]) -> int:
     from fencepost.broker.process import run
 
     return run(**common)
+
+
+def _administrator(user: str | None, password_file: str | None) -> Administrator | None:
+    """The user to create; FencepostError if one of the two options is missing."""
+    if user is None and password_file is None:
+        return None
+    if not user or not password_file:
+        raise FencepostError(
+            "--init-admin NAME and --init-admin-password FILE belong together; FILE may be - for "
+            "standard input."
+        )
+    from fencepost.broker.security.first_administrator import Administrator
+    from fencepost.cli.passwords import read_password
+
+    return Administrator(user, read_password(password_file, user))
+
+
+def _refuse_secrets(settings: Sequence[str]) -> None:
+    """Refuses passwords in arguments, which every user of the machine can see."""
+    for assignment in settings:
+        name, separator, value = assignment.partition("=")
+        if separator and value and any(word in name.lower() for word in _SECRET_WORDS):
+            raise FencepostError(
+                f"{name.strip()} is a secret: put it into a properties file, with --config-file. "
+                "Every user of this machine can see the arguments of a process."
+            )
 
 
 def _announce(address: str) -> None:

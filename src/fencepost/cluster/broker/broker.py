@@ -101,7 +101,9 @@ class ControllerClient:
         frame = encode_request(api, version, context.correlation_id, context.client_id, request)
         self.send(
             Kind.REQUEST,
-            messages.encode_request(number, context.client_host, context.principal, frame),
+            messages.encode_request(
+                number, context.client_host, context.principal, context.listener, frame
+            ),
         )
         return parked
 
@@ -195,7 +197,7 @@ class ClusterBroker(BrokerCore):
         self._pids: Final[dict[int, int]] = {}
         """The processes of the other brokers."""
         self._standstill: Final = Standstill(asyncio.get_running_loop(), self._stood_still)
-        self._port = 0
+        self._ports: list[int] = []
         self._load_began_at = 0.0
 
     def load(self, batch: messages.Batch, done: Callable[[], None]) -> None:
@@ -218,16 +220,18 @@ class ClusterBroker(BrokerCore):
         led.sort(key=lambda change: _LOADED_FIRST.get(change.topic, len(_LOADED_FIRST)))
         return [SettingsChanged(BROKER_RESOURCE, CLUSTER_DEFAULT), LeadersChanged(tuple(led))]
 
-    async def listen_on(self, sockets: Sequence[socket.socket]) -> None:
-        """Serves clients on sockets that are bound already."""
-        self._port = sockets[0].getsockname()[1]
+    async def listen_on(self, sockets: Sequence[Sequence[socket.socket]]) -> None:
+        """Serves clients on the sockets of each listener, which are bound already."""
+        self._ports = [each[0].getsockname()[1] for each in sockets]
         recovery = self.host.store.recovery
         recovery.log_start(
             perf_counter() - self._load_began_at,
             after_crash=recovery.scanned_partitions > 0,
             open_transactions=self.transactions.open_count,
         )
-        await self.make_server().listen_on(sockets)
+        server = self.make_server()
+        for listener, bound in zip(self.config.client_listeners, sockets, strict=True):
+            await server.listen_on(bound, listener)
         self._standstill.start()
 
     def _stood_still(self, seconds: float, stale_until: float) -> None:
@@ -242,10 +246,11 @@ class ClusterBroker(BrokerCore):
             self._server.cut_off("a test took the broker down")
 
     async def come_up(self) -> None:
-        """Lets clients reach the broker again, on the same port."""
+        """Lets clients reach the broker again, on the same ports."""
         if self._server is not None:
             await self._server.stop_listening()
-            await self._server.listen_on(bind(self.config.listen_host, [self._port]))
+            for listener, port in zip(self.config.client_listeners, self._ports, strict=True):
+                await self._server.listen_on(bind(listener.at.host, [port]), listener)
 
     async def stop(self) -> None:
         """Closes the connections and the logs, all of them cleanly."""
@@ -267,7 +272,7 @@ class ClusterBroker(BrokerCore):
             self._refuse_living(broker_id)
             self.peers.disconnect(broker_id)
         # Any broker forwards what only the controller serves, so any is as good. All show the same.
-        reachable = [node for node in self._live if self.metadata.endpoint(node) is not None]
+        reachable = [node for node in self._live if self.metadata.has_address(node)]
         self.follower.controller_id = min(reachable, default=NO_NODE)
         self.peers.applied(end_offset)
 

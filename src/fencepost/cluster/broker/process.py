@@ -17,12 +17,13 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.base.mapping import Mapping
 from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness, now_us
-from fencepost.broker.core import address_of, cannot_listen
+from fencepost.broker.core import address_of, cannot_listen, endpoints_of
 from fencepost.broker.log_format import TEXT, set_up_log
 from fencepost.broker.partitions.partition_host import PartitionHost
 from fencepost.broker.process import (
@@ -66,7 +67,8 @@ class BrokerProcess:
         self._loop = loop
         self._controller: Final = ControllerClient()
         self._broker: ClusterBroker | None = None
-        self._sockets: list[socket.socket] = []
+        self._sockets: list[list[socket.socket]] = []
+        """Those of each listener."""
         self._is_stopping = False
         self._stopped: Final = asyncio.Event()
         self._exit_code = 0
@@ -122,21 +124,18 @@ class BrokerProcess:
     def _start(self, settings: dict[str, Any]) -> None:
         try:
             self._broker = self._build(settings)
-            host, ports = self._broker.config.listen_host, settings["ports"]
-            try:
-                self._sockets = bind(host, ports)
-            except OSError as problem:
-                raise cannot_listen(host, ports[-1], problem) from problem
+            listeners = self._broker.config.client_listeners
+            for listener, ports in zip(listeners, settings["ports"], strict=True):
+                self._sockets.append(_bind_listener(listener.at.host, ports))
         except FencepostError as problem:
             self._refuse(str(problem))
             return
         self._broker.attach(self._loop)
-        port = self._sockets[0].getsockname()[1]
-        advertised_host, advertised_port = self._broker.config.advertised(port)
+        ports = [bound[0].getsockname()[1] for bound in self._sockets]
         hello = {
-            "address": address_of(host, port),
-            "port": port,
-            "advertised": [advertised_host, advertised_port],
+            "address": address_of(self._broker.config.listen_host, ports[0]),
+            "ports": ports,
+            "endpoints": endpoints_of(self._broker.config, ports),
         }
         if settings["metrics"] is None:
             self._controller.send(Kind.HELLO, messages.encode_json(hello))
@@ -243,6 +242,13 @@ class BrokerProcess:
         again after its restart.
         """
         self._running.runtime.crash_points = kill_at(point)
+
+
+def _bind_listener(host: str, ports: Sequence[int]) -> list[socket.socket]:
+    try:
+        return bind(host, ports)
+    except OSError as problem:
+        raise cannot_listen(host, ports[-1], problem) from problem
 
 
 def _open_trace(path: str | None, broker_id: int) -> Trace | None:

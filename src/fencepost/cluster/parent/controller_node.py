@@ -22,6 +22,7 @@ from fencepost.broker.handlers import CONTROLLER_APIS, HANDLERS
 from fencepost.broker.metadata.follower import MetadataFollower
 from fencepost.broker.partitions.partition_host import PartitionHost
 from fencepost.broker.security.authorizer import check_access
+from fencepost.broker.security.first_administrator import Administrator, create_first
 from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.storage.cluster_checkpoints import known_partitions, partitions_to_open
 from fencepost.broker.storage.identity import load_identity
@@ -80,8 +81,11 @@ class ControllerNode(BrokerCore):
         """The id of the cluster, from meta.properties."""
         return self.follower.cluster_id
 
-    def load(self) -> None:
-        """Loads the directory and the metadata log, and hands the partitions to the brokers."""
+    def load(self, administrator: Administrator | None = None) -> None:
+        """Loads the directory and the metadata log, and hands the partitions to the brokers.
+
+        The first administrator is created if there is no such user.
+        """
         disk, config = self.host.disk, self.config
         disk.set_starting(True)
         try:
@@ -93,6 +97,8 @@ class ControllerNode(BrokerCore):
             self.follower.cluster_id = identity.cluster_id
             self.controller.load()
             check_access(config, self.metadata.acls)
+            if administrator is not None:
+                create_first(self.controller, administrator, self._randomness)
             self.effects.open_all()  # It leads nothing; this applies the settings of the cluster.
             self.layout.begin_cluster(partitions_to_open(self.metadata), sync=self.partitions.fsync)
         except OSError as problem:
@@ -129,6 +135,7 @@ class ControllerNode(BrokerCore):
             header.correlation_id,
             request.principal,
             api=api,
+            listener=request.listener,
         )
         handler = importlib.import_module(f"fencepost.broker.handlers.{HANDLERS[api]}")
         reply = handler.handle(form, context)

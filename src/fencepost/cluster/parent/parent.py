@@ -79,8 +79,8 @@ class BrokerState:
         self.child: BrokerChild | None = None
         self.link: Link | None = None
         self.hello: dict[str, Any] | None = None
-        self.port: int | None = None
-        """The port that it had last."""
+        self.ports: list[int] = []
+        """The ports that its listeners had last."""
         self.is_serving = False
         self.has_all_open = False
         """Whether it said so since it has carried out the last batch of the metadata log."""
@@ -251,9 +251,12 @@ class Parent:
             on_end=partial(self._on_link_end, broker),
         )
         self.supervision.on_started(broker.broker_id, self._now_ms())
-        first = broker.settings["ports"][0]
-        # A broker that chose its port itself gets it again, if it is still free.
-        ports = [broker.port, 0] if first == 0 and broker.port else [first]
+        # A broker that chose its ports itself gets them again, if they are still free.
+        last = itertools.chain(broker.ports, itertools.repeat(0))
+        ports = [
+            [before, 0] if port == 0 and before else [port]
+            for port, before in zip(broker.settings["ports"], last, strict=False)
+        ]
         start = {**broker.settings, "ports": ports, "cluster_id": self._node.cluster_id}
         broker.send(Kind.START, messages.encode_json(start))
 
@@ -405,7 +408,7 @@ class Parent:
         if "error" in hello:
             self._cannot_start(broker, hello["error"])
             return
-        broker.port = hello["port"]
+        broker.ports = hello["ports"]
         if self._is_begun:
             self._admit(broker, broker.child, hello)
             return
@@ -452,12 +455,11 @@ class Parent:
     def _register(self, broker: BrokerState, *, fenced: bool) -> bool:
         """Registers a process; returns whether the record was written."""
         assert broker.hello is not None, "a broker says HELLO before it is registered"
-        host, port = broker.hello["advertised"]
         event = RegisterBroker(
             node_id=broker.broker_id,
             epoch=0,
             incarnation_id=draw_id(self._randomness),
-            endpoints=(Endpoint("PLAINTEXT", host, port),),
+            endpoints=tuple(Endpoint(*each) for each in broker.hello["endpoints"]),
             rack=self._node.config.broker_rack,
             fenced=fenced,
         )

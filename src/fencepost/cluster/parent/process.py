@@ -20,6 +20,7 @@ from fencepost.cluster.parent.controller_node import CONTROLLER_ID, ControllerNo
 from fencepost.cluster.parent.parent import BrokerState, Parent
 
 if TYPE_CHECKING:
+    from fencepost.broker.security.first_administrator import Administrator
     from fencepost.broker.settings.listener import Address
     from fencepost.cluster.parent.broker_child import BrokerChild
     from fencepost.cluster.parent.metrics import ParentEndpoint
@@ -35,6 +36,7 @@ async def serve(
     metrics_at: Address | None,
     lifeline: int | None,
     announce: Callable[[str], None],
+    administrator: Administrator | None = None,
 ) -> int:
     """Runs the cluster until it is told to stop; returns the exit code."""
     loop = asyncio.get_running_loop()
@@ -76,7 +78,7 @@ async def serve(
         loop.add_reader(lifeline, _lifeline_moved, loop, lifeline, parent)
     try:
         node.attach(loop)
-        node.load()
+        node.load(administrator)
         # Brokers remove no folders: only the parent knows when the last one has closed a log.
         host.removal.start(loop, host.layout.deleted_folders())
         await control.start(own.data)

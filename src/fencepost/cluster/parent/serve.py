@@ -17,14 +17,15 @@ from fencepost.broker.log_format import TEXT
 from fencepost.broker.settings.config import BrokerConfig, given_settings
 from fencepost.broker.settings.refusals import (
     metrics_address,
+    refuse_open_listeners,
     refuse_optimised_python,
-    refuse_remote,
 )
 from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.cluster.parent.addresses import MAX_BROKERS, metrics_ports, settings_of_brokers
 from fencepost.cluster.parent.broker_child import BrokerChild
 
 if TYPE_CHECKING:
+    from fencepost.broker.security.first_administrator import Administrator
     from fencepost.cluster.parent.parent import BrokerState
 
 log = logging.getLogger(__name__)
@@ -45,12 +46,13 @@ def run(
     lifeline: int | None = None,
     last_ports: Sequence[int] = (),
     announce: Callable[[str], None],
+    administrator: Administrator | None = None,
 ) -> int:
     """Runs a cluster until SIGTERM or Ctrl-C; returns the exit code.
 
     `lifeline` is a file whose end stops the cluster: it ends when the program that holds the other
-    end does. `last_ports` are the ports that the brokers had in an earlier run: with port 0 they
-    get them again, if they are free.
+    end does. `last_ports` are those that the first listeners of the brokers had in an earlier run:
+    with port 0 they get them again, if they are free.
     """
     if not 1 <= brokers <= MAX_BROKERS:
         raise ConfigError(f"--brokers is {brokers}; it must be between 1 and {MAX_BROKERS}")
@@ -86,7 +88,7 @@ def run(
             for state, port in zip(states, ports[1:], strict=True):
                 state.settings["metrics"] = [metrics_at.host, port]
         for state, port in zip(states, last_ports, strict=False):
-            state.port = port
+            state.ports = [port]
         import asyncio
 
         from fencepost.cluster.parent.process import serve
@@ -100,6 +102,7 @@ def run(
                     metrics_at=metrics_at,
                     lifeline=lifeline,
                     announce=on_ready,
+                    administrator=administrator,
                 )
             )
     finally:
@@ -112,7 +115,7 @@ def run(
 def _check(config: BrokerConfig, *, allow_remote: bool, may_narrow: bool) -> None:
     refuse_optimised_python()
     narrowed = config.keep_to_loopback() if may_narrow and not allow_remote else None
-    refuse_remote(config.listen_host, allow_remote)
+    refuse_open_listeners(config, allow_remote=allow_remote)
     if config.node_id == 1:
         for warning in (*config.warnings, *([narrowed] if narrowed else [])):
             log.warning("%s", warning)
@@ -130,11 +133,12 @@ def _states(
     level = logging.getLevelName(logging.getLogger().getEffectiveLevel())
     states = []
     for config, own in zip(configs, settings, strict=True):
-        own["listeners"] = str(config.listener)  # Narrowed to loopback, perhaps.
+        # Narrowed to loopback, perhaps.
+        own["listeners"] = ",".join(str(listener.at) for listener in config.client_listeners)
         start: dict[str, Any] = {
             "settings": own,
             "unknown_ok": sorted(unknown_ok),
-            "ports": [config.listen_port],
+            "ports": [listener.at.port for listener in config.client_listeners],
             "broker_ids": [each.node_id for each in configs],
             "trace": None if trace_file is None else os.path.abspath(trace_file),
             "log_level": level,

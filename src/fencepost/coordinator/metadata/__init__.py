@@ -1,4 +1,4 @@
-"""The cluster's state: brokers, topics, partitions and their leaders, settings, producer ids.
+"""The cluster's state: brokers, topics, partitions and leaders, settings, producer ids, users.
 
 All of it is a function of one log, `__cluster_metadata-0`, whose records are Kafka's
 (`records.metadata_log`). The leader of that partition is the controller. Only the controller
@@ -15,6 +15,7 @@ Other brokers receive the records, apply them and carry out the effects that con
 - `leadership.py`: leaders and in-sync replicas: brokers that come and go, elections,
   reassignments, balance.
 - `registry.py`: brokers, leader epochs, settings and producer ids.
+- `users.py`: the SCRAM credentials of users.
 - `resizing.py`: a directory that is served by more or fewer brokers than before.
 - `apply.py`: the only mutation.        - `names.py`: the rules for topic names.
 - `effects.py`: what records mean for a broker, as data.

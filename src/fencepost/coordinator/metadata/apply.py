@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from fencepost.base.failures import CorruptError, WireError
 from fencepost.base.ids import NO_NODE
+from fencepost.base.scram import Credential
 from fencepost.coordinator.acl.changes import rule_of
 from fencepost.coordinator.metadata.names import collision_key
 from fencepost.coordinator.metadata.state import (
@@ -37,8 +38,10 @@ from fencepost.records.metadata_log import (
     RegisterBrokerRecord,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
     decode_record,
 )
 
@@ -75,7 +78,9 @@ def _register_broker(state: MetadataState, record: RegisterBrokerRecord) -> None
         node_id=record.broker_id,
         epoch=record.broker_epoch,
         incarnation_id=bytes(record.incarnation_id),
-        endpoints=tuple(Endpoint(e.name, e.host, e.port) for e in record.end_points),
+        endpoints=tuple(
+            Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points
+        ),
         rack=record.rack,
         fenced=record.fenced,
         in_controlled_shutdown=record.in_controlled_shutdown,
@@ -203,6 +208,28 @@ def _remove_acl(state: MetadataState, record: RemoveAccessControlEntryRecord) ->
     state.acls.remove(bytes(record.id))
 
 
+def _set_credential(state: MetadataState, record: UserScramCredentialRecord) -> None:
+    # A new dict each time, as for settings: a snapshot may hold the old one.
+    state.users[record.name] = {
+        **state.users.get(record.name, {}),
+        record.mechanism: Credential(
+            bytes(record.salt),
+            bytes(record.stored_key),
+            bytes(record.server_key),
+            record.iterations,
+        ),
+    }
+
+
+def _remove_credential(state: MetadataState, record: RemoveUserScramCredentialRecord) -> None:
+    credentials = dict(state.users[record.name])
+    del credentials[record.mechanism]
+    if credentials:
+        state.users[record.name] = credentials
+    else:
+        del state.users[record.name]
+
+
 def _nothing(state: MetadataState, record: NoOpRecord) -> None:
     """A sign of life of Kafka's controller."""
 
@@ -221,4 +248,6 @@ _APPLY: Final[dict[type[MetadataRecord], Callable[[MetadataState, Any], None]]] 
     AccessControlEntryRecord: _add_acl,
     RemoveAccessControlEntryRecord: _remove_acl,
     NoOpRecord: _nothing,
+    UserScramCredentialRecord: _set_credential,
+    RemoveUserScramCredentialRecord: _remove_credential,
 }

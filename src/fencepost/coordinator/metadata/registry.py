@@ -68,9 +68,7 @@ def registration_record(
         broker_id=node_id,
         incarnation_id=incarnation_id,
         broker_epoch=epoch,
-        end_points=[
-            BrokerEndpoint(name=each.name, host=each.host, port=each.port) for each in endpoints
-        ],
+        end_points=[BrokerEndpoint(**each._asdict()) for each in endpoints],
         rack=rack,
         fenced=fenced,
         in_controlled_shutdown=in_controlled_shutdown,

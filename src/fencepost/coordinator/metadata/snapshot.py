@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fencepost.base.ids import NO_NODE
 from fencepost.coordinator.acl.changes import record_of
 from fencepost.coordinator.metadata.state import Broker, MetadataState, Topic
+from fencepost.coordinator.metadata.users import credential_record
 from fencepost.records.metadata_log import (
     BrokerEndpoint,
     ConfigRecord,
@@ -28,6 +29,7 @@ def frozen(state: MetadataState) -> MetadataState:
         copy.topics[topic.name] = copied = Topic(topic.name, topic.topic_id)
         copied.partitions = topic.partitions.copy()
     copy.settings.update(state.settings)  # A change of settings makes a new dict.
+    copy.users.update(state.users)  # So does a change of a user.
     copy.next_producer_id = state.next_producer_id
     copy.acls.rules.update(state.acls.rules)  # A snapshot reads no index of them.
     return copy
@@ -49,6 +51,9 @@ def snapshot(state: MetadataState) -> Iterator[MetadataRecord]:
             )
     for rule_id, rule in state.acls.rules.items():
         yield record_of(rule_id, rule)
+    for name, credentials in state.users.items():
+        for mechanism, credential in credentials.items():
+            yield credential_record(name, mechanism, credential)
     if state.next_producer_id > 0:
         yield ProducerIdsRecord(broker_id=NO_NODE, next_producer_id=state.next_producer_id)
 
@@ -58,10 +63,7 @@ def _registration(broker: Broker) -> RegisterBrokerRecord:
         broker_id=broker.node_id,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
-        end_points=[
-            BrokerEndpoint(name=each.name, host=each.host, port=each.port)
-            for each in broker.endpoints
-        ],
+        end_points=[BrokerEndpoint(**each._asdict()) for each in broker.endpoints],
         rack=broker.rack,
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE
+from fencepost.base.scram import Credential
 from fencepost.coordinator.acl.state import AclState
 from fencepost.coordinator.metadata.names import collision_key
 
@@ -13,11 +14,14 @@ NO_SETTINGS: Mapping[str, str] = {}
 
 
 class Endpoint(NamedTuple):
-    """The address of a broker for clients."""
+    """The address of a broker for the clients of one of its listeners."""
 
     name: str
+    """The name of the listener."""
     host: str
     port: int
+    security_protocol: int = 0
+    """Kafka's number of the listener's protocol; 0 is PLAINTEXT."""
 
 
 class Broker(NamedTuple):
@@ -33,6 +37,13 @@ class Broker(NamedTuple):
     """Dead, or not ready yet."""
     in_controlled_shutdown: bool = False
     """About to stop; it stays so until it registers again."""
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Its address for the clients of a listener; None if it has no listener of this name."""
+        for endpoint in self.endpoints:
+            if endpoint.name == listener:
+                return endpoint
+        return None
 
     @property
     def is_suspended(self) -> bool:
@@ -98,6 +109,7 @@ class MetadataState:
         "settings",
         "topics",
         "topics_by_id",
+        "users",
         "version",
     )
 
@@ -110,6 +122,8 @@ class MetadataState:
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.acls = AclState()
+        self.users: dict[str, dict[int, Credential]] = {}
+        """The users of SCRAM: their credentials by the number of the mechanism, never none."""
         self.names_by_collision_key: dict[str, list[str]] = {}
         """An index over `topics`: names that differ only in '.' and '_' share an entry."""
         self.leader_counts: dict[int, int] = {}
@@ -124,7 +138,15 @@ class MetadataState:
             return NotImplemented
         return all(
             getattr(self, name) == getattr(other, name)
-            for name in ("brokers", "topics", "settings", "features", "next_producer_id", "acls")
+            for name in (
+                "brokers",
+                "topics",
+                "settings",
+                "features",
+                "next_producer_id",
+                "users",
+                "acls",
+            )
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -196,12 +218,15 @@ class MetadataState:
         """The brokers that were killed and whose processes have not ended."""
         return frozenset(each.node_id for each in self.brokers.values() if each.is_suspended)
 
-    def endpoint(self, node_id: int) -> Endpoint | None:
-        """The address of a broker for clients; None if it is fenced, suspended or unknown."""
+    def has_address(self, node_id: int) -> bool:
+        """Whether clients can reach a broker; False if it is fenced, suspended or unknown."""
         broker = self.brokers.get(node_id)
-        if broker is None or broker.fenced or not broker.endpoints:
-            return None
-        return broker.endpoints[0]
+        return broker is not None and not broker.fenced and bool(broker.endpoints)
+
+    def endpoint(self, node_id: int, listener: str) -> Endpoint | None:
+        """The address of a broker for the clients of a listener; None without one."""
+        broker = self.brokers.get(node_id)
+        return None if broker is None or broker.fenced else broker.endpoint(listener)
 
     def settings_of(self, resource_type: int, name: str) -> Mapping[str, str]:
         """The settings that were set for a topic or broker."""

@@ -1,0 +1,73 @@
+"""How many connections there may be, and how fast they may come."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.base.failures import ConfigError
+from fencepost.broker.network.limits import ConnectionLimits, CreationRate, parse_overrides
+
+
+def limits(**changes: int) -> ConnectionLimits:
+    return ConnectionLimits(
+        most=4,
+        most_of_listener={"INSIDE": 4, "OUTSIDE": 2},
+        most_per_ip=changes.get("most_per_ip", 3),
+        overrides={"10.0.0.7": 1},
+    )
+
+
+def test_connections_are_limited_in_all_and_those_that_left_do_not_count() -> None:
+    found = limits()
+    for number in range(4):
+        assert found.joined("INSIDE", f"10.0.0.{number}") is None
+    assert "max.connections)" in (found.joined("INSIDE", "10.0.0.5") or "")
+    found.left("INSIDE", "10.0.0.5")
+    found.left("INSIDE", "10.0.0.1")
+    assert found.joined("INSIDE", "10.0.0.5") is None
+
+
+def test_one_listener_may_have_a_limit_of_its_own() -> None:
+    found = limits()
+    assert found.joined("OUTSIDE", "a") is None
+    assert found.joined("OUTSIDE", "b") is None
+    assert "listener OUTSIDE has already 2" in (found.joined("OUTSIDE", "c") or "")
+    assert found.joined("INSIDE", "c") is None
+
+
+def test_connections_of_one_address_are_limited() -> None:
+    found = limits(most_per_ip=2)
+    assert found.joined("INSIDE", "10.0.0.1") is None
+    assert found.joined("INSIDE", "::ffff:10.0.0.1") is None
+    assert "10.0.0.1 has already 2 (max.connections.per.ip)" in (
+        found.joined("INSIDE", "10.0.0.1") or ""
+    )
+    assert found.joined("INSIDE", "10.0.0.2") is None
+
+
+def test_an_address_may_have_a_limit_of_its_own() -> None:
+    found = limits()
+    assert found.joined("INSIDE", "10.0.0.7") is None
+    assert "10.0.0.7 has already 1" in (found.joined("INSIDE", "10.0.0.7") or "")
+
+
+def test_a_forgotten_address_takes_no_memory() -> None:
+    found = limits()
+    for number in range(1000):
+        found.joined("INSIDE", f"10.0.{number}.1")
+        found.left("INSIDE", f"10.0.{number}.1")
+    assert found._of_ip == {}
+
+
+def test_connections_beyond_the_rate_wait_one_behind_the_other() -> None:
+    rate = CreationRate(10)
+    assert [rate.wait_seconds(100.0) for _ in range(10)] == pytest.approx([0.0] * 10)
+    assert [rate.wait_seconds(100.0) for _ in range(3)] == pytest.approx([0.1, 0.2, 0.3])
+    # After a second without any, a second's worth may come at once again.
+    assert [rate.wait_seconds(110.0) for _ in range(11)] == pytest.approx([0.0] * 10 + [0.1])
+
+
+def test_overrides_are_written_as_in_kafka() -> None:
+    assert parse_overrides("127.0.0.1:200, [::1]:5,") == {"127.0.0.1": 200, "::1": 5}
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:200"):
+        parse_overrides("127.0.0.1")
