@@ -147,6 +147,9 @@ def test_no_description_shows_a_secret(clients: dict[str, RawClient]) -> None:
         ),
         ({"listeners": "SSL://0.0.0.0:1"}, "clients cannot connect to SSL://0.0.0.0:1"),
         ({"listener.name.x.ssl.client.auth": "never"}, "one of none, requested, required"),
+        # Otherwise the listener would be there without its protection.
+        ({"listener.name.x.ssl.client.auth": "required"}, "that listeners does not have"),
+        ({"listener.name.PLAINTEXT.ssl.client.auth": "required"}, "in lower case here: plaintext"),
     ],
 )
 def test_listeners_that_cannot_be_are_refused_with_a_sentence(
@@ -160,6 +163,12 @@ def test_a_setting_that_one_listener_cannot_have_is_a_warning() -> None:
     config = BrokerConfig({"listener.name.plaintext.num.partitions": "3"})
     (warning,) = config.warnings
     assert warning.endswith("has no effect: num.partitions cannot be set for one listener")
+
+
+def test_tls_settings_without_a_tls_listener_are_a_warning() -> None:
+    (warning,) = BrokerConfig({"ssl.client.auth": "required"}).warnings
+    assert warning.startswith("no listener uses TLS")
+    assert warning.endswith("ssl.client.auth")
 
 
 def test_only_listeners_without_protection_are_narrowed_to_loopback() -> None:
