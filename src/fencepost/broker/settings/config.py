@@ -107,6 +107,7 @@ class BrokerConfig(BrokerSettings):
         self.data: Final = self._find_data_folder()
         self.client_listeners = self._find_listeners()
         """The listeners for clients; controller listeners are ignored."""
+        self._check_listener_settings()
 
     def replace_dynamic(self, default: Mapping[str, str], own: Mapping[str, str]) -> None:
         """Replaces all dynamic values."""
@@ -203,10 +204,7 @@ class BrokerConfig(BrokerSettings):
 
     def _parse_listeners(self, setting: str, texts: Iterable[str]) -> dict[str, Listener]:
         """The client listeners by name; those of controllers are ignored."""
-        controllers = {
-            name.strip().upper()
-            for name in self.static.get("controller.listener.names", "").split(",")
-        }
+        controllers = self._controller_listeners()
         found: dict[str, Listener] = {}
         for text in texts:
             listener = parse_listener(setting, text)
@@ -218,6 +216,31 @@ class BrokerConfig(BrokerSettings):
             if listener.name not in controllers:
                 found[listener.name] = listener
         return found
+
+    def _controller_listeners(self) -> set[str]:
+        given = self.static.get("controller.listener.names", "")
+        return {name.strip().upper() for name in given.split(",")}
+
+    def _check_listener_settings(self) -> None:
+        """Settings that no listener has: a typo in them would leave a listener unprotected."""
+        known = {each.name.lower() for each in self.client_listeners}
+        known |= {name.lower() for name in self._controller_listeners()}
+        for name in self.static:
+            if listener_setting(name) is None:
+                continue
+            listener = name[len(LISTENER_PREFIX) :].partition(".")[0]
+            if listener not in known:
+                raise ConfigError(
+                    f"{name} is for a listener that listeners does not have; its name is written "
+                    f"in lower case here: {', '.join(sorted(each for each in known if each))}"
+                )
+        if not any(each.is_tls for each in self.client_listeners):
+            idle = [name for name in self.static if name in BROKER_SETTINGS and name[:4] == "ssl."]
+            if idle:
+                self.warnings.append(
+                    f"no listener uses TLS (listeners, listener.security.protocol.map), so these "
+                    f"have no effect: {', '.join(idle)}"
+                )
 
     def _protocol_of(self, listener: Listener) -> str:
         pairs = (pair.partition(":") for pair in self.listener_security_protocol_map.split(","))
