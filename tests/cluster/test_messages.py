@@ -32,8 +32,8 @@ def test_a_batch_with_bytes_after_its_end_is_an_error() -> None:
 @given(st.text(max_size=20), st.text(max_size=20), st.binary(max_size=50))
 def test_a_request_arrives_with_its_client(host: str, principal: str, frame: bytes) -> None:
     size = len(frame).to_bytes(4, "big")
-    sent = messages.encode_request(7, host, principal, [size, frame])
-    expected = messages.Request(7, host, principal, memoryview(frame))
+    sent = messages.encode_request(7, host, principal, "INSIDE", [size, frame])
+    expected = messages.Request(7, host, principal, "INSIDE", memoryview(frame))
     assert messages.decode_request(whole(sent)) == expected
 
 

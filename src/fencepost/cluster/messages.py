@@ -82,6 +82,7 @@ class Request(NamedTuple):
     number: int
     client_host: str
     principal: str
+    listener: str
     frame: memoryview
     """The request with its header, as a client sends it."""
 
@@ -143,10 +144,10 @@ def decode_json(body: memoryview) -> Any:
 
 
 def encode_request(
-    number: int, client_host: str, principal: str, frame: Sequence[Buffer]
+    number: int, client_host: str, principal: str, listener: str, frame: Sequence[Buffer]
 ) -> list[Buffer]:
     """The body of REQUEST; `frame` has the size of its own in front, as on a socket."""
-    client = json.dumps([client_host, principal]).encode()
+    client = json.dumps([client_host, principal, listener]).encode()
     return [_REQUEST_HEAD.pack(number, len(client)), client, *frame]
 
 
@@ -154,8 +155,8 @@ def decode_request(body: memoryview) -> Request:
     """The request of REQUEST."""
     number, size = _REQUEST_HEAD.unpack_from(body)
     start = _REQUEST_HEAD.size
-    client_host, principal = json.loads(bytes(body[start : start + size]))
-    return Request(number, client_host, principal, body[start + size + _SIZE.size :])
+    client_host, principal, listener = json.loads(bytes(body[start : start + size]))
+    return Request(number, client_host, principal, listener, body[start + size + _SIZE.size :])
 
 
 def encode_reply(number: int, frame: Sequence[Buffer]) -> list[Buffer]:

@@ -421,7 +421,7 @@ class ParentStage:
         """A client's request that a broker forwards."""
         number = next(self._numbers)
         frame = frame_of(api, version, form, number)
-        body = messages.encode_request(number, "127.0.0.1", "User:ANONYMOUS", [frame])
+        body = messages.encode_request(number, "127.0.0.1", "User:ANONYMOUS", "PLAINTEXT", [frame])
         reply = self._ask(at, number, Kind.REQUEST, body)
         return decode_response(api, version, memoryview(reply))[1]
 

@@ -101,7 +101,9 @@ class ControllerClient:
         frame = encode_request(api, version, context.correlation_id, context.client_id, request)
         self.send(
             Kind.REQUEST,
-            messages.encode_request(number, context.client_host, context.principal, frame),
+            messages.encode_request(
+                number, context.client_host, context.principal, context.listener, frame
+            ),
         )
         return parked
 
