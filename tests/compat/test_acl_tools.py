@@ -72,3 +72,15 @@ def test_the_same_steps_print_the_same(guarded: tuple[Side, Side]) -> None:
 def listed(text: str) -> list[str]:
     """The lines without order and without the time of log lines."""
     return sorted(re.sub(r"^\[.*?\] ", "", line).strip() for line in text.splitlines())
+
+
+def test_kafkas_decoder_reads_our_acls(guarded: tuple[Side, Side]) -> None:
+    """The records of the metadata log, and their removal."""
+    ours = guarded[1]
+    log = ours.data / "__cluster_metadata-0" / "00000000000000000000.log"
+    ours.tool("kafka-acls", "--add", *ALICE, "--operation", "Read", "--topic", "decoded")
+    ours.tool("kafka-acls", "--remove", "--force", "--topic", "decoded")
+    told = ours.tools.check("kafka-dump-log", "--cluster-metadata-decoder", "--files", str(log))
+    assert '"type":"ACCESS_CONTROL_ENTRY_RECORD"' in told
+    assert '"resourceName":"decoded"' in told
+    assert '"type":"REMOVE_ACCESS_CONTROL_ENTRY_RECORD"' in told

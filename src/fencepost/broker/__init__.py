@@ -10,7 +10,7 @@ At the top of the room is what every request passes, and what every service runs
     dispatch.py          frame -> handler -> reply; trace.py and faults.py hook in here
     controller_port.py   the controller as a broker reaches it, here or over a link
     context.py           what a handler may use besides a request's body: the services
-    authorization.py     the authorizer, and the operations that replies list
+    authorization.py     what handlers ask an authorizer, and the operations that replies list
     handlers/            one module per API: check, call a service, reply
     waiting.py           replies that are not ready yet, and the long polls of Fetch
     turns.py             long work in slices, one per turn of the loop
@@ -28,6 +28,7 @@ The services that the handlers call have a folder each:
     transactions/        the transaction coordinator on its log, timers and markers
     groups/              the group coordinator on its log and timers
     peers.py             the other brokers of a cluster: requests to them, and from them
+    security/            who may do what: the authorizer, and the audit log
     settings/            broker and topic settings: tables, files, changes, how clients see them
     storage/             the data directory: layout, opening partitions, background syncs, repair
     metrics/             the metrics endpoint

@@ -213,3 +213,17 @@ def test_an_address_decides_too() -> None:
         for host, is_denied in (("10.0.0.7", False), ("10.0.0.8", True)):
             reply = stage.connect(ALICE, host).call(row.api, row.version, row.request(world))
             assert bool(errors_in(reply) & DENIALS) is is_denied
+
+
+def test_a_collision_does_not_tell_the_name_of_a_hidden_topic() -> None:
+    """In metrics a.b and a_b are one name; who may create the one need not know the other."""
+    with Secured() as stage:
+        create_topic(stage, "top_secret")
+        row = next(each for each in ROWS if each.api is ApiKey.CREATE_TOPICS)
+        world = replace(WORLD, new="top.secret")
+        stage.allow(("CREATE", "TOPIC", "top.secret"))
+        reply = send(stage, row, world)
+        assert errors_in(reply) == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+        assert not any("top_secret" in text for text in texts_in(reply))
+        stage.allow(("DESCRIBE", "TOPIC", "top_secret"))
+        assert any("top_secret" in text for text in texts_in(send(stage, row, world)))

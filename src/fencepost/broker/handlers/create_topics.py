@@ -91,7 +91,7 @@ def _describe(
 ) -> CreatableTopicResult:
     if outcome.error is not ErrorCode.NONE or asked is None:
         return CreatableTopicResult(
-            name=outcome.name, error_code=outcome.error, error_message=outcome.message
+            name=outcome.name, error_code=outcome.error, error_message=_tell(outcome, context)
         )
     result = CreatableTopicResult(
         name=outcome.name,
@@ -107,6 +107,14 @@ def _describe(
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         result.num_partitions = result.replication_factor = -1
     return result
+
+
+def _tell(outcome: Outcome, context: Context) -> str | None:
+    """The message, without the name of a colliding topic that the client may not describe."""
+    other = context.services.metadata.colliding_name(outcome.name)
+    if other is None or context.may("DESCRIBE", TOPIC, other):
+        return outcome.message
+    return f"Topic {outcome.name!r} was refused."
 
 
 def _describe_settings(asked: CreatableTopic, context: Context) -> list[CreatableTopicConfigs]:
