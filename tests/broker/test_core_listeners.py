@@ -13,7 +13,6 @@ import fencepost
 from fencepost.base.failures import ConfigError
 from fencepost.broker.node import Node
 from fencepost.broker.settings.config import BrokerConfig
-from fencepost.broker.settings.refusals import refuse_open_listeners
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.describe_cluster import DescribeClusterRequest
 from fencepost.wire.forms.describe_configs import (
@@ -161,34 +160,6 @@ def test_a_setting_that_one_listener_cannot_have_is_a_warning() -> None:
     config = BrokerConfig({"listener.name.plaintext.num.partitions": "3"})
     (warning,) = config.warnings
     assert warning.endswith("has no effect: num.partitions cannot be set for one listener")
-
-
-@pytest.mark.parametrize(
-    ("protocol", "client_auth", "is_open"),
-    [
-        ("PLAINTEXT", "none", True),
-        ("SSL", "none", True),
-        ("SSL", "requested", True),
-        ("SSL", "required", False),
-    ],
-)
-def test_a_listener_for_other_machines_needs_tls_and_authentication_or_permission(
-    protocol: str, client_auth: str, is_open: bool
-) -> None:
-    config = BrokerConfig(
-        {
-            "listeners": "PLAINTEXT://127.0.0.1:1,OUTSIDE://0.0.0.0:2",
-            "advertised.listeners": "OUTSIDE://kafka.test:2",
-            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,OUTSIDE:{protocol}",
-            "listener.name.outside.ssl.client.auth": client_auth,
-        }
-    )
-    refuse_open_listeners(config, allow_remote=True)
-    if is_open:
-        with pytest.raises(ConfigError, match="--allow-remote"):
-            refuse_open_listeners(config, allow_remote=False)
-    else:
-        refuse_open_listeners(config, allow_remote=False)
 
 
 def test_only_listeners_without_protection_are_narrowed_to_loopback() -> None:

@@ -44,6 +44,7 @@ from fencepost.broker.settings.refusals import (
     metrics_address,
     refuse_open_listeners,
     refuse_optimised_python,
+    refuse_remote,
 )
 from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.testing.arguments import (
@@ -168,6 +169,8 @@ class Broker:
             raise
 
     def _start(self) -> None:
+        if not self._has_listeners:
+            refuse_remote(self._host, allow_remote=False)
         if self.data is None:
             self.data = self._temporary = tempfile.mkdtemp(prefix="fencepost-")
         ready: Future[str] = Future()

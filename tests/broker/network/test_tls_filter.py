@@ -312,6 +312,7 @@ def test_nothing_is_encrypted_while_the_socket_has_not_taken_the_slice_before(
     client.filter.writelines([reply])
     for _ in range(3):
         client.server.turn()
+        client.filter.writelines([b"more"])
     assert len(client.socket.writes) == 1
     client.socket.take(SLICE_BYTES * 2)
     client.server.turn()
@@ -319,7 +320,7 @@ def test_nothing_is_encrypted_while_the_socket_has_not_taken_the_slice_before(
     client.socket.take(1 << 30)
     while client.server.soon:
         client.server.turn()
-    assert client.read() == reply
+    assert client.read() == reply + b"more" * 3
 
 
 def test_ciphertext_that_the_socket_has_not_taken_is_taken_from_the_budget(
