@@ -185,7 +185,7 @@ def test_a_signal_during_the_start_stops_the_broker_immediately(tmp_path: Path) 
         "import os, signal, sys\n"
         "from fencepost.broker import node, process\n"
         "class Slow(node.Node):\n"
-        "    async def start(self):\n"
+        "    async def start(self, *_):\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "        while True: pass\n"
         "node.Node = Slow\n"
