@@ -574,6 +574,15 @@ _ROWS: Final = (
         (on_cluster("DESCRIBE"),),
     ),
     Row(
+        K.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        lambda w: {"deletions": [{"name": "nobody", "mechanism": 1}], "upsertions": []},
+        (on_cluster("ALTER"),),
+    ),
+    # Before a login there is no principal to ask about; on this listener both are out of place.
+    Row(K.SASL_HANDSHAKE, 1, lambda w: {"mechanism": "PLAIN"}, note="no-login-here"),
+    Row(K.SASL_AUTHENTICATE, 2, lambda w: {"auth_bytes": b""}, note="no-login-here"),
+    Row(
         K.DESCRIBE_QUORUM,
         1,
         lambda w: {

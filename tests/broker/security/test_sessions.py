@@ -341,7 +341,6 @@ def test_a_listener_and_a_mechanism_have_their_own_time() -> None:
         {
             **REAUTH,
             "listener.name.sasl_plaintext.scram-sha-256.connections.max.reauth.ms": "1234",
-            "listener.name.other.plain.connections.max.reauth.ms": "5",
         }
     )
     assert log_in(stage.connect()).session_lifetime_ms == 1234

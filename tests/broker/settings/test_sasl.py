@@ -64,7 +64,7 @@ def test_a_value_that_cannot_be_used_is_refused(name: str, value: str, said: str
 
 def test_a_login_module_of_scram_is_accepted_and_has_no_effect() -> None:
     module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-    found = BrokerConfig({"listener.name.inside.scram-sha-256.sasl.jaas.config": module})
+    found = BrokerConfig({"listener.name.plaintext.scram-sha-256.sasl.jaas.config": module})
     (warning,) = found.warnings
     assert "the users of SCRAM are in the metadata log" in warning
 
