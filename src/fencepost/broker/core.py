@@ -17,7 +17,7 @@ from fencepost.broker.context import Services
 from fencepost.broker.controller_port import ControllerPort, InternalTopics
 from fencepost.broker.coordinators.by_topic import Coordinators
 from fencepost.broker.dispatch import Dispatcher
-from fencepost.broker.faults import Faults
+from fencepost.broker.faults.faults import Faults
 from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.metadata.effects import MetadataEffects

@@ -59,7 +59,6 @@ def test_a_broker_is_taken_down_and_up_again() -> None:
     [
         ({"do": "fail", "api": "EndTx", "error": "NOT_COORDINATOR"}, "no API 'EndTx'"),
         ({"do": "fail", "api": "EndTxn", "error": "OOPS"}, "no error 'OOPS'"),
-        ({"do": "fail", "api": "Produce", "error": "NOT_COORDINATOR"}, "no top-level error"),
         ({"do": "delay", "api": "EndTxn", "ms": -1}, "no command"),
         ({"do": "explode"}, "no command"),
         ({}, "no command"),

@@ -156,14 +156,6 @@ def test_a_fault_applies_to_the_first_request_that_matches(
     assert outcomes == [ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE]
 
 
-def test_an_api_without_a_top_level_error_cannot_be_made_to_fail(
-    broker: fencepost.Broker, client: RawClient
-) -> None:
-    with pytest.raises(ValueError, match="Produce"):
-        broker.call(lambda node: node.faults.fail(ApiKey.PRODUCE, ErrorCode.NOT_COORDINATOR))
-    assert client.call(ApiKey.METADATA, 9, METADATA).brokers
-
-
 # -- drop ------------------------------------------------------------------------------------------
 
 
