@@ -184,6 +184,11 @@ class BrokerCore:
         """The descriptors of all sockets."""
         return [] if self._server is None else self._server.descriptors()
 
+    def abort_connections(self) -> None:
+        """Closes all connections now, and accepts no more: for a crash."""
+        if self._server is not None:
+            self._server.abort()
+
     def why_not_ready(self) -> str | None:
         """Why this broker does not serve everything that it should; None if it does."""
         if self._is_stopping:

@@ -3,9 +3,8 @@
     with fencepost.Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It runs the same node as `fencepost serve`. `call` runs a function on the broker's loop; tests use
-it to inject faults without a lock. Any thread may start, stop or call the broker, except that the
-loop's thread may only call it.
+It runs the same node as `fencepost serve`. `faults` makes requests fail, wait and vanish. Any
+thread may start, stop or use the broker, except that the loop's thread may not stop it.
 
 A broker belongs to the process that started it. A forked child (`multiprocessing`) may use it as a
 client; there, `stop` and `close` do nothing. The child replaces its copies of the broker's
@@ -30,6 +29,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from fencepost.base.failures import ConfigError, FencepostError
+from fencepost.base.system import SystemDisk
 from fencepost.broker.node import Node
 from fencepost.broker.process import (
     make_node,
@@ -52,6 +52,8 @@ from fencepost.testing.arguments import (
     in_words_of_arguments,
     path_or_none,
 )
+from fencepost.testing.crashing import CrashableDisk
+from fencepost.testing.faults import Faults
 
 if TYPE_CHECKING:
     from fencepost.broker.metrics.endpoint import MetricsEndpoint
@@ -87,6 +89,10 @@ class Broker:
         self._trace = path_or_none(trace)
         self._metrics = metrics
         self._endpoint: MetricsEndpoint | None = None
+        self.faults = Faults(self.call, self._crash_here)
+        """What goes wrong on demand."""
+        self._disk: CrashableDisk | None = None
+        self._has_crashed = False
         self._temporary: str | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -135,6 +141,11 @@ class Broker:
         return f"http://{self._metrics}"
 
     def _require_running(self) -> None:
+        if self._has_crashed:
+            raise FencepostError(
+                "The broker has crashed, as the test wanted: `restart()` recovers it on the same "
+                "data and port."
+            )
         if not self._thread:
             raise FencepostError("The broker is not running: use `with Broker() as broker:`.")
 
@@ -153,6 +164,8 @@ class Broker:
             self._start_once()
 
     def _start_once(self) -> None:
+        if self._has_crashed:
+            self._stop()
         if self._thread is not None:
             raise FencepostError("The broker is already running.")
         refuse_optimised_python()
@@ -201,6 +214,7 @@ class Broker:
             self._stop()
 
     def _stop(self) -> None:
+        self._has_crashed = False
         thread, self._thread = self._thread, None
         _running.discard(self)
         if thread is None:
@@ -222,9 +236,42 @@ class Broker:
         return os.getpid() != self._process_id
 
     def restart(self) -> None:
-        """Stops cleanly and starts again on the same data and port."""
+        """Starts again on the same data and port; stops cleanly before, unless it has crashed."""
         self.stop()
         self.start()
+
+    def crash(self) -> None:
+        """Crashes as if it were killed with -9; returns when it is down. `restart()` recovers it.
+
+        Connections are cut, and nothing is written any more, not even that it has stopped. To crash
+        at a request or at a step of a commit, use `faults`.
+        """
+        self._require_running()
+        thread = self._thread
+        if threading.current_thread() is thread:
+            raise FencepostError(
+                "The broker cannot be crashed from its own thread: use "
+                '`faults.on("EndTxn").crash()`, or another thread.'
+            )
+        self.call(lambda _: self._crash_here(False))
+        assert thread is not None
+        thread.join()
+
+    def _crash_here(self, restart: bool) -> None:
+        """On the broker's thread: from now on nothing that it does has an effect."""
+        assert self._disk is not None
+        assert self._stopping is not None
+        self._disk.cut_off()
+        self._has_crashed = True
+        self._stopping.set()
+        self.node.abort_connections()
+        if restart:
+            threading.Thread(target=self._restart_after_crash, daemon=True).start()
+
+    def _restart_after_crash(self) -> None:
+        with self._changing:
+            if self._has_crashed:  # Otherwise somebody else has restarted or closed it.
+                self.restart()
 
     def close(self) -> None:
         """Stops, and deletes the data if they are in a temporary directory."""
@@ -308,6 +355,7 @@ class Broker:
             log.warning("%s", warning)
         refuse_taken_address(config)
         lock = self._lock = DirectoryLock(data)
+        disk = self._disk = CrashableDisk(SystemDisk())
         try:
             metrics_at = metrics_address(self._metrics, allow_remote=False)
             node = make_node(
@@ -315,8 +363,10 @@ class Broker:
                 trace_file=self._trace,
                 on_fatal=self._on_fatal,
                 counts_requests=metrics_at is not None,
+                disk=disk,
             )
             self._node = node
+            self.faults.attach(node)
             self._endpoint = endpoint = await serve_metrics(node, metrics_at)
             if metrics_at is not None and endpoint is not None:
                 # A restart uses the same port, so that scrapers find it again.
@@ -325,17 +375,28 @@ class Broker:
                 ready.set_result(await node.start())
                 await stopping.wait()
             finally:
-                await node.stop(clean=self._failure is None and not self._discard)
+                self.faults.detach()
+                await self._stop_node(node)
                 if endpoint is not None:
                     await endpoint.stop()
         finally:
+            disk.close_all()
             self._lock = None
             if ready.done():
                 lock.release()
             else:
                 lock.release_unused()
 
+    async def _stop_node(self, node: Node) -> None:
+        try:
+            await node.stop(clean=self._failure is None and not self._discard)
+        except OSError:
+            if not self._has_crashed:
+                raise
+
     def _on_fatal(self, reason: str) -> None:
+        if self._has_crashed:
+            return  # Its disk is cut off, and it is stopping.
         log.critical("%s", reason)
         self._failure = reason
         assert self._stopping is not None

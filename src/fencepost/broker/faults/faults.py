@@ -75,6 +75,8 @@ class Fault:
         self.count: int | None = 1
         self.probability = 1.0
         self.random = random.Random(0)
+        self.seen = 0
+        """How many requests of its API have come."""
         self.calls = 0
         """How many requests have matched."""
         self.fired = 0
@@ -91,9 +93,9 @@ class Fault:
             return False
         return self.probability >= 1.0 or self.random.random() < self.probability
 
-    def matches(self, api: ApiKey, request: object, context: Context) -> bool:
-        """Whether it is about such requests."""
-        if self.api is not api or self.version not in (None, context.api_version):
+    def matches(self, request: object, context: Context) -> bool:
+        """Whether it is about this request of its API."""
+        if self.version is not None and self.version != context.api_version:
             return False
         if self.client_id is not None and self.client_id != context.client_id:
             return False
@@ -152,7 +154,10 @@ class Faults:
         """The fault that this request meets, if any."""
         found: Fault | None = None
         for fault in self._armed:
-            if not fault.matches(api, request, context):
+            if fault.api is not api:
+                continue
+            fault.seen += 1
+            if not fault.matches(request, context):
                 continue
             fault.calls += 1
             if found is None and fault.is_due():
