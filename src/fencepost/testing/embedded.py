@@ -22,6 +22,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from importlib import import_module
@@ -52,21 +53,34 @@ from fencepost.testing.arguments import (
     in_words_of_arguments,
     path_or_none,
 )
+from fencepost.testing.contents import Contents
 from fencepost.testing.crashing import CrashableDisk
 from fencepost.testing.faults import Faults
 
 if TYPE_CHECKING:
     from fencepost.broker.metrics.endpoint import MetricsEndpoint
+    from fencepost.client.blocking import Cluster as Client
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_LEAVING_SECONDS: Final = 1.0
+"""How long `restore` waits for the connections of clients that were closed."""
+
 START_TIMEOUT_SECONDS: Final = 60
 """Enough for a large log after a crash; an empty directory takes milliseconds."""
 
 
-class Broker:
+class Snapshot:
+    """What a broker contained at one moment."""
+
+    def __init__(self, folder: str, broker: Broker) -> None:
+        self.folder = folder
+        self.broker = broker
+
+
+class Broker(Contents):
     """An embedded broker. After `stop` it can be started again, with the same data and port."""
 
     def __init__(
@@ -93,6 +107,7 @@ class Broker:
         """What goes wrong on demand."""
         self._disk: CrashableDisk | None = None
         self._has_crashed = False
+        self._snapshots: list[str] = []
         self._temporary: str | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -129,6 +144,14 @@ class Broker:
         """The value for a client's `bootstrap.servers`."""
         self._require_running()
         return self._address
+
+    def _connect(self) -> Client:
+        if threading.current_thread() is self._thread:
+            raise FencepostError(
+                "This function runs on the broker's thread, which would wait for itself: look at "
+                "the broker from the thread of the test."
+            )
+        return super()._connect()
 
     @property
     def metrics_url(self) -> str:
@@ -257,6 +280,54 @@ class Broker:
         assert thread is not None
         thread.join()
 
+    # -- snapshots --------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Keeps what the broker contains now, for `restore`. Clients may stay connected.
+
+        It is a copy of the directory, taken between two requests: open transactions are in it, and
+        what is held by a fault is not. It is deleted with the broker.
+        """
+        self._require_running()
+        assert self.data is not None
+        source, folder = self.data, tempfile.mkdtemp(prefix="fencepost-snapshot-")
+        self._snapshots.append(folder)
+        self.call(lambda _: copy_directory(source, folder))
+        return Snapshot(folder, self)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Goes back to a snapshot, and starts again on the same port.
+
+        No client may be connected: it would see offsets and epochs go back, which never happens on
+        Kafka.
+        """
+        if snapshot.broker is not self or not os.path.isdir(snapshot.folder):
+            raise FencepostError(
+                "This snapshot is not one of this broker, or was deleted when it was closed: take "
+                "another one with `snapshot()`."
+            )
+        if self._thread is not None and not self._has_crashed:
+            self._refuse_connected()
+            self.crash()  # What is thrown away next need not be closed with care.
+        with self._changing:
+            self.stop()
+            assert self.data is not None
+            copy_directory(snapshot.folder, self.data)
+            self.start()
+
+    def _refuse_connected(self) -> None:
+        """A client that was closed a moment ago may still be counted."""
+        deadline = time.monotonic() + _LEAVING_SECONDS
+        while count := self.call(lambda node: node.connection_count):
+            if time.monotonic() > deadline:
+                connections = "1 connection is" if count == 1 else f"{count} connections are"
+                raise FencepostError(
+                    f"{connections} open: close all producers, consumers and admin clients before "
+                    "restore(), and create them again after it. They would see offsets and epochs "
+                    "go back."
+                )
+            time.sleep(0.005)
+
     def _crash_here(self, restart: bool) -> None:
         """On the broker's thread: from now on nothing that it does has an effect."""
         assert self._disk is not None
@@ -287,6 +358,8 @@ class Broker:
             finally:
                 self._discard = False
                 self._delete_temporary()
+                while self._snapshots:
+                    shutil.rmtree(self._snapshots.pop(), ignore_errors=True)
 
     def call(self, function: Callable[[Node], T]) -> T:
         """Runs `function(node)` on the broker's loop and returns its result."""
@@ -420,6 +493,25 @@ class Broker:
             with contextlib.suppress(OSError):  # The loop's thread may have been closing it.
                 os.dup2(nothing, descriptor, inheritable=False)
 
+
+def copy_directory(source: str, target: str) -> None:
+    """Makes `target` a copy of `source`; the broker of `source`, if one runs, is between requests.
+
+    Its background threads may be replacing a file, whose old name has gone then: so it is copied
+    again.
+    """
+    for attempt in range(_COPY_ATTEMPTS):
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            shutil.copytree(source, target)
+        except (shutil.Error, FileNotFoundError):
+            if attempt == _COPY_ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+_COPY_ATTEMPTS: Final = 5
 
 _running: Final[set[Broker]] = set()
 

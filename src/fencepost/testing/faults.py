@@ -174,9 +174,9 @@ class Fault:
         return self._made
 
     @property
-    def is_holding(self) -> bool:
-        """Whether a request waits for `release()`."""
-        return bool(self._held)
+    def held(self) -> int:
+        """How many requests wait for `release()`."""
+        return len(self._held)
 
     def resume_held(self) -> None:
         """On the broker's thread: lets them take effect."""
@@ -436,7 +436,7 @@ class Faults:
 
     def release_all(self, faults: Iterable[Fault]) -> None:
         """Lets the requests take effect that these faults hold."""
-        found = [each for each in faults if each.is_holding]
+        found = [each for each in faults if each.held]
         if found:
 
             def resume(_: Node) -> None:
@@ -506,7 +506,7 @@ class Faults:
     def _all(self, *, holding: bool = False) -> list[Fault]:
         with self._changed:
             found = [*self._armed, *(fault for _, fault in self._steps)]
-        return [each for each in found if each.is_holding] if holding else found
+        return [each for each in found if each.held] if holding else found
 
 
 def _answer(answer: object, api: ApiKey, request: Request) -> object:

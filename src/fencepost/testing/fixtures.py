@@ -51,7 +51,7 @@ def fencepost_broker(
     """A fresh broker for one test, which may stop, crash and restart it."""
     from fencepost.testing.embedded import Broker
 
-    with Broker(config=_QUICK | dict(fencepost_config)) as broker:
+    with Broker(config={**_QUICK, **fencepost_config}) as broker:
         yield broker
         if not request.node.stash.get(_HAS_FAILED, False):
             broker.faults.check()
@@ -62,7 +62,7 @@ def fencepost_shared_broker(fencepost_config: Mapping[str, object]) -> Iterator[
     """One broker for the run: faster, but tests share topics, groups and transactional ids."""
     from fencepost.testing.embedded import Broker
 
-    with Broker(config=_QUICK | dict(fencepost_config)) as broker:
+    with Broker(config={**_QUICK, **fencepost_config}) as broker:
         yield broker
 
 
@@ -89,7 +89,7 @@ def fencepost_cluster(
     """A fresh cluster for one test, which may kill and move its brokers."""
     from fencepost.testing.cluster import Cluster
 
-    config = _QUICK | dict(fencepost_config)
+    config = {**_QUICK, **fencepost_config}
     with Cluster(fencepost_cluster_size, config=config) as cluster:
         yield cluster
 
