@@ -352,10 +352,12 @@ def test_a_broker_recovers_from_a_crash_at_every_step_of_a_commit(
 def test_a_request_can_crash_the_broker(broker: fencepost.Broker) -> None:
     with connect(broker.bootstrap_servers) as client:
         client.create_topics([_topic("t")])
-        broker.faults.on("EndTxn").crash()
+        fault = broker.faults.on("EndTxn").crash()
         committing = threading.Thread(target=commit, args=(client, "id"))
         committing.start()
-        broker.faults.pending[0].wait() if broker.faults.pending else None
+        fault.wait()
+        with pytest.raises(FencepostError, match="has crashed"):
+            assert broker.bootstrap_servers
         broker.restart()
         committing.join()
         assert len(list(client.records(TopicPartition("t", 0), isolation="read_committed"))) == 1

@@ -53,6 +53,7 @@ from fencepost.testing.arguments import (
     in_words_of_arguments,
     path_or_none,
 )
+from fencepost.testing.clock import Clock, MovedClock
 from fencepost.testing.contents import Contents
 from fencepost.testing.crashing import CrashableDisk
 from fencepost.testing.faults import Faults
@@ -105,6 +106,9 @@ class Broker(Contents):
         self._endpoint: MetricsEndpoint | None = None
         self.faults = Faults(self.call, self._crash_here)
         """What goes wrong on demand."""
+        self._moved_clock = MovedClock()
+        self.clock = Clock(self._moved_clock, self.call, self._refuse_to_advance)
+        """Its time, which a test moves forwards."""
         self._disk: CrashableDisk | None = None
         self._has_crashed = False
         self._snapshots: list[str] = []
@@ -280,6 +284,19 @@ class Broker(Contents):
         assert thread is not None
         thread.join()
 
+    def _refuse_to_advance(self) -> None:
+        self._require_running()
+        if threading.current_thread() is self._thread:
+            raise FencepostError(
+                "Time cannot pass from the broker's own thread, which has to do what is due: use "
+                "the thread of the test."
+            )
+        if self.faults.held:
+            raise FencepostError(
+                "A fault holds a request, which would take effect after the time has passed "
+                "although it came before: call `faults.release()` first."
+            )
+
     # -- snapshots --------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
@@ -437,6 +454,7 @@ class Broker(Contents):
                 on_fatal=self._on_fatal,
                 counts_requests=metrics_at is not None,
                 disk=disk,
+                clock=self._moved_clock,
             )
             self._node = node
             self.faults.attach(node)
@@ -449,7 +467,10 @@ class Broker(Contents):
                 await stopping.wait()
             finally:
                 self.faults.detach()
-                await self._stop_node(node)
+                if self._has_crashed:
+                    await node.abandon()
+                else:
+                    await node.stop(clean=self._failure is None and not self._discard)
                 if endpoint is not None:
                     await endpoint.stop()
         finally:
@@ -459,13 +480,6 @@ class Broker(Contents):
                 lock.release()
             else:
                 lock.release_unused()
-
-    async def _stop_node(self, node: Node) -> None:
-        try:
-            await node.stop(clean=self._failure is None and not self._discard)
-        except OSError:
-            if not self._has_crashed:
-                raise
 
     def _on_fatal(self, reason: str) -> None:
         if self._has_crashed:

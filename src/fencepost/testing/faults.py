@@ -81,8 +81,13 @@ class Fault:
         self._words = words
         self._is_optional = False
         self._held: list[mechanism.Resume] = []
+        self._carried_out = 0
+        """Counted when its effect is there: a request is held, the broker is cut off."""
         if made.action == mechanism.HOLD:
-            made.hold = self._held.append
+            made.hold = self._hold
+        elif made.action == mechanism.CRASH:
+            self._cut_off = made.crash
+            made.crash = self._crash
         made.on_fired = self._note
 
     def __repr__(self) -> str:
@@ -153,9 +158,10 @@ class Fault:
     def wait(self, timeout_seconds: float = WAIT_SECONDS, *, times: int = 1) -> None:
         """Returns when it has fired; UnfiredFault if that takes too long.
 
-        After `hold()` the request is being held when this returns.
+        After `hold()` the request is held when this returns, and after `crash()` the broker is
+        down.
         """
-        if not self._faults.wait_until(lambda: self._made.fired >= times, timeout_seconds):
+        if not self._faults.wait_until(lambda: self._carried_out >= times, timeout_seconds):
             raise UnfiredFault(f"{self} has not fired in {timeout_seconds:g} s: {self.why()}.")
 
     def release(self) -> None:
@@ -190,7 +196,21 @@ class Fault:
 
     def _note(self, made: mechanism.Fault, request: object, context: Context) -> None:
         name = API[made.api].name
+        if made.action not in (mechanism.HOLD, mechanism.CRASH):
+            self._carried_out += 1
         self._faults.note(Fired(name, self._words, context.api_version, context.client_id))
+
+    def _hold(self, resume: mechanism.Resume) -> None:
+        self._held.append(resume)
+        self._carried_out += 1
+        self._faults.notify()
+
+    def _crash(self) -> None:
+        assert self._cut_off is not None
+        self._cut_off()
+        self._carried_out += 1
+        self._faults.notify()
+        raise Crash
 
     def note_step(self, step: str) -> None:
         """It fires at a step of a commit."""
@@ -270,9 +290,7 @@ class Target:
 
         `broker.restart()` recovers it; with `restart=True` it recovers by itself.
         """
-        return self._arm(
-            mechanism.CRASH, "crash()", crash=lambda: self._faults.crash(restart=restart)
-        )
+        return self._arm(mechanism.CRASH, "crash()", crash=lambda: self._faults.cut_off(restart))
 
     def _arm(self, action: str, words: str, **more: Any) -> Fault:
         made = mechanism.Fault(self._api, action, **self._matched, **more)
@@ -298,7 +316,7 @@ class Step:
         made = mechanism.Fault(
             ApiKey.END_TXN,
             mechanism.CRASH,
-            crash=lambda: self._faults.crash(restart=restart),
+            crash=lambda: self._faults.cut_off(restart),
         )
         return self._faults.arm(Fault(self._faults, made, self._step, "crash()"), self._step)
 
@@ -309,10 +327,11 @@ class Faults:
     def __init__(
         self,
         call: Callable[[Callable[[Node], None]], None],
-        crash: Callable[[bool], None],
+        cut_off: Callable[[bool], None],
     ) -> None:
         self._call = call
-        self._crash = crash
+        self.cut_off = cut_off
+        """On the broker's thread: from now on nothing that it does has an effect."""
         self._armed: list[Fault] = []
         self._steps: list[tuple[str, Fault]] = []
         self._fired: list[Fired] = []
@@ -379,6 +398,11 @@ class Faults:
     def pending(self) -> list[Fault]:
         """The faults that will fire again."""
         return [each for each in self._all() if not each.made.is_spent]
+
+    @property
+    def held(self) -> int:
+        """How many requests wait for `release()`."""
+        return sum(each.held for each in self._all())
 
     def clear(self) -> None:
         """Removes all faults, and lets held requests take effect."""
@@ -456,6 +480,11 @@ class Faults:
             self._fired.append(fired)
             self._changed.notify_all()
 
+    def notify(self) -> None:
+        """Lets `wait_until` look again."""
+        with self._changed:
+            self._changed.notify_all()
+
     def guard(self, api: ApiKey, function: Function) -> Callable[[object, Context], object]:
         """The function of `do` as the broker calls it: it cannot stop the broker."""
 
@@ -469,11 +498,6 @@ class Faults:
                 return None
 
         return run
-
-    def crash(self, *, restart: bool) -> None:
-        """On the broker's thread: ends everything that it does."""
-        self._crash(restart)
-        raise Crash
 
     def attach(self, node: Node) -> None:
         """A broker starts: it gets the faults that have not fired."""
