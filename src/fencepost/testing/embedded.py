@@ -241,13 +241,13 @@ class Broker(Contents):
             self._stop()
 
     def _stop(self) -> None:
-        self._has_crashed = False
         thread, self._thread = self._thread, None
         _running.discard(self)
         if thread is None:
             return
         self._wake(thread)
         thread.join()
+        self._has_crashed = False  # Not before: what fails until then is the crash.
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise FencepostError(f"The broker stopped by itself: {failure}")
