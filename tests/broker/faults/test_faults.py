@@ -179,6 +179,28 @@ def test_a_dropped_request_closes_the_connection_and_takes_effect_only_if_wanted
     assert committed(other, transaction.topic) == 1
 
 
+def test_a_lost_reply_is_durable_before_its_connection_is_cut() -> None:
+    steps: list[tuple[str, int]] = []
+
+    def watch(node: Any) -> None:
+        node.runtime.crash_points = lambda step: steps.append((step, node.connection_count))
+        node.faults.drop(ApiKey.END_TXN, effect=True)
+
+    with (
+        fencepost.Broker(durability="fsync") as broker,
+        RawClient(broker.bootstrap_servers) as client,
+    ):
+        create_topic(client, "t")
+        broker.produce("t", "x", transactional_id="id")  # The coordinator serves it from here on.
+        while broker.call(lambda node: node.connection_count) > 1:
+            pass
+        transaction = Transaction(client, "t", "id")
+        broker.call(watch)
+        client.send(ApiKey.END_TXN, OLDER, transaction.commit_request())
+        assert client.is_closed_by_broker()
+        assert steps[-1] == ("commit.complete-durable", 1)
+
+
 # -- delay -----------------------------------------------------------------------------------------
 
 
