@@ -72,7 +72,7 @@ HOT_PATH: Final = (
     "broker/context.py",
     "broker/deadlines.py",
     "broker/dispatch.py",
-    "broker/faults.py",
+    "broker/faults/faults.py",
     "broker/partitions/leadership.py",
     "broker/transactions/markers.py",
     "broker/network/memory.py",

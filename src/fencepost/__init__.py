@@ -6,32 +6,37 @@ pipeline on Spark.
     with fencepost.Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-`fencepost.Cluster` is the same with several broker processes.
+`fencepost.Cluster` is the same with several broker processes. `fencepost.Contents` asks any broker
+what is in it, for tests.
 
 Importing this package is cheap: what is heavy is imported by the part that needs it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from fencepost.testing.cluster import Cluster
+    from fencepost.testing.contents import Contents
     from fencepost.testing.embedded import Broker
 
-__all__ = ["Broker", "Cluster", "__version__"]
+__all__ = ["Broker", "Cluster", "Contents", "__version__"]
 __version__ = "0.1.0"
 
 
+_MODULES: Final = {
+    "Broker": "fencepost.testing.embedded",
+    "Cluster": "fencepost.testing.cluster",
+    "Contents": "fencepost.testing.contents",
+}
+
+
 def __getattr__(name: str) -> object:
-    if name == "Broker":
-        from fencepost.testing.embedded import Broker
-
-        return Broker
-    if name == "Cluster":
-        from fencepost.testing.cluster import Cluster
-
-        return Cluster
+    if name in _MODULES:
+        found: object = getattr(import_module(_MODULES[name]), name)
+        return found
     raise AttributeError(f"module 'fencepost' has no attribute {name!r}")
 
 

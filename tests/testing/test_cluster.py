@@ -168,7 +168,6 @@ def test_a_fault_hits_the_next_request_of_an_api_at_one_broker(cluster: fencepos
         (lambda cluster: cluster.coordinator_of("share", "g"), "no coordinator 'share': use"),
         (lambda cluster: cluster.fail(1, "EndTx", "NOT_COORDINATOR"), "There is no API 'EndTx'"),
         (lambda cluster: cluster.fail(1, "EndTxn", "NOPE"), "Kafka has no error 'NOPE'"),
-        (lambda cluster: cluster.fail(1, "Produce", "NOT_COORDINATOR"), "use drop or delay"),
         (lambda cluster: cluster.delay(1, "EndTxn", -1), "has no command"),
         (lambda cluster: cluster.start(), "The cluster is already running."),
     ],

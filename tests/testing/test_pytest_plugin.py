@@ -57,6 +57,36 @@ def test_another_one_sees_on_the_shared_broker(fencepost_shared_broker):
 """
 
 
+STRICT_SUITE = """
+import pytest
+
+def test_its_fault_never_fires(fencepost_broker):
+    fencepost_broker.faults.on("EndTxn").lose_reply()
+
+def test_its_fault_may_fire(fencepost_broker):
+    fencepost_broker.faults.on("EndTxn").lose_reply().optional()
+
+def test_it_fails_anyway(fencepost_broker):
+    fencepost_broker.faults.on("EndTxn").lose_reply()
+    raise ValueError("the only thing to report")
+
+def test_the_shared_broker_is_not_strict(fencepost_shared_broker):
+    fencepost_shared_broker.faults.on("EndTxn").lose_reply()
+"""
+
+NAMES_SUITE = """
+import pytest
+
+seen = []
+
+@pytest.mark.parametrize("what", ["a/b c", "x" * 500])
+def test_names_are_fit_for_topics(fencepost_namespace, fencepost_shared_broker, what):
+    topic = fencepost_namespace + "refunds"
+    fencepost_shared_broker.create_topic(topic)
+    assert topic not in seen
+    seen.append(topic)
+"""
+
 CLUSTER_CONFTEST = (
     CONFTEST
     + """
@@ -92,6 +122,24 @@ def test_a_suite_gets_fresh_and_shared_brokers(suite: pytest.Pytester) -> None:
     suite.makeconftest(CONFTEST)
     suite.makepyfile(SUITE)
     suite.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=5)
+
+
+def test_a_test_that_passes_fails_in_the_end_if_its_fault_never_fired(
+    suite: pytest.Pytester,
+) -> None:
+    suite.makeconftest(CONFTEST)
+    suite.makepyfile(STRICT_SUITE)
+    ended = suite.runpytest_subprocess("-p", "no:cacheprovider")
+    ended.assert_outcomes(passed=3, failed=1, errors=1)
+    shown = ended.stdout.str()
+    assert "ERROR at teardown of test_its_fault_never_fires" in shown
+    assert "EndTxn: lose_reply(): none came: does the client send it" in shown
+
+
+def test_tests_that_share_a_broker_have_names_of_their_own(suite: pytest.Pytester) -> None:
+    suite.makeconftest(CONFTEST)
+    suite.makepyfile(NAMES_SUITE)
+    suite.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ At the top of the room is what every request passes, and what every service runs
     core.py              a broker without its controller: the services, and the server
     runtime.py           clock, disk, timers and durability, as the services get them
     network/             the listener, its connections, and the memory they share
-    dispatch.py          frame -> handler -> reply; trace.py and faults.py hook in here
+    dispatch.py          frame -> handler -> reply; trace.py and faults/ hook in here
     controller_port.py   the controller as a broker reaches it, here or over a link
     context.py           what a handler may use besides a request's body: the services
     authorization.py     what handlers ask an authorizer, and the operations that replies list

@@ -16,7 +16,7 @@ from fencepost.broker.context import Services
 from fencepost.broker.controller_port import ControllerPort, InternalTopics
 from fencepost.broker.coordinators.by_topic import Coordinators
 from fencepost.broker.dispatch import Dispatcher
-from fencepost.broker.faults import Faults
+from fencepost.broker.faults.faults import Faults
 from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.metadata.effects import MetadataEffects
@@ -223,6 +223,11 @@ class BrokerCore:
     def descriptors(self) -> list[int]:
         """The descriptors of all sockets."""
         return [] if self._server is None else self._server.descriptors()
+
+    def abort_connections(self) -> None:
+        """Closes all connections now, and accepts no more: for a crash."""
+        if self._server is not None:
+            self._server.abort()
 
     def why_not_ready(self) -> str | None:
         """Why this broker does not serve everything that it should; None if it does."""

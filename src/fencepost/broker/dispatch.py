@@ -19,16 +19,15 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import WireError
 from fencepost.base.seams import Buffer
 from fencepost.broker.context import Context, Services
-from fencepost.broker.faults import Fault, Faults
+from fencepost.broker.faults.faults import Faults
 from fencepost.broker.handlers import CONTROLLER_APIS, HANDLERS, max_served_version
 from fencepost.broker.handlers.api_versions import unsupported_version_reply
 from fencepost.broker.metrics.requests import ApiCounters, RequestCounters
 from fencepost.broker.waiting import NoReply, Parked
-from fencepost.wire.apis import API, BY_NUMBER, ApiKey
+from fencepost.wire.apis import BY_NUMBER, ApiKey
 from fencepost.wire.codec import (
     MessageReader,
     MessageWriter,
@@ -145,11 +144,13 @@ class Dispatcher:
         if self._trace is not None:
             size = len(frame) + FRAME_SIZE_BYTES
             self._trace.request(route.api, request, context, connection.client_name, size)
-        fault = self._faults.take(route.api, request) if self._faults else None
+        fault = self._faults.take(route.api, request, context) if self._faults else None
         if fault is not None:
-            self._serve_faulty(connection, route, request, context, fault)
+            from fencepost.broker.faults.injection import inject
+
+            inject(self, connection, route, request, context, fault)
         else:
-            self._run(connection, route, request, context)
+            self.run(connection, route, request, context)
 
     def _make_route(self, key: int, version: int) -> Route | None:
         """Returns None for ApiVersions in an unsupported version, which still gets a reply."""
@@ -178,22 +179,24 @@ class Dispatcher:
         reply = unsupported_version_reply()
         connection.send(encode_response(API_VERSIONS, 0, correlation_id, reply))
 
-    def _run(self, connection: Connection, route: Route, request: object, context: Context) -> None:
+    def run(self, connection: Connection, route: Route, request: object, context: Context) -> None:
+        """Lets the handler serve a request, and sends its reply."""
         reply = route.handle(request, context)
         if isinstance(reply, Parked):
             if not reply.answered:
-                self._park(connection, route, context, reply)
+                self.park(connection, route, context, reply)
                 return
             reply = reply.reply
         if not isinstance(reply, NoReply):
-            self._send(connection, route, context, reply)
+            self.send(connection, route, context, reply)
             return
         if route.counters is not None:
             self._count(route, context, None, ())
         if reply.problem is not None:
             connection.close(reply.problem)
 
-    def _send(self, connection: Connection, route: Route, context: Context, reply: object) -> None:
+    def send(self, connection: Connection, route: Route, context: Context, reply: object) -> None:
+        """Sends the reply to the request that is being dispatched."""
         connection.send(self._encode(connection, route, context, reply))
 
     def _encode(
@@ -220,7 +223,8 @@ class Dispatcher:
         if reply is not None:
             self._counters.count_errors(route.api, reply)
 
-    def _park(self, connection: Connection, route: Route, context: Context, parked: Parked) -> None:
+    def park(self, connection: Connection, route: Route, context: Context, parked: Parked) -> None:
+        """Keeps the place of a reply that comes later."""
         slot = connection.reserve(parked.promised_bytes)
         slot.abandon = parked.abandon
 
@@ -238,38 +242,3 @@ class Dispatcher:
             connection.hold()
             parked.when_released(connection.release)
         parked.when_answered(answer)
-
-    # -- faults
-    # -------------------------------------------------------------------------------------------
-
-    def _serve_faulty(
-        self,
-        connection: Connection,
-        route: Route,
-        request: object,
-        context: Context,
-        fault: Fault,
-    ) -> None:
-        if fault.kind == "fail":
-            reply = failed_reply(route.api, fault.error)
-            self._send(connection, route, context, reply)
-        elif fault.kind == "drop":
-            if fault.effect:
-                route.handle(request, context)
-            connection.close("an injected fault")
-        else:
-            assert fault.hold is not None
-            connection.hold()
-
-            def resume() -> None:
-                self._run(connection, route, request, context)
-                connection.release()
-
-            fault.hold(resume)
-
-
-def failed_reply(api: ApiKey, error: ErrorCode) -> object:
-    """Builds an empty reply with `error` as its top-level error code."""
-    reply = API[api].response()
-    reply.error_code = int(error)
-    return reply

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import StorageError, SyncError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_BY_CLOCK: Final = ("expiry", "retention", "compaction")
+"""The work that depends on the time of records."""
 
 Steps = Iterator[PendingSync | None]
 """The loop gets a turn between steps. A sync that a step yields runs in a thread before the next
@@ -61,6 +63,10 @@ class Housekeeping:
         }
         self._on_fatal = on_fatal
         self._timers: dict[str, TimerHandle] = {}
+        self._starts: dict[str, Callable[[], None]] = {}
+        self._under_way: set[str] = set()
+        self._wanted: dict[str, list[Callable[[], None]]] = {}
+        """By work, who waits for the next time that it is done from its beginning."""
         self._cut: dict[Partition, None] = {}
         """Partitions whose log start offset DeleteRecords has moved."""
         self._stopped = False
@@ -100,14 +106,41 @@ class Housekeeping:
             yield from self._retain_one(partition)
             yield None
 
+    def run_now(self, done: Callable[[], None]) -> None:
+        """Does once what the time of records decides, for a clock that jumps; then calls `done`.
+
+        What is under way when it is called was begun at the old time, so it is done again after it.
+        """
+        left = len(_BY_CLOCK)
+
+        def one_done() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                done()
+
+        for name in _BY_CLOCK:
+            self._wanted.setdefault(name, []).append(one_done)
+            if name not in self._under_way:
+                self._timers[name].cancel()
+                self._starts[name]()
+
     def _every(self, name: str, interval_ms: int, work: Callable[[], Steps]) -> None:
         def start() -> None:
-            self._step(name, work(), wait)
+            self._under_way.add(name)
+            waiting = self._wanted.pop(name, [])
+            self._step(name, work(), partial(finish, waiting))
 
-        def wait() -> None:
-            self._timers[name] = self._runtime.call_later(interval_ms, start)
+        def finish(waiting: list[Callable[[], None]]) -> None:
+            self._under_way.discard(name)
+            self._timers[name] = self._runtime.call_later(
+                0 if name in self._wanted else interval_ms, start
+            )
+            for callback in waiting:
+                callback()
 
-        wait()
+        self._starts[name] = start
+        finish([])
 
     def _step(
         self,

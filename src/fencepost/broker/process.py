@@ -33,6 +33,7 @@ from fencepost.broker.trace import Trace
 from fencepost.broker.transactions.ending import CRASH_POINTS, REMOTE_CRASH_POINTS
 
 if TYPE_CHECKING:
+    from fencepost.base.seams import Clock, Disk
     from fencepost.broker.metrics.endpoint import MetricsEndpoint
     from fencepost.broker.node import Node
     from fencepost.broker.security.first_administrator import Administrator
@@ -227,12 +228,13 @@ def make_node(
     trace_file: str | None = None,
     on_fatal: Callable[[str], None],
     counts_requests: bool = False,
+    clock: Clock | None = None,
+    disk: Disk | None = None,
 ) -> Node:
-    """Builds a node on the system clock, disk and randomness."""
+    """Builds a node on the system randomness, and clock and disk unless there are others."""
     # Here, because a broker of a cluster imports this module and has no controller.
     from fencepost.broker.node import Node
 
-    clock = SystemClock()
     trace = None
     if trace_file is not None:
         try:
@@ -245,8 +247,8 @@ def make_node(
     Mapping.limit = descriptors.mappings
     return Node(
         config,
-        clock=clock,
-        disk=SystemDisk(),
+        clock=clock or SystemClock(),
+        disk=disk or SystemDisk(),
         randomness=SystemRandomness(),
         trace=trace,
         on_fatal=on_fatal,

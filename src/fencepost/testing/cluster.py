@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.cluster.parent.control import send_command
@@ -37,6 +37,7 @@ from fencepost.testing.arguments import (
     path_or_none,
 )
 from fencepost.testing.cluster_process import ClusterProcess
+from fencepost.testing.contents import Contents
 
 if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster as Client
@@ -78,7 +79,7 @@ class BrokerView:
     restarts: int
 
 
-class Cluster:
+class Cluster(Contents):
     """Several broker processes. After `stop` they can be started again, on the same data and ports.
 
     Broker ids go from 1 to `brokers`.
@@ -263,6 +264,14 @@ class Cluster:
         return [
             BrokerView(**{name: each[name] for name in shown}) for each in self.status()["brokers"]
         ]
+
+    @property
+    def clock(self) -> NoReturn:
+        """Its brokers are processes of their own, whose time is real."""
+        raise FencepostError(
+            "The time of a cluster cannot be moved, because its brokers are processes of their "
+            "own: use `fencepost.Broker`, or short timeouts in `config`."
+        )
 
     def status(self) -> dict[str, Any]:
         """What `fencepost cluster status --json` shows."""

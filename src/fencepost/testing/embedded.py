@@ -3,9 +3,8 @@
     with fencepost.Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It runs the same node as `fencepost serve`. `call` runs a function on the broker's loop; tests use
-it to inject faults without a lock. Any thread may start, stop or call the broker, except that the
-loop's thread may only call it.
+It runs the same node as `fencepost serve`. `faults` makes requests fail, wait and vanish. Any
+thread may start, stop or use the broker, except that the loop's thread may not stop it.
 
 A broker belongs to the process that started it. A forked child (`multiprocessing`) may use it as a
 client; there, `stop` and `close` do nothing. The child replaces its copies of the broker's
@@ -23,6 +22,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from importlib import import_module
@@ -30,6 +30,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from fencepost.base.failures import ConfigError, FencepostError
+from fencepost.base.system import SystemDisk
 from fencepost.broker.node import Node
 from fencepost.broker.process import (
     make_node,
@@ -53,19 +54,35 @@ from fencepost.testing.arguments import (
     in_words_of_arguments,
     path_or_none,
 )
+from fencepost.testing.clock import Clock, MovedClock
+from fencepost.testing.contents import Contents
+from fencepost.testing.crashing import CrashableDisk
+from fencepost.testing.faults import Faults
 
 if TYPE_CHECKING:
     from fencepost.broker.metrics.endpoint import MetricsEndpoint
+    from fencepost.client.blocking import Cluster as Client
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_LEAVING_SECONDS: Final = 1.0
+"""How long `restore` waits for the connections of clients that were closed."""
+
 START_TIMEOUT_SECONDS: Final = 60
 """Enough for a large log after a crash; an empty directory takes milliseconds."""
 
 
-class Broker:
+class Snapshot:
+    """What a broker contained at one moment."""
+
+    def __init__(self, folder: str, broker: Broker) -> None:
+        self.folder = folder
+        self.broker = broker
+
+
+class Broker(Contents):
     """An embedded broker. After `stop` it can be started again, with the same data and port."""
 
     def __init__(
@@ -89,6 +106,14 @@ class Broker:
         self._trace = path_or_none(trace)
         self._metrics = metrics
         self._endpoint: MetricsEndpoint | None = None
+        self.faults = Faults(self.call, self._crash_here)
+        """What goes wrong on demand."""
+        self._moved_clock = MovedClock()
+        self.clock = Clock(self._moved_clock, self.call, self._refuse_to_advance)
+        """Its time, which a test moves forwards."""
+        self._disk: CrashableDisk | None = None
+        self._has_crashed = False
+        self._snapshots: list[str] = []
         self._temporary: str | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -126,6 +151,14 @@ class Broker:
         self._require_running()
         return self._address
 
+    def _connect(self) -> Client:
+        if threading.current_thread() is self._thread:
+            raise FencepostError(
+                "This function runs on the broker's thread, which would wait for itself: look at "
+                "the broker from the thread of the test."
+            )
+        return super()._connect()
+
     @property
     def metrics_url(self) -> str:
         """Where metrics and health checks are served: append `/metrics`, `/healthz`, `/readyz`."""
@@ -137,6 +170,11 @@ class Broker:
         return f"http://{self._metrics}"
 
     def _require_running(self) -> None:
+        if self._has_crashed:
+            raise FencepostError(
+                "The broker has crashed, as the test wanted: `restart()` recovers it on the same "
+                "data and port."
+            )
         if not self._thread:
             raise FencepostError("The broker is not running: use `with Broker() as broker:`.")
 
@@ -155,6 +193,8 @@ class Broker:
             self._start_once()
 
     def _start_once(self) -> None:
+        if self._has_crashed:
+            self._stop()
         if self._thread is not None:
             raise FencepostError("The broker is already running.")
         refuse_optimised_python()
@@ -210,6 +250,7 @@ class Broker:
             return
         self._wake(thread)
         thread.join()
+        self._has_crashed = False  # Not before: what fails until then is the crash.
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise FencepostError(f"The broker stopped by itself: {failure}")
@@ -225,9 +266,103 @@ class Broker:
         return os.getpid() != self._process_id
 
     def restart(self) -> None:
-        """Stops cleanly and starts again on the same data and port."""
+        """Starts again on the same data and port; stops cleanly before, unless it has crashed."""
         self.stop()
         self.start()
+
+    def crash(self) -> None:
+        """Crashes as if it were killed with -9; returns when it is down. `restart()` recovers it.
+
+        Connections are cut, and nothing is written any more, not even that it has stopped. To crash
+        at a request or at a step of a commit, use `faults`.
+        """
+        self._require_running()
+        thread = self._thread
+        if threading.current_thread() is thread:
+            raise FencepostError(
+                "The broker cannot be crashed from its own thread: use "
+                '`faults.on("EndTxn").crash()`, or another thread.'
+            )
+        self.call(lambda _: self._crash_here(False))
+        assert thread is not None
+        thread.join()
+
+    def _refuse_to_advance(self) -> None:
+        self._require_running()
+        if threading.current_thread() is self._thread:
+            raise FencepostError(
+                "Time cannot pass from the broker's own thread, which has to do what is due: use "
+                "the thread of the test."
+            )
+        if self.faults.held:
+            raise FencepostError(
+                "A fault holds a request, which would take effect after the time has passed "
+                "although it came before: call `faults.release()` first."
+            )
+
+    # -- snapshots --------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Keeps what the broker contains now, for `restore`. Clients may stay connected.
+
+        It is a copy of the directory, taken between two requests: open transactions are in it, and
+        what is held by a fault is not. It is deleted with the broker.
+        """
+        self._require_running()
+        assert self.data is not None
+        source, folder = self.data, tempfile.mkdtemp(prefix="fencepost-snapshot-")
+        self._snapshots.append(folder)
+        self.call(lambda _: copy_directory(source, folder))
+        return Snapshot(folder, self)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Goes back to a snapshot, and starts again on the same port.
+
+        No client may be connected: it would see offsets and epochs go back, which never happens on
+        Kafka.
+        """
+        if snapshot.broker is not self or not os.path.isdir(snapshot.folder):
+            raise FencepostError(
+                "This snapshot is not one of this broker, or was deleted when it was closed: take "
+                "another one with `snapshot()`."
+            )
+        if self._thread is not None and not self._has_crashed:
+            self._refuse_connected()
+            self.crash()  # What is thrown away next need not be closed with care.
+        with self._changing:
+            self.stop()
+            assert self.data is not None
+            copy_directory(snapshot.folder, self.data)
+            self.start()
+
+    def _refuse_connected(self) -> None:
+        """A client that was closed a moment ago may still be counted."""
+        deadline = time.monotonic() + _LEAVING_SECONDS
+        while count := self.call(lambda node: node.connection_count):
+            if time.monotonic() > deadline:
+                connections = "1 connection is" if count == 1 else f"{count} connections are"
+                raise FencepostError(
+                    f"{connections} open: close all producers, consumers and admin clients before "
+                    "restore(), and create them again after it. They would see offsets and epochs "
+                    "go back."
+                )
+            time.sleep(0.005)
+
+    def _crash_here(self, restart: bool) -> None:
+        """On the broker's thread: from now on nothing that it does has an effect."""
+        assert self._disk is not None
+        assert self._stopping is not None
+        self._disk.cut_off()
+        self._has_crashed = True
+        self._stopping.set()
+        self.node.abort_connections()
+        if restart:
+            threading.Thread(target=self._restart_after_crash, daemon=True).start()
+
+    def _restart_after_crash(self) -> None:
+        with self._changing:
+            if self._has_crashed:  # Otherwise somebody else has restarted or closed it.
+                self.restart()
 
     def close(self) -> None:
         """Stops, and deletes the data if they are in a temporary directory."""
@@ -243,6 +378,8 @@ class Broker:
             finally:
                 self._discard = False
                 self._delete_temporary()
+                while self._snapshots:
+                    shutil.rmtree(self._snapshots.pop(), ignore_errors=True)
 
     def call(self, function: Callable[[Node], T]) -> T:
         """Runs `function(node)` on the broker's loop and returns its result."""
@@ -312,6 +449,7 @@ class Broker:
             log.warning("%s", warning)
         refuse_taken_address(config)
         lock = self._lock = DirectoryLock(data)
+        disk = self._disk = CrashableDisk(SystemDisk())
         try:
             metrics_at = metrics_address(self._metrics, allow_remote=False)
             node = make_node(
@@ -319,8 +457,11 @@ class Broker:
                 trace_file=self._trace,
                 on_fatal=self._on_fatal,
                 counts_requests=metrics_at is not None,
+                disk=disk,
+                clock=self._moved_clock,
             )
             self._node = node
+            self.faults.attach(node)
             self._endpoint = endpoint = await serve_metrics(node, metrics_at)
             if metrics_at is not None and endpoint is not None:
                 # A restart uses the same port, so that scrapers find it again.
@@ -329,10 +470,15 @@ class Broker:
                 ready.set_result(await node.start())
                 await stopping.wait()
             finally:
-                await node.stop(clean=self._failure is None and not self._discard)
+                self.faults.detach()
+                if self._has_crashed:
+                    await node.abandon()
+                else:
+                    await node.stop(clean=self._failure is None and not self._discard)
                 if endpoint is not None:
                     await endpoint.stop()
         finally:
+            disk.close_all()
             self._lock = None
             if ready.done():
                 lock.release()
@@ -340,6 +486,8 @@ class Broker:
                 lock.release_unused()
 
     def _on_fatal(self, reason: str) -> None:
+        if self._has_crashed:
+            return  # Its disk is cut off, and it is stopping.
         log.critical("%s", reason)
         self._failure = reason
         assert self._stopping is not None
@@ -363,6 +511,25 @@ class Broker:
             with contextlib.suppress(OSError):  # The loop's thread may have been closing it.
                 os.dup2(nothing, descriptor, inheritable=False)
 
+
+def copy_directory(source: str, target: str) -> None:
+    """Makes `target` a copy of `source`; the broker of `source`, if one runs, is between requests.
+
+    Its background threads may be replacing a file, whose old name has gone then: so it is copied
+    again.
+    """
+    for attempt in range(_COPY_ATTEMPTS):
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            shutil.copytree(source, target)
+        except (shutil.Error, FileNotFoundError):
+            if attempt == _COPY_ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+_COPY_ATTEMPTS: Final = 5
 
 _running: Final[set[Broker]] = set()
 

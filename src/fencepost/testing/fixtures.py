@@ -4,6 +4,9 @@
         servers = fencepost_broker.bootstrap_servers
         producer = confluent_kafka.Producer({"bootstrap.servers": servers})
 
+A test that passes fails in the end if one of its faults never fired (`Faults.check`); not on the
+shared broker, whose faults may be another test's.
+
 To change the broker settings, override the fixture `fencepost_config`. `fencepost_cluster` has
 as many brokers as `fencepost_cluster_size` says. If a test fails, its report has a section
 with the log of the clusters that ran.
@@ -14,7 +17,9 @@ when a test needs one.
 
 from __future__ import annotations
 
+import re
 import sys
+import uuid
 from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +30,12 @@ if TYPE_CHECKING:
     from fencepost.testing.embedded import Broker
 
 SECTION: Final = "fencepost cluster"
+_HAS_FAILED: Final = pytest.StashKey[bool]()
+_QUICK: Final[Mapping[str, object]] = {"group.initial.rebalance.delay.ms": 0}
+"""Settings that tests want: a group's first rebalance does not wait for more members."""
 _SHOWN_LINES: Final = 500
+_LONGEST_NAME: Final = 100
+"""Of a namespace: topics have up to 249 characters, and want some of their own."""
 
 
 @pytest.fixture(scope="session")
@@ -35,12 +45,16 @@ def fencepost_config() -> Mapping[str, object]:
 
 
 @pytest.fixture
-def fencepost_broker(fencepost_config: Mapping[str, object]) -> Iterator[Broker]:
-    """A fresh broker for one test, which may stop and restart it."""
+def fencepost_broker(
+    request: pytest.FixtureRequest, fencepost_config: Mapping[str, object]
+) -> Iterator[Broker]:
+    """A fresh broker for one test, which may stop, crash and restart it."""
     from fencepost.testing.embedded import Broker
 
-    with Broker(config=fencepost_config) as broker:
+    with Broker(config={**_QUICK, **fencepost_config}) as broker:
         yield broker
+        if not request.node.stash.get(_HAS_FAILED, False):
+            broker.faults.check()
 
 
 @pytest.fixture(scope="session")
@@ -48,8 +62,18 @@ def fencepost_shared_broker(fencepost_config: Mapping[str, object]) -> Iterator[
     """One broker for the run: faster, but tests share topics, groups and transactional ids."""
     from fencepost.testing.embedded import Broker
 
-    with Broker(config=fencepost_config) as broker:
+    with Broker(config={**_QUICK, **fencepost_config}) as broker:
         yield broker
+
+
+@pytest.fixture
+def fencepost_namespace(request: pytest.FixtureRequest) -> str:
+    """A prefix for the names of topics, groups and transactional ids, of this test alone.
+
+    With it tests can share a broker, and so can the workers of pytest-xdist.
+    """
+    name = re.sub("[^a-zA-Z0-9._-]+", "-", request.node.name).strip("-")
+    return f"{name[:_LONGEST_NAME]}-{uuid.uuid4().hex[:8]}-"
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +89,8 @@ def fencepost_cluster(
     """A fresh cluster for one test, which may kill and move its brokers."""
     from fencepost.testing.cluster import Cluster
 
-    with Cluster(fencepost_cluster_size, config=fencepost_config) as cluster:
+    config = {**_QUICK, **fencepost_config}
+    with Cluster(fencepost_cluster_size, config=config) as cluster:
         yield cluster
 
 
@@ -73,8 +98,10 @@ def fencepost_cluster(
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the logs of the running clusters to the report of a test that fails."""
+    """Notes that a test failed, and adds the logs of the running clusters to its report."""
     report = yield
+    if report.failed:
+        item.stash[_HAS_FAILED] = True
     module: Any = sys.modules.get("fencepost.testing.cluster")
     # This hook runs twice if the plugin is loaded under both of its names.
     if report.failed and module is not None and SECTION not in dict(report.sections):

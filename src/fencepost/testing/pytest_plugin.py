@@ -13,6 +13,7 @@ from fencepost.testing.fixtures import (
     fencepost_cluster,
     fencepost_cluster_size,
     fencepost_config,
+    fencepost_namespace,
     fencepost_shared_broker,
     pytest_runtest_makereport,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "fencepost_cluster",
     "fencepost_cluster_size",
     "fencepost_config",
+    "fencepost_namespace",
     "fencepost_shared_broker",
     "pytest_runtest_makereport",
 ]

@@ -358,10 +358,14 @@ class GroupCoordinator:
         self._expiry = self._runtime.call_later(interval_ms, self._expire)
 
     def _expire(self) -> None:
+        self.remove_expired()
+        self._schedule_expiry()
+
+    def remove_expired(self) -> None:
+        """Removes offsets past offsets.retention.minutes."""
         for known in self._partitions.values():
             if not known.state.is_loading:
                 known.expire()
-        self._schedule_expiry()
 
 
 def _refuse_write(found: GroupPartition, producer: Producer, guard: Guard) -> ErrorCode:

@@ -189,6 +189,14 @@ class Server:
         for server in servers:
             server.close()
 
+    def abort(self) -> None:
+        """Closes all connections now, without their last replies, and accepts no more."""
+        self._empty = self._empty or asyncio.Event()
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.abort()
+
     def left(self, connection: Connection) -> None:
         """Forgets a closed connection."""
         if connection in self._connections:

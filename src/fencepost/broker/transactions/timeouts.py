@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 MAX_TOMBSTONES_BYTES: Final = MAX_BATCH_BYTES // 2
 """Of one batch of tombstones: Kafka expired nothing once a batch grew too large (KAFKA-13099)."""
 
+FOREVER_MS: Final = 2**62
+"""Later than any timeout."""
+
 
 class OpenTransaction:
     """A transaction to abort in a later turn, unless it has ended by then."""
@@ -90,6 +93,16 @@ class TransactionClock:
 
         self._timers[name] = self._runtime.call_later(pause_ms, again)
 
+    def earliest_timeout_ms(self) -> int | None:
+        """When the first open transaction times out, for a clock that jumps; None if none will."""
+        due = []
+        for coordinator in self._transactions.coordinators():
+            state = coordinator.state
+            for transactional_id, _ in timed_out_ids(state, coordinator.pending, FOREVER_MS):
+                txn = state.transactions[transactional_id]
+                due.append(txn.start_ms + txn.timeout_ms + 1)
+        return min(due, default=None)
+
     # -- transaction.timeout.ms -------------------------------------------------------------------
 
     def abort_timed_out(self) -> None:
@@ -138,6 +151,11 @@ class TransactionClock:
         """Writes tombstones for expired ids, one partition per turn of the loop."""
         for coordinator in self._transactions.coordinators():
             self._runtime.call_later(0, partial(self.expire, coordinator))
+
+    def expire_all(self) -> None:
+        """The same in one turn, for a clock that jumps."""
+        for coordinator in self._transactions.coordinators():
+            self.expire(coordinator)
 
     def expire(self, coordinator: CoordinatorPartition) -> None:
         """Removes the expired ids of one partition."""

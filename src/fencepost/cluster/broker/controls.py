@@ -21,7 +21,7 @@ from fencepost.wire.apis import API, ApiKey
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from fencepost.broker.faults import Faults
+    from fencepost.broker.faults.faults import Faults
 
     Reach = Callable[[], Awaitable[None]]
     """Cuts the broker off from its clients, or lets them reach it again."""
@@ -59,10 +59,7 @@ class Controls:
     def _fail(self, api: ApiKey, error: object) -> None:
         if not isinstance(error, str) or error not in ErrorCode.__members__:
             raise FencepostError(f"Kafka has no error {error!r}; use a name like NOT_COORDINATOR.")
-        try:
-            self._faults.fail(api, ErrorCode[error])
-        except ValueError as problem:
-            raise FencepostError(f"{problem}.") from problem
+        self._faults.fail(api, ErrorCode[error])
 
 
 def _resume_later(delay_ms: int, resume: Callable[[], None]) -> None:

@@ -156,14 +156,6 @@ def test_a_fault_applies_to_the_first_request_that_matches(
     assert outcomes == [ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE]
 
 
-def test_an_api_without_a_top_level_error_cannot_be_made_to_fail(
-    broker: fencepost.Broker, client: RawClient
-) -> None:
-    with pytest.raises(ValueError, match="Produce"):
-        broker.call(lambda node: node.faults.fail(ApiKey.PRODUCE, ErrorCode.NOT_COORDINATOR))
-    assert client.call(ApiKey.METADATA, 9, METADATA).brokers
-
-
 # -- drop ------------------------------------------------------------------------------------------
 
 
@@ -185,6 +177,28 @@ def test_a_dropped_request_closes_the_connection_and_takes_effect_only_if_wanted
     again = other.call(ApiKey.END_TXN, OLDER, transaction.commit_request())
     assert again.error_code == ErrorCode.NONE
     assert committed(other, transaction.topic) == 1
+
+
+def test_a_lost_reply_is_durable_before_its_connection_is_cut() -> None:
+    steps: list[tuple[str, int]] = []
+
+    def watch(node: Any) -> None:
+        node.runtime.crash_points = lambda step: steps.append((step, node.connection_count))
+        node.faults.drop(ApiKey.END_TXN, effect=True)
+
+    with (
+        fencepost.Broker(durability="fsync") as broker,
+        RawClient(broker.bootstrap_servers) as client,
+    ):
+        create_topic(client, "t")
+        broker.produce("t", "x", transactional_id="id")  # The coordinator serves it from here on.
+        while broker.call(lambda node: node.connection_count) > 1:
+            pass
+        transaction = Transaction(client, "t", "id")
+        broker.call(watch)
+        client.send(ApiKey.END_TXN, OLDER, transaction.commit_request())
+        assert client.is_closed_by_broker()
+        assert steps[-1] == ("commit.complete-durable", 1)
 
 
 # -- delay -----------------------------------------------------------------------------------------
