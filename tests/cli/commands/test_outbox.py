@@ -12,12 +12,12 @@ import pytest
 
 from tests.cli.running import Commands
 from tests.outside.conftest import dsn, postgres
-from tests.outside.outbox.conftest import kafka, outbox
+from tests.outside.outbox.conftest import kafka, mode, outbox
 from tests.outside.outbox.stage import OutboxStage
 from tests.spark.conftest import environment
 from tools.processes import ServerProcess
 
-__all__ = ["dsn", "kafka", "outbox", "postgres"]
+__all__ = ["dsn", "kafka", "mode", "outbox", "postgres"]
 
 
 @pytest.fixture
