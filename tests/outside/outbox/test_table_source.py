@@ -44,7 +44,7 @@ def insert(outbox: OutboxStage, key: str, value: str) -> bytes:
 
 
 def values(outbox: OutboxStage) -> list[bytes | None]:
-    return sorted(record.value for record in outbox.records() if record.value is not None)
+    return sorted((record.value for record in outbox.records()), key=str)
 
 
 def test_rows_arrive_once_in_the_order_of_their_commits(outbox: OutboxStage) -> None:

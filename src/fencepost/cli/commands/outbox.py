@@ -244,6 +244,8 @@ def relay_command(
     from fencepost.outside.outbox.rows import ColumnNames
     from fencepost.outside.outbox.rules import Limits, Reason
 
+    if mode is Mode.TABLE and max_held_wal is not None:
+        raise FencepostError("--max-held-wal is for --mode wal: mode table has no slot.")
     outbox = _outbox(transactional_id, mode, table, messages, slot, publication)
     timeout_ms = transaction_timeout * 1_000
     settings = RelaySettings(
