@@ -1,8 +1,8 @@
 """The memory of the outbox relay during one large transaction: `python -m bench.outbox_memory`.
 
-Run by hand. A database gets rows of 1 KB in one transaction, 1 GB by default; then a relay runs in a
-process of its own until all of them are in Kafka, and its highest resident memory is read from the
-kernel. Prints one line per mode, for docs/outside-outbox.md.
+Run by hand. A database gets rows of 1 KB in one transaction, 1 GB by default; then a relay runs in
+a process of its own until all of them are in Kafka, and its highest resident memory is read from
+the kernel. Prints one line, for docs/outside-outbox.md.
 """
 
 from __future__ import annotations
