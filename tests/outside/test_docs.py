@@ -1,4 +1,4 @@
-"""The recipes of docs/outside.md, with a crash after the effect: the second time changes nothing."""
+"""The recipes of docs/outside.md, with crashes after the effect: a repetition changes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Payments(BaseHTTPRequestHandler):
     charges: dict[str, bytes]
     calls = 0
 
-    def do_POST(self) -> None:  # noqa: N802 - named by the library
+    def do_POST(self) -> None:
         type(self).calls += 1
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.charges.setdefault(self.headers["Idempotency-Key"], body)

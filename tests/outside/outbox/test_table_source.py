@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
+from pathlib import Path
 from random import Random
 
 import psycopg
@@ -283,14 +285,18 @@ def test_a_row_that_is_no_record_is_named_and_skipped_only_if_told(outbox: Outbo
 
 # Old rows.
 
-DELETE_SENT = (
-    "DELETE FROM outbox USING fencepost_outbox_chunk c WHERE c.relay = '{}' "
-    "AND fencepost_number BETWEEN 1 AND c.sent[fencepost_shard + 1]"
-)
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "outside-outbox.md").read_text()
+
+
+def statement(outbox: OutboxStage, first_words: str) -> str:
+    """A statement of the page."""
+    (found,) = re.findall(rf"^{re.escape(first_words)}.*?;$", PAGE, re.MULTILINE | re.DOTALL)
+    assert "'shop-outbox'" in found
+    return str(found).replace("shop-outbox", outbox.outbox.transactional_id)
 
 
 def test_rows_below_the_position_can_be_deleted_and_no_others(outbox: OutboxStage) -> None:
-    delete = DELETE_SENT.format(outbox.outbox.transactional_id)
+    delete = statement(outbox, "DELETE FROM outbox")
     outbox.insert(20)
     with pytest.raises(StopHereError):
         outbox.relay(on_step=kill_at("position written", 2, stop_here))
@@ -320,13 +326,18 @@ def test_a_partitioned_outbox_loses_old_rows_with_its_partitions(dsn: str, kafka
     init(Database(dsn), outbox.outbox)
     for day in (1, 2, 1):
         outbox.execute(f"INSERT INTO outbox VALUES ({day}, '{outbox.topic}', 'k', 'day {day}')")
+    count = statement(outbox, "SELECT count(*) FROM outbox_monday").replace("outbox_monday", "day1")
+    assert outbox.execute(count) == [(2,)]
     outbox.relay()
+    outbox.execute(f"INSERT INTO outbox VALUES (2, '{outbox.topic}', 'k', 'day 2')")
+    outbox.relay()
+    assert outbox.execute(count) == [(0,)]
     outbox.execute("DROP TABLE day1")
     outbox.execute("CREATE TABLE day3 PARTITION OF outbox FOR VALUES IN (3)")
     outbox.execute(f"INSERT INTO outbox VALUES (3, '{outbox.topic}', 'k', 'day 3')")
     outbox.relay()
     found = [record.value for record in outbox.records()]
-    assert found == [b"day 1", b"day 2", b"day 1", b"day 3"]
+    assert found == [b"day 1", b"day 2", b"day 1", b"day 2", b"day 3"]
 
 
 def test_a_table_that_is_emptied_and_reset_keeps_its_numbers(outbox: OutboxStage) -> None:
