@@ -241,6 +241,21 @@ def test_a_relay_needs_no_more_than_init_grants(outbox: OutboxStage) -> None:
         outbox.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
+def test_rows_that_a_policy_hides_from_the_relay_end_it(outbox: OutboxStage) -> None:
+    name = f"relay_{outbox.outbox.slot}"[:63]
+    outbox.execute(f"CREATE ROLE {name} LOGIN")
+    try:
+        init(Database(outbox.dsn), outbox.outbox, relay_user=name)
+        outbox.execute("ALTER TABLE outbox ENABLE ROW LEVEL SECURITY")
+        outbox.insert(2)
+        with pytest.raises(OutsideError, match="row-level security"):
+            outbox.relay(dsn=f"{outbox.dsn} user={name}")
+    finally:
+        outbox.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+    outbox.relay()
+    outbox.audit()
+
+
 # Chunks.
 
 
@@ -328,6 +343,7 @@ def test_a_partitioned_outbox_loses_old_rows_with_its_partitions(dsn: str, kafka
         outbox.execute(f"INSERT INTO outbox VALUES ({day}, '{outbox.topic}', 'k', 'day {day}')")
     count = statement(outbox, "SELECT count(*) FROM outbox_monday").replace("outbox_monday", "day1")
     assert outbox.execute(count) == [(2,)]
+    assert outbox.execute(count.replace(outbox.topic, "a wrong name")) == [(2,)]
     outbox.relay()
     outbox.execute(f"INSERT INTO outbox VALUES (2, '{outbox.topic}', 'k', 'day 2')")
     outbox.relay()
@@ -507,6 +523,7 @@ def test_another_table_and_another_mode_need_a_transactional_id_of_their_own(
         ("ALTER TABLE outbox DISABLE TRIGGER ALL", "ENABLE TRIGGER fencepost_shard"),
         (f"DELETE FROM {CHUNK_TABLE}", "run `fencepost outbox init`"),
         ("ALTER TABLE outbox SET UNLOGGED", "SET LOGGED"),
+        ("ALTER SEQUENCE outbox_fencepost CACHE 20", "CACHE 1 NO CYCLE"),
         ("ALTER TABLE outbox DROP COLUMN payload", "no column 'value' or 'payload'"),
     ],
 )

@@ -45,6 +45,8 @@ class Numbering(NamedTuple):
     """The column that chooses the shard; empty: there is none, and all rows are in one."""
     sequence_oid: int
     is_enabled: bool
+    is_ascending: bool
+    """Whether a number that is given later is higher, whatever the session."""
 
 
 def sequence_of(table: str) -> str:
@@ -158,14 +160,16 @@ def structure(table: str, shards: int, key_column: str) -> list[tuple[str, str]]
     ]
 
 
-def read_numbering(rows: Sequence[tuple[Any, ...]], sequence_oid: int) -> Numbering | None:
+def read_numbering(
+    rows: Sequence[tuple[Any, ...]], sequence_oid: int, *, is_ascending: bool
+) -> Numbering | None:
     """From the triggers of the table: name, arguments, and when they fire."""
     found = {name: (arguments, fires) for name, arguments, fires in rows}
     if set(found) != {SHARD_TRIGGER, NUMBER_TRIGGER} or not sequence_oid:
         return None
     shards, key_column, _ = found[SHARD_TRIGGER][0].decode().split("\0")
     is_enabled = all(fires in "OA" for _, fires in found.values())
-    return Numbering(int(shards), key_column, sequence_oid, is_enabled)
+    return Numbering(int(shards), key_column, sequence_oid, is_enabled, is_ascending)
 
 
 def _literal(text: str) -> str:
