@@ -241,6 +241,18 @@ def test_a_relay_needs_no_more_than_init_grants(outbox: OutboxStage) -> None:
         outbox.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
+def test_settings_of_the_connection_string_hold_for_all_connections(dsn: str, kafka: str) -> None:
+    """An outbox of another schema, found by its search_path."""
+    there = f"{dsn} options=-csearch_path=sales"
+    with psycopg.connect(dsn) as connection:
+        connection.execute("CREATE SCHEMA sales")
+    outbox = OutboxStage(there, kafka, mode="table")
+    OutboxStage(dsn, kafka, mode="table")
+    outbox.workload()
+    outbox.relay()
+    outbox.audit()
+
+
 def test_rows_that_a_policy_hides_from_the_relay_end_it(outbox: OutboxStage) -> None:
     name = f"relay_{outbox.outbox.slot}"[:63]
     outbox.execute(f"CREATE ROLE {name} LOGIN")

@@ -33,6 +33,14 @@ if TYPE_CHECKING:
 CHUNK_TABLE: Final = "fencepost_outbox_chunk"
 MIN_VERSION: Final = 140_000
 """PostgreSQL 14 was the first to send logical messages through pgoutput."""
+READER_SETTINGS: Final = (
+    # By the index of the numbers, whatever the statistics say.
+    "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; "
+    # A policy that would hide rows is an error.
+    "SET row_security = off; "
+    # A query waits while its rows are sent.
+    "SET statement_timeout = 0; SET idle_session_timeout = 0"
+)
 NO_SLOT_YET: Final = "FFFFFFFF/FFFFFFFF"
 """The LSN of the slot while `init` runs."""
 _MAX_NAME: Final = 63
@@ -363,15 +371,12 @@ class OutboxDatabase:
     # A numbered table.
 
     def connect_reader(self) -> Connection:
-        """A connection to the same server for queries, which go by the index of the numbers.
-
-        A policy that would hide rows is an error there.
-        """
-        options = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_sort=off"
-        options += " -c row_security=off"
-        return self._database.at(self._connection).connect(
-            autocommit=True, application_name="fencepost outbox", options=options
-        )
+        """A connection to the same server for queries."""
+        where = self._database.at(self._connection)
+        connection = where.connect(autocommit=True, application_name="fencepost outbox")
+        with self._database.explaining("a setting"):
+            connection.execute(READER_SETTINGS)
+        return connection
 
     def explaining(self, what: str) -> AbstractContextManager[None]:
         """Raises psycopg's errors as one sentence each."""
