@@ -1,9 +1,11 @@
-"""The outbox relay beside a plain polling relay, which is at-least-once.
+"""The outbox relay in both modes beside a plain polling relay, which is at-least-once.
 
 The polling relay is what most libraries do: a thousand rows with FOR UPDATE SKIP LOCKED, produced
-with librdkafka, deleted when they are acknowledged; without rows it waits for 5 ms. Both get rows
-of 1 KB, committed a hundred at a time, and all of them before they start; each runs as a process
-would, alone. Then rows are committed one by one, and a read_committed reader waits for each.
+with librdkafka, deleted when they are acknowledged; without rows it waits for 5 ms. All get rows of
+1 KB, committed a hundred at a time, and all of them before they start; each runs as a process
+would, alone. What the triggers of mode table cost is the time of these commits beside that of the
+same commits to a table without. Then rows are committed one by one, and a read_committed reader
+waits for each.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final, LiteralString
+from typing import Final
 
 import psycopg
 
@@ -39,8 +42,9 @@ ROWS_PER_POLL: Final = 1_000
 POLL_SECONDS: Final = 0.005
 TOPIC: Final = "outbox-rows"
 
-INSERT: Final[LiteralString] = (
-    "INSERT INTO outbox (aggregatetype, aggregateid, payload) "
+TABLES: Final = {"relay": "outbox", "table": "numbered", "polling": "outbox"}
+INSERT: Final = (
+    "INSERT INTO {} (aggregatetype, aggregateid, payload) "
     "SELECT %s, 'k' || mod(i, 100), repeat('x', 1024) FROM generate_series(1, %s) i"
 )
 
@@ -60,29 +64,41 @@ def _session(side: Side, scale: Scale, folder: Path) -> Iterator[Round]:
 
 
 def _round(dsn: str, broker: Broker, scale: Scale, name: str) -> Values:
-    outbox = Outbox.of(name)
-    init(Database(dsn), outbox)
+    outboxes = {
+        "relay": Outbox.of(name),
+        "table": Outbox.of(f"{name}-table", table="numbered", mode="table"),
+    }
+    for outbox in outboxes.values():
+        init(Database(dsn), outbox)
     rows, single = scale.of(ROWS, QUICK_ROWS), scale.of(SINGLE_ROWS, QUICK_SINGLE_ROWS)
     values: dict[str, float] = {}
     with psycopg.connect(dsn, autocommit=True) as db, connect(broker.bootstrap_servers) as cluster:
-        for _ in range(rows // ROWS_PER_COMMIT):
-            db.execute(INSERT, [TOPIC, ROWS_PER_COMMIT])
-
-        def relay(stop: threading.Event | None) -> None:
-            OutboxRelay(dsn, cluster, outbox).run(stop, until_caught_up=stop is None)
-
-        def poll(stop: threading.Event | None) -> None:
-            _poll(dsn, broker, stop)
-
-        for way, run in (("relay", relay), ("polling", poll)):
+        times = {}
+        for table in sorted(set(TABLES.values())):
             began = time.perf_counter()
-            run(None)
+            for _ in range(rows // ROWS_PER_COMMIT):
+                db.execute(INSERT.format(table).encode(), [TOPIC, ROWS_PER_COMMIT])
+            times[table] = time.perf_counter() - began
+
+        def run(way: str, stop: threading.Event | None) -> None:
+            if way == "polling":
+                _poll(dsn, broker, stop)
+                return
+            OutboxRelay(dsn, cluster, outboxes[way]).run(stop, until_caught_up=stop is None)
+
+        for way in TABLES:
+            began = time.perf_counter()
+            run(way, None)
             values[way] = rows / (time.perf_counter() - began)
-        for way, run in (("relay", relay), ("polling", poll)):
-            values |= _visible(way, run, db, broker, single)
-            db.execute("TRUNCATE outbox")
-        db.execute("SELECT pg_drop_replication_slot(%s)", [outbox.slot])
-    return values | {"ratio": values["relay"] / values["polling"]}
+        for way, table in TABLES.items():
+            values |= _visible(way, partial(run, way), db, broker, single)
+            db.execute(f"TRUNCATE {table}".encode())
+        db.execute("SELECT pg_drop_replication_slot(%s)", [outboxes["relay"].slot])
+    return values | {
+        "ratio": values["relay"] / values["polling"],
+        "table ratio": values["table"] / values["polling"],
+        "numbering": times["numbered"] / times["outbox"],
+    }
 
 
 def _poll(dsn: str, broker: Broker, stop: threading.Event | None) -> None:
@@ -111,6 +127,7 @@ def _visible(
     count: int,
 ) -> Values:
     """Milliseconds from the commit of a row to a reader."""
+    insert = INSERT.format(TABLES[way]).encode()
     stop = threading.Event()
     relaying = threading.Thread(target=run, args=[stop])
     relaying.start()
@@ -122,7 +139,7 @@ def _visible(
             positions = {place: ends[place].offset for place in places}
             # The first row also waits for the start.
             for _ in range(count + 1):
-                db.execute(INSERT, [TOPIC, 1])
+                db.execute(insert, [TOPIC, 1])
                 began = time.perf_counter()
                 is_visible = False
                 while not is_visible:
@@ -143,10 +160,15 @@ LOAD: Final = Load(
     "Out of PostgreSQL: the outbox relay, and a polling relay that is at-least-once",
     (
         Measure("relay", "rows/s of 1 KB, outbox relay", "more"),
+        Measure("table", "rows/s of 1 KB, outbox relay of mode table", "more"),
         Measure("polling", "rows/s of 1 KB, polling relay", "more"),
         Measure("ratio", "x, outbox relay to polling relay", "more", limit=1.0),
+        Measure("table ratio", "x, outbox relay of mode table to polling relay", "more"),
+        Measure("numbering", "x, time of the commits in mode table to without", "less"),
         Measure("relay p50", "ms from commit to visible p50, outbox relay", "less"),
         Measure("relay p99", "ms from commit to visible p99, outbox relay", "less"),
+        Measure("table p50", "ms from commit to visible p50, mode table", "less"),
+        Measure("table p99", "ms from commit to visible p99, mode table", "less"),
         Measure("polling p50", "ms from commit to visible p50, polling relay", "less"),
         Measure("polling p99", "ms from commit to visible p99, polling relay", "less"),
     ),

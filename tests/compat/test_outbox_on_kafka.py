@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 RELAY: Final = "tests/outside/outbox/test_relay.py::test_"
+TABLE: Final = "tests/outside/outbox/test_table_source.py::test_"
 CRASHES: Final = "tests/outside/outbox/test_relay_crashes.py::test_"
 
 SELECTION: Final = [
@@ -32,14 +33,23 @@ SELECTION: Final = [
     f"{RELAY}a_fenced_relay_commits_nothing",
     f"{RELAY}a_foreign_database_is_refused_and_its_relay_is_not_fenced",
     f"{RELAY}a_restored_snapshot_is_refused_until_it_is_accepted",
+    f"{TABLE}rows_arrive_once_in_the_order_of_their_commits",
+    f"{TABLE}concurrent_writers_keep_the_order_of_each_key_while_relays_die",
+    f"{TABLE}one_hundred_thousand_rows_in_one_transaction",
+    f"{TABLE}nothing_is_in_kafka_that_a_crash_can_still_take_back[committed]",
+    f"{TABLE}a_second_relay_takes_over_and_the_first_says_so",
+    f"{TABLE}a_fenced_relay_commits_nothing",
+    f"{TABLE}a_restored_snapshot_is_refused_until_it_is_accepted",
     *(
-        f"{CRASHES}a_{victim}_that_is_killed_loses_and_repeats_nothing[{step}-2]"
-        for victim in ("relay", "database")
+        f"{CRASHES}a_{victim}_that_is_killed_loses_and_repeats_nothing[{mode}-{step}-2]"
+        for victim, mode in (("relay", "wal"), ("database", "wal"), ("relay", "table"))
         for step in ("rows collected", "row updated", "position written", "committed", "confirmed")
+        if (mode, step) != ("table", "confirmed")
     ),
 ]
 
 
+@pytest.mark.timeout(450)
 def test_the_outbox_is_exactly_once_on_apache_kafka(apache_kafka: Side, tmp_path: Path) -> None:
     pytest.importorskip("psycopg", reason="the postgres extra is not installed")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]

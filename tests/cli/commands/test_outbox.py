@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
+from fencepost.cli import main
 from tests.cli.running import Commands
 from tests.outside.conftest import dsn, postgres
-from tests.outside.outbox.conftest import kafka, outbox
+from tests.outside.outbox.conftest import kafka, mode, outbox
 from tests.outside.outbox.stage import OutboxStage
 from tests.spark.conftest import environment
 from tools.processes import ServerProcess
 
-__all__ = ["dsn", "kafka", "outbox", "postgres"]
+__all__ = ["dsn", "kafka", "mode", "outbox", "postgres"]
 
 
 @pytest.fixture
@@ -46,6 +47,31 @@ def test_rows_are_relayed_and_the_status_says_so(outbox: OutboxStage, commands: 
     found = commands.json("outbox", "status", *named(outbox))
     assert found["chunk"] == found["chunk_in_database"] == done["transactions"]
     assert (found["is_running"], found["refusal"]) == (False, None)
+
+
+def test_a_numbered_table_is_relayed_and_the_status_says_so(
+    outbox: OutboxStage, commands: Commands
+) -> None:
+    name = f"{outbox.outbox.transactional_id}-table"
+    options = ("--transactional-id", name, "--mode", "table")
+    assert main.run(["outbox", "init", *options, "--shards", "2"]) == 0
+    outbox.workload()
+    done = commands.json("outbox", "relay", *options, "--until-caught-up")
+    assert done["rows"] == len(outbox.written)
+    outbox.audit()
+    found = commands.json("outbox", "status", *options)
+    assert (found["rows_left"], found["refusal"]) == (0, None)
+    assert "slot" not in found
+    assert main.run(["outbox", "init", *options, "--shards", "8"]) == 1
+
+
+def test_options_of_the_other_mode_are_refused(outbox: OutboxStage, commands: Commands) -> None:
+    in_table = (*named(outbox), "--mode", "table")
+    assert "neither slot" in commands.refusal("outbox", "relay", *in_table, "--slot", "x")
+    assert "in the log" in commands.refusal("outbox", "status", *in_table, "--messages", "x")
+    words = commands.refusal("outbox", "relay", *in_table, "--max-held-wal", "9")
+    assert "no slot" in words
+    assert main.run(["outbox", "init", *named(outbox), "--shards", "2"]) == 1
 
 
 def test_a_refusal_is_one_line_and_accepted_by_its_name(
@@ -77,8 +103,6 @@ def test_init_prints_sql_with_its_rights_and_runs_it(
     dsn: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(*arguments: str) -> str:
-        from fencepost.cli import main
-
         assert main.run(["outbox", "init", "--transactional-id", "x", *arguments]) == 0
         return capsys.readouterr().out
 
@@ -86,6 +110,10 @@ def test_init_prints_sql_with_its_rights_and_runs_it(
     assert re.search(r"CREATE TABLE IF NOT EXISTS sales\.outbox \(\n +id uuid", printed)
     assert 'GRANT SELECT, UPDATE ON fencepost_outbox_chunk TO "app";' in printed
     assert "-- REPLICATION" in printed
+    printed = run("--print", "--mode", "table", "--relay-user", "app", "--shards", "4")
+    assert "CREATE CONSTRAINT TRIGGER fencepost_number" in printed
+    assert "REPLICATION" not in printed
+    assert 'GRANT SELECT ON SEQUENCE "outbox_fencepost" TO "app";' in printed
     assert "Ready" in run("--postgres", dsn)
     assert "Ready" in run("--postgres", dsn)
     assert '"sql"' in run("--postgres", dsn, "--json")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.outside.outbox.stage import OutboxStage
+from tests.outside.outbox.stage import Mode, OutboxStage
 from tools.fencepost_process import FencepostProcess
 
 
@@ -25,6 +25,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def outbox(dsn: str, kafka: str) -> OutboxStage:
+def mode() -> Mode:
+    """Tests of mode table have another one."""
+    return "wal"
+
+
+@pytest.fixture
+def outbox(dsn: str, kafka: str, mode: Mode) -> OutboxStage:
     """An outbox that `init` has prepared, and its topic."""
-    return OutboxStage(dsn, kafka)
+    return OutboxStage(dsn, kafka, mode=mode)

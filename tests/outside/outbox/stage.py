@@ -11,7 +11,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import psycopg
 
@@ -20,14 +20,16 @@ from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.outside.connection import Database
 from fencepost.outside.outbox.database import Outbox
-from fencepost.outside.outbox.relay import OutboxRelay, RelayCounts, RelaySettings
+from fencepost.outside.outbox.relay import OutboxRelay, RelaySettings
 from fencepost.outside.outbox.rules import Limits
 from fencepost.outside.outbox.setup import init
+from fencepost.outside.outbox.source import RelayCounts
 from fencepost.records.opened import Record
 
 if TYPE_CHECKING:
     from fencepost.client.transactions import ProducerIdentity
 
+Mode = Literal["wal", "table"]
 PARTITIONS: Final = 2
 SMALL: Final = RelaySettings(limits=Limits(rows=7))
 """Chunks of seven rows, so that a few rows make several."""
@@ -40,13 +42,20 @@ class OutboxStage:
     """One outbox and its topic, both new."""
 
     def __init__(
-        self, dsn: str, bootstrap_servers: str, *, prefix: str = "", prepared: bool = True
+        self,
+        dsn: str,
+        bootstrap_servers: str,
+        *,
+        mode: Mode = "wal",
+        prefix: str = "",
+        prepared: bool = True,
     ) -> None:
         name = f"orders-{uuid.uuid4().hex[:8]}"
         self.dsn = dsn
         self.bootstrap_servers = bootstrap_servers
         self.topic = name
-        self.outbox = Outbox.of(name, table=None if prefix else "outbox", prefix=prefix)
+        table = None if prefix else "outbox"
+        self.outbox = Outbox.of(name, table=table, prefix=prefix, mode=mode)
         self.is_old = False
         """Whether relays use transaction version 1."""
         self.written: list[tuple[bytes, bytes]] = []
@@ -157,13 +166,15 @@ def kill_this_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(dsn: str, bootstrap_servers: str, transactional_id: str, step: str, ordinal: str) -> None:
+def main(
+    dsn: str, bootstrap_servers: str, mode: Mode, transactional_id: str, step: str, ordinal: str
+) -> None:
     """A relay in a process of its own, which kills itself at a step."""
     with connect(bootstrap_servers, PATIENT) as cluster:
         hook = kill_at(step, int(ordinal), kill_this_process)
-        outbox = Outbox.of(transactional_id)
+        outbox = Outbox.of(transactional_id, mode=mode)
         OutboxRelay(dsn, cluster, outbox, SMALL, on_step=hook).run(until_caught_up=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:])  # type: ignore[arg-type]

@@ -10,11 +10,11 @@ from prometheus_client.exposition import generate_latest
 
 from fencepost.base.failures import ConfigError
 from fencepost.outside.outbox.metrics import RelayCollector, serve_metrics
-from fencepost.outside.outbox.relay import RelayCounts
+from fencepost.outside.outbox.source import RelayCounts
 
 
 def test_every_count_is_a_metric_with_the_age_of_the_oldest_row() -> None:
-    counts = RelayCounts(7, 2, 1, 100, 350, 5_000, 900)
+    counts = RelayCounts(7, 2, 1, 250, None, 5_000, 900)
     registry = CollectorRegistry()
     registry.register(RelayCollector(counts, lambda: 6_500))
     lines = generate_latest(registry).decode().splitlines()
@@ -26,8 +26,12 @@ def test_every_count_is_a_metric_with_the_age_of_the_oldest_row() -> None:
         "fencepost_outbox_behind_bytes 250.0",
         "fencepost_outbox_held_wal_bytes 900.0",
     ]
-    counts.oldest_unsent_at_ms = None
-    assert b"oldest_unsent_seconds 0.0" in generate_latest(registry)
+    counts.behind_bytes = counts.held_wal_bytes = counts.oldest_unsent_at_ms = None
+    counts.behind_rows = 3
+    text = generate_latest(registry)
+    assert b"oldest_unsent_seconds 0.0" in text
+    assert b"behind_rows 3.0" in text
+    assert b"bytes" not in text, "there is no log to be behind in mode table"
 
 
 def test_they_are_served_over_http_and_a_taken_port_is_named() -> None:

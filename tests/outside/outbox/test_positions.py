@@ -32,12 +32,17 @@ POSITION = Position("r", Cursor(7, 9, 3), 5, "sys", 2, "table outbox")
     position=st.builds(
         Position,
         st.text(),
-        st.builds(Cursor, LSNS, LSNS, st.integers(0, 2**63)),
+        st.builds(
+            Cursor,
+            LSNS,
+            LSNS,
+            st.integers(0, 2**63),
+            st.lists(st.integers(0, 2**63)).map(tuple),
+        ),
         st.integers(0, 2**63),
         st.text(),
         st.integers(1, 2**32),
         st.text(),
-        st.integers(0, 64),
     )
 )
 def test_a_position_survives_its_record(position: Position) -> None:

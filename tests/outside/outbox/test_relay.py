@@ -16,9 +16,10 @@ from fencepost.outside.connection import Database
 from fencepost.outside.failures import DatabaseUnavailable, OutsideError
 from fencepost.outside.outbox import relay as relay_module
 from fencepost.outside.outbox.database import CHUNK_TABLE, Outbox
+from fencepost.outside.outbox.log_source import HeldTooMuch
 from fencepost.outside.outbox.outlet import RelayFenced, TopicMissing
 from fencepost.outside.outbox.positions import TOPIC_PREFIX
-from fencepost.outside.outbox.relay import STEPS, HeldTooMuch, OutboxRelay, RelaySettings
+from fencepost.outside.outbox.relay import STEPS, OutboxRelay, RelaySettings
 from fencepost.outside.outbox.rows import ColumnNames, Unreadable
 from fencepost.outside.outbox.rules import HeldWalWatch, Limits, Reason, StartRefused
 from fencepost.outside.outbox.setup import init
@@ -420,7 +421,7 @@ def test_a_database_that_is_stopped_waits_for_no_relay_and_the_relay_says_so(kaf
 def test_a_slot_that_holds_too_much_ends_the_relay(
     outbox: OutboxStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay_module, "HELD_SECONDS", 0.0)
+    monkeypatch.setattr(relay_module, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(HeldWalWatch, "PATIENCE_MS", 0)
     with psycopg.connect(outbox.dsn) as long:
         long.execute("CREATE TABLE stays_open (i int)")

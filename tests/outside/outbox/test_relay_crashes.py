@@ -17,13 +17,24 @@ import pytest
 
 from fencepost.base.failures import FencepostError
 from fencepost.outside.outbox.relay import STEPS
-from tests.outside.outbox.stage import OutboxStage, kill_at
+from tests.outside.outbox.stage import Mode, OutboxStage, kill_at
 from tests.outside.postgres import PostgresServer
 from tests.spark.conftest import environment
 from tools.fencepost_process import FencepostProcess
 
 ONCE_PER_RUN = ("checked", "fenced", "begun", "streaming")
-POINTS = [(step, 1) for step in STEPS] + [(step, 2) for step in STEPS if step not in ONCE_PER_RUN]
+MODES: tuple[Mode, ...] = ("wal", "table")
+POINTS = [
+    (mode, step, ordinal)
+    for mode in MODES
+    for step in STEPS
+    for ordinal in (1, 2)
+    if ordinal == 1 or step not in ONCE_PER_RUN
+    # A table has no slot to tell.
+    if mode == "wal" or step != "confirmed"
+]
+# Kafka's side of the relay is the same in both modes.
+BROKER_POINTS = [point for point in POINTS if point[0] == "wal" or point[2] == 2]
 
 
 class Broker:
@@ -64,18 +75,19 @@ def relay_to_the_end(outbox: OutboxStage) -> None:
     outbox.audit()
 
 
-@pytest.mark.parametrize(("step", "ordinal"), POINTS)
+@pytest.mark.parametrize(("mode", "step", "ordinal"), POINTS)
 def test_a_relay_that_is_killed_loses_and_repeats_nothing(
-    crashing: OutboxStage, step: str, ordinal: int
+    crashing: OutboxStage, mode: Mode, step: str, ordinal: int
 ) -> None:
     command = [sys.executable, "-m", "tests.outside.outbox.stage", crashing.dsn]
-    command += [crashing.bootstrap_servers, crashing.outbox.transactional_id, step, str(ordinal)]
+    command += [crashing.bootstrap_servers, mode, crashing.outbox.transactional_id]
+    command += [step, str(ordinal)]
     died = subprocess.run(command, env=environment(), check=False, timeout=50)
     assert died.returncode == -9
     relay_to_the_end(crashing)
 
 
-@pytest.mark.parametrize(("step", "ordinal"), POINTS)
+@pytest.mark.parametrize(("mode", "step", "ordinal"), POINTS)
 def test_a_database_that_is_killed_loses_and_repeats_nothing(
     crashing: OutboxStage, postgres: PostgresServer, step: str, ordinal: int
 ) -> None:
@@ -86,11 +98,11 @@ def test_a_database_that_is_killed_loses_and_repeats_nothing(
     relay_to_the_end(crashing)
 
 
-@pytest.mark.parametrize(("step", "ordinal"), POINTS)
+@pytest.mark.parametrize(("mode", "step", "ordinal"), BROKER_POINTS)
 def test_a_broker_that_is_killed_loses_and_repeats_nothing(
-    dsn: str, restarted: Broker, step: str, ordinal: int
+    dsn: str, restarted: Broker, mode: Mode, step: str, ordinal: int
 ) -> None:
-    outbox = OutboxStage(dsn, restarted.bootstrap_servers)
+    outbox = OutboxStage(dsn, restarted.bootstrap_servers, mode=mode)
     outbox.workload()
     kill_and_relay(outbox, restarted.kill_and_start, step, ordinal)
     relay_to_the_end(outbox)

@@ -30,6 +30,7 @@ from fencepost.outside.outbox.rules import (
     Start,
     StartRefused,
     StreamBroken,
+    TablePlan,
     judge_start,
     refuse_foreign,
 )
@@ -221,6 +222,76 @@ def test_a_split_transaction_that_became_shorter_ends_the_relay() -> None:
         plan.commit(110)
 
 
+# A numbered table.
+
+Numbered = tuple[int, int]
+"""The shard of a row and its number."""
+
+
+def play_table(
+    plan: TablePlan, rows: list[Numbered], sent: list[Numbered], die_after: int = 1_000_000
+) -> Cursor | None:
+    """Queries as a relay does; returns the cursor of Kafka if it died after so many chunks."""
+    chunks, cursor, pending, is_quiet = 0, plan.cursor, list[Numbered](), False
+    while not is_quiet:
+        limit, found = plan.rows_per_shard, list[Numbered]()
+        for shard, after in enumerate(plan.cursor.numbers):
+            found += [row for row in rows if row[0] == shard and row[1] > after][:limit]
+        counts = [sum(row[0] == shard for row in found) for shard in range(len(plan.sent))]
+        is_quiet = limit is None or all(count < limit for count in counts)
+        for row in [*found, None]:
+            if row is not None:
+                plan.row(*row, 1)
+                pending.append(row)
+            if plan.is_due(is_between=row is None, is_quiet=row is None and is_quiet, open_ms=0):
+                sent.extend(pending)
+                pending.clear()
+                cursor = plan.cursor
+                chunks += 1
+                if chunks == die_after:
+                    return cursor
+                plan.chunk_committed()
+                assert plan.sent == cursor.numbers
+    assert not pending
+    return None
+
+
+@given(
+    shards=st.lists(st.integers(0, 3), max_size=30),
+    size=st.integers(1, 9),
+    may_split=st.booleans(),
+    deaths=st.lists(st.integers(1, 6), max_size=5),
+)
+def test_every_numbered_row_is_sent_once_in_the_order_of_its_shard(
+    shards: list[int], size: int, may_split: bool, deaths: list[int]
+) -> None:
+    rows = [(shard, number + 1) for number, shard in enumerate(shards)]
+    sent: list[Numbered] = []
+    cursor = Cursor(numbers=(0,) * 4)
+    for death in [*deaths, 1_000_000]:
+        plan = TablePlan(cursor, Limits(rows=size, may_split=may_split))
+        if (died := play_table(plan, rows, sent, death)) is None:
+            break
+        cursor = died
+    for shard in range(4):
+        assert [row for row in sent if row[0] == shard] == [r for r in rows if r[0] == shard]
+
+
+def test_a_chunk_of_whole_transactions_ends_only_between_queries() -> None:
+    plan = TablePlan(Cursor(numbers=(0,)), Limits(rows=1, may_split=False))
+    assert plan.rows_per_shard is None
+    plan.row(0, 1, 1)
+    assert not plan.is_due(is_between=False, is_quiet=False, open_ms=60_000)
+    assert plan.is_due(is_between=True, is_quiet=True, open_ms=0)
+
+
+def test_a_number_that_comes_again_ends_the_relay() -> None:
+    plan = TablePlan(Cursor(numbers=(0, 7)), Limits())
+    plan.row(0, 5, 1)
+    with pytest.raises(StreamBroken, match="numbers were changed"):
+        plan.row(1, 7, 1)
+
+
 # The start.
 
 POSITION = Position("r", Cursor(1_000), 5, "sys", 1, "table outbox")
@@ -278,6 +349,45 @@ def test_another_database_is_refused_until_it_is_accepted(
     assert start.cursor == Cursor(cursor)
     assert start.needs_position
     assert start.next_chunk > max(database.row.chunk, position.chunk if position else 0)
+
+
+NUMBERED = Position("r", Cursor(numbers=(7, 9)), 5, "sys", 1, "numbered")
+
+
+def numbered(chunk: int = 5, numbers: tuple[int, ...] = (7, 9), **more: object) -> FoundDatabase:
+    row = ChunkRow(chunk, Cursor(numbers=numbers), 0, sent=(6, 9))
+    start = FoundDatabase("sys", 1, 2_000, "numbered", row, shards=2, last_number=9)
+    return start._replace(**more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("position", "database", "reason", "numbers"),
+    [
+        (NUMBERED, numbered(), None, (7, 9)),
+        (NUMBERED, numbered(6, (8, 9)), None, (7, 9)),
+        (NUMBERED, numbered(last_number=8), Reason.RESTORED, (6, 9)),
+        (NUMBERED, numbered(4), Reason.RESTORED, (6, 9)),
+        (NUMBERED, numbered(5, (7, 8)), Reason.RESTORED, (6, 9)),
+        (None, numbered(), Reason.LOST_POSITION, (6, 9)),
+        (None, numbered(shards=3), Reason.LOST_POSITION, (6, 9, 0)),
+        (NUMBERED, numbered(source="other"), Reason.OTHER_SOURCE, (0, 0)),
+        (POSITION, numbered(), Reason.OTHER_SOURCE, (0, 0)),
+        (NUMBERED, FOUND, Reason.OTHER_SOURCE, ()),
+        (NUMBERED, numbered(timeline=2), Reason.FAILED_OVER, (7, 9)),
+    ],
+)
+def test_a_numbered_table_is_judged_by_the_same_rules(
+    position: Position | None,
+    database: FoundDatabase,
+    reason: Reason | None,
+    numbers: tuple[int, ...],
+) -> None:
+    """What is sent again when a reason is accepted: rows that the database does not know sent."""
+    if reason is not None:
+        with pytest.raises(StartRefused) as caught:
+            judge_start(position, database, None)
+        assert caught.value.reason is reason
+    assert judge_start(position, database, reason).cursor.numbers == numbers
 
 
 def test_a_foreign_database_is_refused_before_its_relay_is_fenced() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost.outside.connection import Database
+from fencepost.outside.outbox.database import OutboxDatabase
 from fencepost.outside.outbox.replication import ReplicationStream
 from fencepost.outside.outbox.status import RelayStatus, read_status
 from tests.outside.outbox.stage import OutboxStage
@@ -26,8 +27,22 @@ def test_position_and_row_agree_after_a_run(outbox: OutboxStage) -> None:
     assert found.position is not None
     assert found.position.chunk == found.row.chunk > 3
     assert found.position.cursor == found.row.cursor
-    assert found.held.size_bytes >= 0
+    assert found.held is not None
+    assert found.rows_left is None
     assert found.refusal is None
+
+
+def test_a_numbered_table_has_rows_that_are_left_instead_of_a_slot(dsn: str, kafka: str) -> None:
+    outbox = OutboxStage(dsn, kafka, mode="table")
+    outbox.insert(3)
+    assert status(outbox).rows_left == 3
+    outbox.relay()
+    outbox.insert(2)
+    found = status(outbox)
+    assert (found.rows_left, found.held, found.is_active, found.refusal) == (2, None, False, None)
+    with OutboxDatabase(Database(dsn), outbox.outbox) as database:
+        assert database.try_lock()
+        assert status(outbox).is_active
 
 
 def test_a_relay_that_is_connected_is_running(outbox: OutboxStage) -> None:

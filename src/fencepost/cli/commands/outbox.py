@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from enum import Enum
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -20,7 +21,8 @@ from fencepost.cli.units import size_for_people
 
 if TYPE_CHECKING:
     from fencepost.outside.outbox.database import Outbox
-    from fencepost.outside.outbox.relay import RelayCounts
+    from fencepost.outside.outbox.source import RelayCounts
+    from fencepost.outside.outbox.status import RelayStatus
 
 app = App(help="Relay an outbox of PostgreSQL to Kafka, exactly once.", no_args_is_help=True)
 
@@ -40,6 +42,21 @@ Postgres = Annotated[
 Id = Annotated[
     str,
     typer.Option("--transactional-id", metavar="ID", help="Names the relay, here and in Kafka."),
+]
+
+
+class Mode(Enum):
+    """Where the rows are read."""
+
+    WAL = "wal"
+    TABLE = "table"
+
+
+ReadMode = Annotated[
+    Mode,
+    typer.Option(
+        "--mode", help="Read the log (logical decoding), or a table that numbers its rows."
+    ),
 ]
 Table = Annotated[
     str, typer.Option("--table", metavar="TABLE", help="The outbox, as in SQL: sales.outbox.")
@@ -77,6 +94,7 @@ class Accept(Enum):
     RESTORED = "restored"
     LOST_POSITION = "lost-position"
     NEW_SLOT = "new-slot"
+    OTHER_SOURCE = "other-source"
     FAILED_OVER = "failed-over"
 
 
@@ -84,6 +102,7 @@ class Accept(Enum):
 def init_command(
     transactional_id: Id,
     postgres: Postgres = None,
+    mode: ReadMode = Mode.WAL,
     table: Table = "outbox",
     messages: Messages = None,
     slot: Slot = None,
@@ -96,26 +115,46 @@ def init_command(
         bool,
         typer.Option("--failover", help="A slot that standbys keep too (PostgreSQL 17)."),
     ] = False,
+    shards: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Mode table: how many commits may go side by side; 8."),
+    ] = None,
+    key_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Mode table: chooses the shard; key or aggregateid."),
+    ] = None,
     print_only: Annotated[
         bool, typer.Option("--print", help="Print the SQL with its rights; run nothing.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create what the relay needs in the database: tables, publication, slot, rights.
+    """Create what the relay needs in the database: tables, publication, slot or triggers, rights.
 
     What is there already is left as it is.
 
     Example: fencepost outbox init --postgres dbname=shop --transactional-id shop-outbox
     """
     from fencepost.outside.connection import Database
-    from fencepost.outside.outbox.setup import init, statements
+    from fencepost.outside.outbox.numbering import USUAL_SHARDS
+    from fencepost.outside.outbox.setup import Shards, init, statements
 
-    outbox = _outbox(transactional_id, table, messages, slot, publication)
+    outbox = _outbox(transactional_id, mode, table, messages, slot, publication)
     shown = output(as_json)
+    if mode is Mode.WAL and (shards is not None or key_column is not None):
+        raise FencepostError("--shards and --key-column of init are for --mode table.")
     if print_only:
-        steps = list(statements(outbox, relay_user, survives_failover=failover))
+        column = "aggregateid" if key_column is None else key_column
+        numbers = Shards(shards or USUAL_SHARDS, column)
+        steps = list(statements(outbox, relay_user, survives_failover=failover, shards=numbers))
     else:
-        steps = init(Database(_dsn(postgres)), outbox, relay_user, survives_failover=failover)
+        steps = init(
+            Database(_dsn(postgres)),
+            outbox,
+            relay_user,
+            survives_failover=failover,
+            shards=shards,
+            key_column=key_column,
+        )
     rows: list[dict[str, Any]] = [{"right": each.right, "sql": each.sql} for each in steps]
     if as_json:
         shown.table(rows, ["right", "sql"], "")
@@ -125,7 +164,10 @@ def init_command(
         sql = f"{row['sql']};".replace("\n", f"\n{COMMAND_INDENT}")
         shown.note(f"{COMMAND_INDENT}{sql}" if print_only else sql)
     if not print_only:
-        shown.note(f"Ready for `fencepost outbox relay --transactional-id {transactional_id}`.")
+        more = " --mode table" if mode is Mode.TABLE else ""
+        shown.note(
+            f"Ready for `fencepost outbox relay{more} --transactional-id {transactional_id}`."
+        )
 
 
 @app.command("relay", short_help="Relay rows as they are committed.")
@@ -134,6 +176,7 @@ def relay_command(
     connection: Connection,
     transactional_id: Id,
     postgres: Postgres = None,
+    mode: ReadMode = Mode.WAL,
     table: Table = "outbox",
     messages: Messages = None,
     topic: Annotated[
@@ -201,7 +244,9 @@ def relay_command(
     from fencepost.outside.outbox.rows import ColumnNames
     from fencepost.outside.outbox.rules import Limits, Reason
 
-    outbox = _outbox(transactional_id, table, messages, slot, publication)
+    if mode is Mode.TABLE and max_held_wal is not None:
+        raise FencepostError("--max-held-wal is for --mode wal: mode table has no slot.")
+    outbox = _outbox(transactional_id, mode, table, messages, slot, publication)
     timeout_ms = transaction_timeout * 1_000
     settings = RelaySettings(
         Limits(rows=rows_per_chunk, open_ms=timeout_ms // 3, may_split=not whole),
@@ -234,6 +279,7 @@ def status_command(
     connection: Connection,
     transactional_id: Id,
     postgres: Postgres = None,
+    mode: ReadMode = Mode.WAL,
     table: Table = "outbox",
     messages: Messages = None,
     slot: Slot = None,
@@ -248,7 +294,7 @@ def status_command(
     from fencepost.outside.connection import Database
     from fencepost.outside.outbox.status import read_status
 
-    outbox = _outbox(transactional_id, table, messages, slot, publication)
+    outbox = _outbox(transactional_id, mode, table, messages, slot, publication)
     database = Database(_dsn(postgres))
     with connection.look() as cluster:
         found = read_status(database, cluster, outbox, position_topic)
@@ -262,16 +308,25 @@ def status_command(
             "cursor": str(position.cursor) if position else None,
             "chunk_in_database": found.row.chunk,
             "cursor_in_database": str(found.row.cursor),
-            "slot": outbox.slot,
-            "confirmed_lsn": found.confirmed_lsn,
-            "held_wal_bytes": found.held.size_bytes,
+            **_of_mode(outbox, found),
             "refusal": found.refusal,
         }
     )
 
 
+def _of_mode(outbox: Outbox, found: RelayStatus) -> dict[str, Any]:
+    if found.held is None:
+        return {"rows_left": found.rows_left}
+    return {
+        "slot": outbox.slot,
+        "confirmed_lsn": found.confirmed_lsn,
+        "held_wal_bytes": found.held.size_bytes,
+    }
+
+
 def _outbox(
     transactional_id: str,
+    mode: Mode,
     table: str,
     messages: str | None,
     slot: str | None,
@@ -285,6 +340,7 @@ def _outbox(
         prefix=messages or "",
         slot=slot,
         publication=publication,
+        mode=mode.value,
     )
 
 
@@ -315,6 +371,7 @@ class _Progress:
         from fencepost.cli.progress import ProgressLine
 
         self._line = ProgressLine()
+        self._began = time.monotonic()
         self._is_over = False
 
     def __call__(self, counts: RelayCounts) -> None:
@@ -325,8 +382,13 @@ class _Progress:
             self._line.clear()
             _say(f"caught up: {counts.rows:,} rows so far")
             return
-        behind = size_for_people(counts.behind_bytes)
-        self._line.show(f"{counts.rows:,} rows relayed, {behind} of the log to go")
+        rate = counts.rows / max(time.monotonic() - self._began, 0.001)
+        left = "counting what is left"
+        if counts.behind_bytes is not None:
+            left = f"{size_for_people(counts.behind_bytes)} of the log to go"
+        elif counts.behind_rows is not None:
+            left = f"{counts.behind_rows:,} to go"
+        self._line.show(f"{counts.rows:,} rows relayed, {rate:,.0f} rows/s, {left}")
 
 
 def _say(sentence: str) -> None:

@@ -2,18 +2,28 @@
 
 `fencepost_outbox_chunk` has one row per relay. `init` writes it with the LSN of the slot; the relay
 updates it before each Kafka commit, with synchronous_commit, whatever the database's default: a
-chunk whose number is lost in a crash would look like a restored database.
+chunk whose number is lost in a crash would look like a restored database. And the commit flushes
+the log up to itself, so whatever the relay has read of a numbered table is on the disk by then.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 from fencepost.outside.connection import require_writable
 from fencepost.outside.failures import DatabaseRefused
 from fencepost.outside.outbox.lsn import lsn_text, parse_lsn
+from fencepost.outside.outbox.numbering import (
+    NUMBER_TRIGGER,
+    OUR_COLUMNS,
+    SHARD_TRIGGER,
+    Numbering,
+    read_numbering,
+    sequence_of,
+)
 from fencepost.outside.outbox.replication import ReplicationStream
 from fencepost.outside.outbox.rules import ChunkRow, Cursor, HeldWal
 
@@ -23,6 +33,14 @@ if TYPE_CHECKING:
 CHUNK_TABLE: Final = "fencepost_outbox_chunk"
 MIN_VERSION: Final = 140_000
 """PostgreSQL 14 was the first to send logical messages through pgoutput."""
+READER_SETTINGS: Final = (
+    # By the index of the numbers, whatever the statistics say.
+    "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; "
+    # A policy that would hide rows is an error.
+    "SET row_security = off; "
+    # A query waits while its rows are sent.
+    "SET statement_timeout = 0; SET idle_session_timeout = 0"
+)
 NO_SLOT_YET: Final = "FFFFFFFF/FFFFFFFF"
 """The LSN of the slot while `init` runs."""
 _MAX_NAME: Final = 63
@@ -38,10 +56,12 @@ class Outbox(NamedTuple):
     prefix: str = ""
     slot: str = ""
     publication: str = ""
+    is_numbered: bool = False
+    """Whether the table is read (`--mode table`) instead of the log (`--mode wal`)."""
 
     @property
     def source(self) -> str:
-        """What is read from the log, in words."""
+        """What is read, in words."""
         return f"table {self.table}" if self.table else f"messages with prefix {self.prefix!r}"
 
     @classmethod
@@ -53,11 +73,18 @@ class Outbox(NamedTuple):
         prefix: str = "",
         slot: str | None = None,
         publication: str | None = None,
+        mode: Literal["wal", "table"] = "wal",
     ) -> Outbox:
         """Names of slot and publication come from the transactional id.
 
         The table is written as in SQL: `sales.outbox`, or with quotes for capital letters.
         """
+        if mode == "table":
+            if not table or prefix:
+                raise DatabaseRefused("mode table reads a table: messages are only in the log")
+            if slot is not None or publication is not None:
+                raise DatabaseRefused("mode table has neither slot nor publication: leave them out")
+            sequence_of(table)  # Refuses a name that is too long.
         if table and not _TABLE.fullmatch(table):
             raise DatabaseRefused(
                 f"{table!r} is no name of a table: write it as in SQL, such as sales.outbox"
@@ -71,7 +98,8 @@ class Outbox(NamedTuple):
             )
         if publication is not None and not re.fullmatch(r"\w{1,63}", publication):
             raise DatabaseRefused(f"{publication!r} is no name of a publication: use letters")
-        return cls(transactional_id, table or None, prefix, slot, publication or usual)
+        names = slot, publication or usual
+        return cls(transactional_id, table or None, prefix, *names, is_numbered=mode == "table")
 
 
 # The checks of a start.
@@ -91,6 +119,10 @@ class Facts(NamedTuple):
     slot: Mapping[str, Any]
     chunk_rights: bool | None
     """None if there is no table of chunks."""
+    numbering: Numbering | None
+    """None if the table has no such triggers."""
+    may_select: bool
+    """Whether the user may read the outbox and its sequence."""
 
 
 class Check(NamedTuple):
@@ -115,8 +147,7 @@ SERVER_CHECKS: Final[tuple[Check, ...]] = (
     ),
 )
 
-RELAY_CHECKS: Final[tuple[Check, ...]] = (
-    *SERVER_CHECKS,
+TABLE_CHECKS: Final[tuple[Check, ...]] = (
     Check(
         lambda f: f.table.get("relname", "") is not None,
         "has no table {outbox.table!r}: create it with `fencepost outbox init`, or name another "
@@ -127,19 +158,53 @@ RELAY_CHECKS: Final[tuple[Check, ...]] = (
         "has {outbox.table!r} as an unlogged or temporary table, whose rows are not in the log: "
         "run ALTER TABLE ... SET LOGGED",
     ),
+)
+CHUNK_CHECK: Final = Check(
+    lambda f: f.chunk_rights is True,
+    "does not let {f.user!r} use "
+    + CHUNK_TABLE
+    + ": run GRANT SELECT, UPDATE ON "
+    + CHUNK_TABLE
+    + ' TO "{f.user}"',
+)
+
+NUMBERED_CHECKS: Final[tuple[Check, ...]] = (
+    SERVER_CHECKS[0],
+    *TABLE_CHECKS,
+    Check(
+        lambda f: f.chunk_rights is not None and f.numbering is not None,
+        "is not ready for {outbox.transactional_id!r}: run `fencepost outbox init --mode table` "
+        f"(triggers {SHARD_TRIGGER} and {NUMBER_TRIGGER} on {{outbox.table}}, table {CHUNK_TABLE})",
+    ),
+    Check(
+        lambda f: f.numbering is not None and f.numbering.is_enabled,
+        "has {outbox.table} with disabled triggers, so its rows get no numbers: run ALTER TABLE "
+        f"{{outbox.table}} ENABLE TRIGGER {SHARD_TRIGGER}, ENABLE TRIGGER {NUMBER_TRIGGER}. Rows "
+        "that were written meanwhile are not sent",
+    ),
+    Check(
+        lambda f: f.numbering is not None and f.numbering.is_ascending,
+        "has a sequence of {outbox.table} whose numbers are not in the order in which they are "
+        "given, so rows may have been missed: stop the writers, run ALTER SEQUENCE {sequence} "
+        "INCREMENT 1 CACHE 1 NO CYCLE, and compare the outbox with Kafka",
+    ),
+    CHUNK_CHECK,
+    Check(
+        lambda f: f.may_select,
+        "does not let {f.user!r} read {outbox.table}: run `fencepost outbox init --mode table "
+        "--relay-user {f.user}`, or GRANT SELECT on the table and on its sequence",
+    ),
+)
+
+RELAY_CHECKS: Final[tuple[Check, ...]] = (
+    *SERVER_CHECKS,
+    *TABLE_CHECKS,
     Check(
         lambda f: f.chunk_rights is not None and bool(f.slot) and bool(f.publication),
         "is not ready for {outbox.transactional_id!r}: run `fencepost outbox init` (slot "
         "{outbox.slot!r}, publication {outbox.publication!r}, table " + CHUNK_TABLE + ")",
     ),
-    Check(
-        lambda f: f.chunk_rights is True,
-        "does not let {f.user!r} use "
-        + CHUNK_TABLE
-        + ": run GRANT SELECT, UPDATE ON "
-        + CHUNK_TABLE
-        + ' TO "{f.user}"',
-    ),
+    CHUNK_CHECK,
     Check(
         lambda f: f.slot["plugin"] == "pgoutput" and f.slot["database"] == f.database_name,
         "has a slot {outbox.slot!r} for plugin {f.slot[plugin]!r} in database "
@@ -206,6 +271,9 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
             "FROM pg_class WHERE oid = to_regclass(%s)",
             [CHUNK_TABLE],
         ).fetchone()
+        numbering, may_select = None, True
+        if outbox.is_numbered:
+            numbering, may_select = _numbering(connection, outbox, table.get("oid", 0))
     return Facts(
         connection.info.server_version,
         wal_level,
@@ -213,11 +281,38 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
         may_replicate,
         name,
         table,
-        tuple((column, int(oid)) for column, oid in columns),
+        tuple(
+            (column, int(oid))
+            for column, oid in columns
+            if not (outbox.is_numbered and column in OUR_COLUMNS)
+        ),
         publication,
         slot,
         None if rights is None else bool(rights[0]),
+        numbering,
+        may_select,
     )
+
+
+def _numbering(
+    connection: Connection, outbox: Outbox, table_oid: int
+) -> tuple[Numbering | None, bool]:
+    assert outbox.table is not None
+    triggers = connection.execute(
+        "SELECT tgname, tgargs, tgenabled::text FROM pg_trigger "
+        "WHERE tgrelid = %s AND tgname = ANY(%s)",
+        [table_oid, [SHARD_TRIGGER, NUMBER_TRIGGER]],
+    ).fetchall()
+    found = connection.execute(
+        "SELECT seqrelid, has_sequence_privilege(seqrelid, 'SELECT') "
+        "AND has_table_privilege(%s::oid, 'SELECT'), "
+        "seqcache = 1 AND seqincrement > 0 AND NOT seqcycle "
+        "FROM pg_sequence WHERE seqrelid = to_regclass(%s)",
+        [table_oid, sequence_of(outbox.table)],
+    ).fetchone()
+    sequence_oid, may_select, is_ascending = found or (0, False, False)
+    numbering = read_numbering(triggers, sequence_oid, is_ascending=is_ascending)
+    return numbering, bool(may_select)
 
 
 def _as_json(connection: Connection, query: str, *arguments: Any) -> dict[str, Any]:
@@ -230,7 +325,9 @@ def require(facts: Facts, checks: tuple[Check, ...], database: Database, outbox:
     """Raises the first sentence that applies."""
     for holds, sentence in checks:
         if not holds(facts):
-            raise DatabaseRefused(f"{database} {sentence.format(f=facts, outbox=outbox)}")
+            sequence = sequence_of(outbox.table) if outbox.is_numbered and outbox.table else ""
+            words = sentence.format(f=facts, outbox=outbox, sequence=sequence)
+            raise DatabaseRefused(f"{database} {words}")
 
 
 # The relay's connection.
@@ -252,11 +349,17 @@ class OutboxDatabase:
         """Ends the connection, and with it the lock."""
         self._connection.close()
 
+    @property
+    def outbox(self) -> Outbox:
+        """The names in the database."""
+        return self._outbox
+
     def check(self) -> Facts:
         """Raises one sentence if the relay cannot run here."""
         require_writable(self._connection, self._database)
         facts = read_facts(self._connection, self._database, self._outbox)
-        require(facts, RELAY_CHECKS, self._database, self._outbox)
+        checks = NUMBERED_CHECKS if self._outbox.is_numbered else RELAY_CHECKS
+        require(facts, checks, self._database, self._outbox)
         with self._database.explaining("a setting"):
             self._connection.execute("SET synchronous_commit = 'on'")
         return facts
@@ -264,6 +367,52 @@ class OutboxDatabase:
     def stream(self) -> ReplicationStream:
         """A replication connection to the same server."""
         return ReplicationStream(self._database.at(self._connection))
+
+    # A numbered table.
+
+    def connect_reader(self) -> Connection:
+        """A connection to the same server for queries."""
+        where = self._database.at(self._connection)
+        connection = where.connect(autocommit=True, application_name="fencepost outbox")
+        with self._database.explaining("a setting"):
+            connection.execute(READER_SETTINGS)
+        return connection
+
+    def explaining(self, what: str) -> AbstractContextManager[None]:
+        """Raises psycopg's errors as one sentence each."""
+        return self._database.explaining(what)
+
+    def identify(self) -> tuple[str, int, int]:
+        """System identifier, timeline, and up to where the log is flushed."""
+        with self._database.explaining("a look at the system's identifier"):
+            found = self._connection.execute(
+                "SELECT system_identifier::text, left(pg_walfile_name(pg_current_wal_lsn()), 8), "
+                "pg_current_wal_flush_lsn()::text FROM pg_control_system()"
+            ).fetchone()
+        assert found is not None
+        return found[0], int(found[1], 16), parse_lsn(found[2])
+
+    def last_number(self, sequence_oid: int) -> int:
+        """The last number that was given; 0 if none was."""
+        with self._database.explaining("a look at the numbers"):
+            found = self._connection.execute(
+                "SELECT COALESCE(pg_sequence_last_value(%s::oid::regclass), 0)", [sequence_oid]
+            ).fetchone()
+        return 0 if found is None else int(found[0])
+
+    def count_above(self, numbers: Sequence[int]) -> int:
+        """How many rows have higher numbers than these of their shards."""
+        table = (self._outbox.table or "").replace("%", "%%")
+        with self._database.explaining("a count of the rows that are left"):
+            found = self._connection.execute(
+                "SELECT count(*) FROM unnest(%s::int[], %s::bigint[]) AS c (shard, number) "  # noqa: S608
+                f"JOIN {table} t ON t.fencepost_shard = c.shard "
+                "AND t.fencepost_number > c.number".encode(),
+                [list(range(len(numbers))), list(numbers)],
+            ).fetchone()
+        return 0 if found is None else int(found[0])
+
+    # The row of the chunk.
 
     def try_lock(self) -> bool:
         """Locks out other relays of this id in this database, for as long as it is connected."""
@@ -274,27 +423,41 @@ class OutboxDatabase:
             ).fetchone()
         return found is not None and bool(found[0])
 
+    def is_locked(self) -> bool:
+        """Whether a relay of this id is connected to the database."""
+        with self._database.explaining("a look at the locks"):
+            found = self._connection.execute(
+                "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 "
+                "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+                "AND (classid::bigint << 32 | objid::bigint) = hashtextextended(%s, 0)",
+                [f"{CHUNK_TABLE} {self._outbox.transactional_id}"],
+            ).fetchone()
+        return found is not None
+
     def read_row(self) -> ChunkRow:
         """The row of the chunk."""
         row = read_row(self._connection, self._database, self._outbox)
         if row is None or row.slot_lsn == parse_lsn(NO_SLOT_YET):
+            what = "row" if self._outbox.is_numbered else "slot"
             raise DatabaseRefused(
-                f"{self._database} has no slot that was created for "
+                f"{self._database} has no {what} that was created for "
                 f"{self._outbox.transactional_id!r}: run `fencepost outbox init`"
             )
         return row
 
-    def write_row(self, chunk: int, cursor: Cursor) -> None:
-        """Commits the number of the chunk and its cursor."""
+    def write_row(self, chunk: int, cursor: Cursor, sent: Sequence[int] = ()) -> None:
+        """Commits the number of the chunk and its cursor, and what was in Kafka before it."""
         with self._database.explaining(f"the update of {CHUNK_TABLE}"):
             done = self._connection.execute(
                 f"UPDATE {CHUNK_TABLE} SET chunk = %s, end_lsn = %s, commit_lsn = %s, "  # noqa: S608
-                "ordinal = %s WHERE relay = %s",
+                "ordinal = %s, numbers = %s, sent = %s WHERE relay = %s",
                 [
                     chunk,
                     lsn_text(cursor.end_lsn),
                     lsn_text(cursor.commit_lsn),
                     cursor.ordinal,
+                    list(cursor.numbers),
+                    list(sent),
                     self._outbox.transactional_id,
                 ],
             )
@@ -324,12 +487,13 @@ def read_row(connection: Connection, database: Database, outbox: Outbox) -> Chun
     """The row of the chunk; None if `init` did not write one."""
     with database.explaining(f"reading {CHUNK_TABLE}"):
         found = connection.execute(
-            "SELECT chunk, end_lsn::text, commit_lsn::text, ordinal, slot_lsn::text "  # noqa: S608
+            "SELECT chunk, end_lsn::text, commit_lsn::text, ordinal, numbers, sent, "  # noqa: S608
+            "slot_lsn::text "
             f"FROM {CHUNK_TABLE} WHERE relay = %s",
             [outbox.transactional_id],
         ).fetchone()
     if found is None:
         return None
-    chunk, end_lsn, commit_lsn, ordinal, slot_lsn = found
-    cursor = Cursor(parse_lsn(end_lsn), parse_lsn(commit_lsn), ordinal)
-    return ChunkRow(chunk, cursor, parse_lsn(slot_lsn))
+    chunk, end_lsn, commit_lsn, ordinal, numbers, sent, slot_lsn = found
+    cursor = Cursor(parse_lsn(end_lsn), parse_lsn(commit_lsn), ordinal, tuple(numbers))
+    return ChunkRow(chunk, cursor, parse_lsn(slot_lsn), tuple(sent))

@@ -16,12 +16,17 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from fencepost.base.failures import ConfigError
 
 if TYPE_CHECKING:
-    from fencepost.outside.outbox.relay import RelayCounts
+    from fencepost.outside.outbox.source import RelayCounts
 
 COUNTERS: Final = {
     "rows": "Rows that were committed to Kafka.",
     "chunks": "Kafka transactions that were committed.",
     "skipped": "Rows that were left out because they are no records (--skip-unreadable).",
+}
+GAUGES: Final = {
+    "behind_bytes": "How much of the log is still to be read (mode wal).",
+    "behind_rows": "How many rows of the table are still to be read (mode table).",
+    "held_wal_bytes": "How much of the log the slot keeps on the disk of the database (mode wal).",
 }
 _PREFIX: Final = "fencepost_outbox_"
 
@@ -44,16 +49,10 @@ class RelayCollector:
             "Age of the oldest row that was read and is not in Kafka yet; 0 if there is none.",
             value=0 if oldest is None else max(0, self._now_ms() - oldest) / 1_000,
         )
-        yield GaugeMetricFamily(
-            _PREFIX + "behind_bytes",
-            "How much of the log is still to be read.",
-            value=counts.behind_bytes,
-        )
-        yield GaugeMetricFamily(
-            _PREFIX + "held_wal_bytes",
-            "How much of the log the slot keeps on the disk of the database.",
-            value=counts.held_wal_bytes,
-        )
+        for name, text in GAUGES.items():
+            # A count that does not exist in this mode is missing, and not 0.
+            if (value := getattr(counts, name)) is not None:
+                yield GaugeMetricFamily(_PREFIX + name, text, value=value)
 
 
 def serve_metrics(counts: RelayCounts, host: str, port: int) -> int:

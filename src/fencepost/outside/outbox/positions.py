@@ -49,11 +49,11 @@ def encode_position(position: Position) -> bytes:
     fields = {
         "v": VERSION,
         "relay": position.relay,
-        "shard": position.shard,
         "chunk": position.chunk,
         "endLsn": lsn_text(position.cursor.end_lsn),
         "commitLsn": lsn_text(position.cursor.commit_lsn),
         "ordinal": position.cursor.ordinal,
+        "numbers": position.cursor.numbers,
         "systemId": position.system_id,
         "timeline": position.timeline,
         "source": position.source,
@@ -68,7 +68,10 @@ def decode_position(value: bytes) -> Position:
         if fields["v"] > VERSION:
             raise ValueError(f"its version is {fields['v']}: a newer fencepost wrote it")
         cursor = Cursor(
-            parse_lsn(fields["endLsn"]), parse_lsn(fields["commitLsn"]), int(fields["ordinal"])
+            parse_lsn(fields["endLsn"]),
+            parse_lsn(fields["commitLsn"]),
+            int(fields["ordinal"]),
+            tuple(int(each) for each in fields["numbers"]),
         )
         return Position(
             str(fields["relay"]),
@@ -77,7 +80,6 @@ def decode_position(value: bytes) -> Position:
             str(fields["systemId"]),
             int(fields["timeline"]),
             str(fields["source"]),
-            int(fields["shard"]),
         )
     except (TypeError, KeyError, AttributeError) as problem:
         raise ValueError(f"it is not the JSON of a position ({problem!r})") from problem

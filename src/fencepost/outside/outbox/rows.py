@@ -99,6 +99,11 @@ class TableMapping:
             "another one with --topic-column, --key-column or --value-column"
         )
 
+    @property
+    def key_column(self) -> str | None:
+        """The column that becomes the key; None if there is none."""
+        return None if self._key is None else self._names[self._key]
+
     def read(self, values: Sequence[bytes | None]) -> Outgoing:
         """The record of a row; Unreadable says why there is none."""
         if len(values) != len(self._oids):

@@ -1,10 +1,14 @@
 """What the relay decides: what it skips, when it ends a chunk, what it accepts at a start. Pure.
 
-The cursor. Transactions come in the order of their commit records. `end_lsn` says that all
-transactions whose commit record begins before it are in Kafka. A transaction that is split over
+The cursor in the log. Transactions come in the order of their commit records. `end_lsn` says that
+all transactions whose commit record begins before it are in Kafka. A transaction that is split over
 chunks is named by the LSN of its commit record (`commit_lsn`; its end is not known before all of it
 came), and `ordinal` is how many of its rows are in Kafka. So after the end of a transaction the
 cursor is (its end LSN, 0, 0); with the LSN of its commit record instead, it would come again.
+
+The cursor in a numbered table. Each shard has the number of its last row that is in Kafka. A row is
+numbered under the lock of its shard, which is held until its transaction is visible: so whoever
+sees a number has seen all lower ones of the shard. The other fields are 0.
 
 Who decides. The position in Kafka was committed with the rows, so it says what must be skipped,
 whatever the slot sends: a slot falls back when the server is killed. The slot is told an LSN only
@@ -42,8 +46,12 @@ class Cursor(NamedTuple):
     commit_lsn: int = 0
     """Of the transaction of which `ordinal` rows are in Kafka; 0 if there is none."""
     ordinal: int = 0
+    numbers: tuple[int, ...] = ()
+    """Of a numbered table: the last one of each shard."""
 
     def __str__(self) -> str:
+        if self.numbers:
+            return f"numbers {', '.join(map(str, self.numbers))}"
         if not self.commit_lsn:
             return lsn_text(self.end_lsn)
         return f"{lsn_text(self.end_lsn)} + {self.ordinal} rows of {lsn_text(self.commit_lsn)}"
@@ -58,6 +66,10 @@ class Limits(NamedTuple):
     """A third of the transaction timeout."""
     may_split: bool = True
     """Whether a transaction of the database may be split over chunks."""
+
+    def is_full(self, rows: int, size_bytes: int) -> bool:
+        """Whether a chunk of this size ends."""
+        return rows >= self.rows or size_bytes >= self.size_bytes
 
 
 class Phase(Enum):
@@ -132,7 +144,7 @@ class ChunkPlan:
     @property
     def is_filling(self) -> bool:
         """Whether the chunk does not end here, whatever the clock says: see `is_due`."""
-        is_full = self.rows >= self._limits.rows or self._size_bytes >= self._limits.size_bytes
+        is_full = self._limits.is_full(self.rows, self._size_bytes)
         return self.phase is Phase.SENDING and not is_full
 
     def begin(self, commit_lsn: int) -> None:
@@ -188,11 +200,7 @@ class ChunkPlan:
         if not self.is_behind:
             return False
         limits = self._limits
-        is_full = (
-            self.rows >= limits.rows
-            or self._size_bytes >= limits.size_bytes
-            or open_ms >= limits.open_ms
-        )
+        is_full = limits.is_full(self.rows, self._size_bytes) or open_ms >= limits.open_ms
         if self.phase is Phase.BETWEEN:
             return is_full or is_quiet
         return is_full and limits.may_split
@@ -218,6 +226,66 @@ class ChunkPlan:
         self.phase = phase
 
 
+# A numbered table.
+
+
+class TablePlan:
+    """Follows the rows of a numbered table, and says when to end a chunk.
+
+    The rows come from queries. Each sees the database at one moment, so a chunk that ends where an
+    unlimited query ends has no part of a transaction.
+    """
+
+    def __init__(self, cursor: Cursor, limits: Limits) -> None:
+        self.rows = 0
+        """Rows of the chunk so far."""
+        self._limits = limits
+        self._numbers = list(cursor.numbers)
+        self._stored = cursor.numbers
+        self._size_bytes = 0
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor of a chunk that ends here."""
+        return Cursor(numbers=tuple(self._numbers))
+
+    @property
+    def sent(self) -> tuple[int, ...]:
+        """The numbers up to which rows are in Kafka for certain."""
+        return self._stored
+
+    @property
+    def rows_per_shard(self) -> int | None:
+        """How many rows a query may return of each shard; None: all."""
+        return -(-self._limits.rows // len(self._numbers)) if self._limits.may_split else None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the chunk is as large as it may be."""
+        return self._limits.is_full(self.rows, self._size_bytes)
+
+    def row(self, shard: int, number: int, size_bytes: int) -> None:
+        """A row came."""
+        if number <= self._numbers[shard]:
+            raise StreamBroken(
+                f"the database returned row {number} of shard {shard} after row "
+                f"{self._numbers[shard]}: its numbers were changed"
+            )
+        self._numbers[shard] = number
+        self.rows += 1
+        self._size_bytes += size_bytes
+
+    def is_due(self, *, is_between: bool, is_quiet: bool, open_ms: int) -> bool:
+        """Whether the chunk ends here. `is_between`: all rows of the last query have come."""
+        is_ripe = self.is_full or is_quiet or open_ms >= self._limits.open_ms
+        return bool(self.rows) and is_ripe and (is_between or self._limits.may_split)
+
+    def chunk_committed(self) -> None:
+        """The chunk is in Kafka."""
+        self._stored = tuple(self._numbers)
+        self.rows = self._size_bytes = 0
+
+
 # The start.
 
 
@@ -231,8 +299,7 @@ class Position(NamedTuple):
     system_id: str
     timeline: int
     source: str
-    """What is read from the log: rows of a table, or messages with a prefix."""
-    shard: int = 0
+    """What is read: rows of a table or messages in the log, or a numbered table."""
 
 
 class ChunkRow(NamedTuple):
@@ -241,7 +308,9 @@ class ChunkRow(NamedTuple):
     chunk: int
     cursor: Cursor
     slot_lsn: int
-    """Where `init` created the slot: earlier transactions are not in it."""
+    """Where `init` created the slot: earlier transactions are not in it. 0 without a slot."""
+    sent: tuple[int, ...] = ()
+    """The numbers of the chunk before: these rows are in Kafka for certain, and may be deleted."""
 
 
 class FoundDatabase(NamedTuple):
@@ -252,6 +321,9 @@ class FoundDatabase(NamedTuple):
     lsn: int
     source: str
     row: ChunkRow
+    shards: int = 0
+    """Of a numbered table; 0: the log is read."""
+    last_number: int = 0
 
 
 class Reason(Enum):
@@ -261,6 +333,7 @@ class Reason(Enum):
     RESTORED = "restored"
     LOST_POSITION = "lost-position"
     NEW_SLOT = "new-slot"
+    OTHER_SOURCE = "other-source"
     FAILED_OVER = "failed-over"
 
 
@@ -270,8 +343,23 @@ class StartRule(NamedTuple):
     reason: Reason
     holds: Callable[[Position, FoundDatabase], bool]
     sentence: str
-    keeps_cursor: bool
-    """Whether a start that accepts it goes on at the cursor, or with all that the slot has."""
+    go_on: Callable[[Position, FoundDatabase], Cursor]
+    """Where a start goes on that accepts it."""
+
+
+def _at_the_position(position: Position, _: FoundDatabase) -> Cursor:
+    return position.cursor
+
+
+def _with_what_is_left(_: Position, found: FoundDatabase) -> Cursor:
+    """With all that the slot has, or all that the database does not know to be in Kafka."""
+    sent = found.row.sent
+    numbers = sent + (0,) * (found.shards - len(sent)) if found.shards else ()
+    return Cursor(found.row.slot_lsn, numbers=numbers)
+
+
+def _from_the_beginning(_: Position, found: FoundDatabase) -> Cursor:
+    return Cursor(found.row.slot_lsn, numbers=(0,) * found.shards)
 
 
 START_RULES: Final = (
@@ -281,12 +369,23 @@ START_RULES: Final = (
         "the position in Kafka is of another database system ({position.system_id}, this is "
         "{found.system_id}): correct the connection string or the transactional id. If this "
         "database replaces that one",
-        keeps_cursor=False,
+        go_on=_with_what_is_left,
+    ),
+    StartRule(
+        Reason.OTHER_SOURCE,
+        lambda position, found: (
+            bool(position.cursor.numbers or found.shards) and position.source != found.source
+        ),
+        "the position in Kafka is of {position.source}, and this relay reads {found.source}: start "
+        "it with the options of before, or give it a transactional id of its own. If it replaces "
+        "that one, whose rows are all in Kafka,",
+        go_on=_from_the_beginning,
     ),
     StartRule(
         Reason.RESTORED,
         lambda position, found: (
             found.lsn < position.cursor.end_lsn
+            or (found.shards > 0 and found.last_number < max(position.cursor.numbers, default=0))
             or found.row.chunk < position.chunk
             or (found.row.chunk == position.chunk > 0 and found.row.cursor != position.cursor)
         ),
@@ -294,7 +393,7 @@ START_RULES: Final = (
         "({position.cursor}), the database has {found.row.chunk} ({found.row.cursor}) and its log "
         "ends at {lsn}. It was restored, and Kafka may have rows that it does not have. When that "
         "is resolved",
-        keeps_cursor=False,
+        go_on=_with_what_is_left,
     ),
     StartRule(
         Reason.LOST_POSITION,
@@ -303,7 +402,7 @@ START_RULES: Final = (
         "{known}: this is another cluster or transactional id, or the topic of positions "
         "was deleted or lost records. Rows that the slot still has may be in Kafka already. When "
         "that is resolved",
-        keeps_cursor=False,
+        go_on=_with_what_is_left,
     ),
     StartRule(
         Reason.NEW_SLOT,
@@ -311,7 +410,7 @@ START_RULES: Final = (
         "the slot was created again at {slot}, after the last row that was sent "
         "({position.cursor}): what was committed in between is not in it. Compare the outbox with "
         "Kafka; then",
-        keeps_cursor=False,
+        go_on=_with_what_is_left,
     ),
     StartRule(
         Reason.FAILED_OVER,
@@ -319,7 +418,7 @@ START_RULES: Final = (
         "the database is on timeline {found.timeline}, and the position on {position.timeline}: a "
         "standby was promoted, or a backup was restored. If no committed transaction was lost in "
         "that",
-        keeps_cursor=True,
+        go_on=_at_the_position,
     ),
 )
 """In the order in which they are asked. The first that was not accepted refuses the start."""
@@ -353,10 +452,11 @@ def refuse_foreign(position: Position | None, found: FoundDatabase, accept: Reas
 
 def judge_start(position: Position | None, found: FoundDatabase, accept: Reason | None) -> Start:
     """Where to go on; StartRefused if a person has to decide first."""
-    everything = Cursor(found.row.slot_lsn)
     if position is None:
-        position = Position("", everything, -1, found.system_id, found.timeline, found.source)
-    if position.cursor.ordinal and position.source != found.source:
+        cursor = Cursor(found.row.slot_lsn, numbers=(0,) * found.shards)
+        position = Position("", cursor, -1, found.system_id, found.timeline, found.source)
+    is_numbered = bool(found.shards or position.cursor.numbers)
+    if position.cursor.ordinal and position.source != found.source and not is_numbered:
         raise StreamBroken(
             f"Kafka has a part of a transaction of {position.source}, and this relay reads "
             f"{found.source}: start it with the options of before until that is complete"
@@ -366,8 +466,11 @@ def judge_start(position: Position | None, found: FoundDatabase, accept: Reason 
             continue
         if rule.reason is not accept:
             raise StartRefused(rule.reason, _sentence(rule, position, found))
-        cursor = position.cursor if rule.keeps_cursor else everything
-        return Start(cursor, max(position.chunk, found.row.chunk) + 1, needs_position=True)
+        return Start(
+            rule.go_on(position, found),
+            max(position.chunk, found.row.chunk) + 1,
+            needs_position=True,
+        )
     return Start(position.cursor, position.chunk + 1, needs_position=position.chunk < 0)
 
 

@@ -15,10 +15,18 @@ from fencepost.outside.outbox.database import (
     CHUNK_TABLE,
     NO_SLOT_YET,
     SERVER_CHECKS,
+    Facts,
     Outbox,
     read_facts,
     require,
 )
+from fencepost.outside.outbox.numbering import (
+    MAX_SHARDS,
+    USUAL_SHARDS,
+    sequence_of,
+    structure,
+)
+from fencepost.outside.outbox.rows import KEY_COLUMNS
 
 if TYPE_CHECKING:
     from fencepost.outside.connection import Database
@@ -35,8 +43,21 @@ class Statement(NamedTuple):
     """The right that it takes."""
 
 
+class Shards(NamedTuple):
+    """How `init` numbers a table."""
+
+    number: int = USUAL_SHARDS
+    key_column: str = KEY_COLUMNS[-1]
+    """Of the table that `init` creates."""
+    exist: bool = False
+
+
 def statements(
-    outbox: Outbox, relay_user: str | None = None, *, survives_failover: bool = False
+    outbox: Outbox,
+    relay_user: str | None = None,
+    *,
+    survives_failover: bool = False,
+    shards: Shards | None = None,
 ) -> Iterator[Statement]:
     """What `init` runs, in order."""
     relay, slot = _literal(outbox.transactional_id), _literal(outbox.slot)
@@ -59,19 +80,31 @@ def statements(
         "    end_lsn pg_lsn NOT NULL DEFAULT '0/0',\n"
         "    commit_lsn pg_lsn NOT NULL DEFAULT '0/0',\n"
         "    ordinal bigint NOT NULL DEFAULT 0,\n"
+        "    numbers bigint[] NOT NULL DEFAULT '{}',\n"
+        "    sent bigint[] NOT NULL DEFAULT '{}',\n"
         f"    slot_lsn pg_lsn NOT NULL DEFAULT '{NO_SLOT_YET}')",
         "CREATE on the schema",
     )
+    relay_row = Statement(
+        f"INSERT INTO {CHUNK_TABLE} (relay) VALUES ({relay}) ON CONFLICT DO NOTHING",  # noqa: S608
+        f"INSERT on {CHUNK_TABLE}",
+    )
+    if outbox.is_numbered:
+        yield from _numbered(outbox, shards or Shards())
+        yield relay_row
+        yield Statement(
+            f"UPDATE {CHUNK_TABLE} SET slot_lsn = '0/0' WHERE relay = {relay}",  # noqa: S608
+            f"UPDATE on {CHUNK_TABLE}",
+        )
+        yield from _grants(outbox, relay_user)
+        return
     tables = f" FOR TABLE {outbox.table}" if outbox.table else ""
     yield Statement(
         f"CREATE PUBLICATION {publication}{tables} "
         "WITH (publish = 'insert', publish_via_partition_root = true)",
         "CREATE on the database, and to own the table",
     )
-    yield Statement(
-        f"INSERT INTO {CHUNK_TABLE} (relay) VALUES ({relay}) ON CONFLICT DO NOTHING",  # noqa: S608
-        f"INSERT on {CHUNK_TABLE}",
-    )
+    yield relay_row
     there = f"FROM pg_replication_slots WHERE slot_name = {slot}"
     yield Statement(
         f"UPDATE {CHUNK_TABLE} SET slot_lsn = '{NO_SLOT_YET}' "  # noqa: S608
@@ -89,10 +122,54 @@ def statements(
         f"WHERE relay = {relay} AND slot_lsn = '{NO_SLOT_YET}'",
         f"UPDATE on {CHUNK_TABLE}",
     )
-    if relay_user:
-        user = _identifier(relay_user)
+    yield from _grants(outbox, relay_user)
+
+
+def _numbered(outbox: Outbox, shards: Shards) -> Iterator[Statement]:
+    assert outbox.table is not None
+    if shards.exist:
+        return
+    for sql, right in structure(outbox.table, shards.number, shards.key_column):
+        yield Statement(sql, right)
+
+
+def _grants(outbox: Outbox, relay_user: str | None) -> Iterator[Statement]:
+    if not relay_user:
+        return
+    user = _identifier(relay_user)
+    if outbox.is_numbered:
+        assert outbox.table is not None
+        yield Statement(f"GRANT SELECT ON {outbox.table} TO {user}", "to own the table")
+        sequence = sequence_of(outbox.table)
+        yield Statement(f"GRANT SELECT ON SEQUENCE {sequence} TO {user}", "to own the sequence")
+    else:
         yield Statement(f"ALTER ROLE {user} REPLICATION", "superuser, or REPLICATION and ADMIN")
-        yield Statement(f"GRANT SELECT, UPDATE ON {CHUNK_TABLE} TO {user}", "to own the table")
+    yield Statement(f"GRANT SELECT, UPDATE ON {CHUNK_TABLE} TO {user}", "to own the table")
+
+
+def find_shards(
+    facts: Facts, database: Database, outbox: Outbox, count: int | None, key_column: str | None
+) -> Shards:
+    """How to number the table; raises one sentence if it is numbered in another way."""
+    if count is not None and not 1 <= count <= MAX_SHARDS:
+        raise DatabaseRefused(f"{count} shards are not possible: choose 1 to {MAX_SHARDS}")
+    if (found := facts.numbering) is None:
+        names = [name for name, _ in facts.columns]
+        if key_column is not None and names and key_column not in names:
+            raise DatabaseRefused(f"{database}: {outbox.table} has no column {key_column!r}")
+        usual = next((each for each in KEY_COLUMNS if each in names), "")
+        if not names:
+            usual = KEY_COLUMNS[-1]
+        return Shards(count or USUAL_SHARDS, usual if key_column is None else key_column)
+    same_count = count in (None, found.shards)
+    if not same_count or key_column not in (None, found.key_column):
+        raise DatabaseRefused(
+            f"{database}: {outbox.table} has {found.shards} shards by column "
+            f"{found.key_column!r}. Others would break the order of keys: stop the writers, let "
+            "every relay catch up (--until-caught-up), run DROP TRIGGER fencepost_shard ON "
+            f"{outbox.table}; DROP TRIGGER fencepost_number ON {outbox.table}; then init again"
+        )
+    return Shards(found.shards, found.key_column, exist=True)
 
 
 def init(
@@ -101,15 +178,25 @@ def init(
     relay_user: str | None = None,
     *,
     survives_failover: bool = False,
+    shards: int | None = None,
+    key_column: str | None = None,
 ) -> list[Statement]:
-    """Creates what is missing; returns what it ran."""
+    """Creates what is missing; returns what it ran. `shards`, `key_column`: of mode table."""
     done = []
     with database.connect(autocommit=True) as connection:
         require_writable(connection, database)
-        require(read_facts(connection, database, outbox), SERVER_CHECKS, database, outbox)
+        facts = read_facts(connection, database, outbox)
+        numbers = Shards()
+        if outbox.is_numbered:
+            require(facts, SERVER_CHECKS[:1], database, outbox)
+            numbers = find_shards(facts, database, outbox, shards, key_column)
+        else:
+            require(facts, SERVER_CHECKS, database, outbox)
         if survives_failover and connection.info.server_version < FAILOVER_VERSION:
             raise DatabaseRefused(f"{database} cannot synchronise slots: PostgreSQL 17 is needed")
-        for each in statements(outbox, relay_user, survives_failover=survives_failover):
+        for each in statements(
+            outbox, relay_user, survives_failover=survives_failover, shards=numbers
+        ):
             if (
                 each.sql.startswith("CREATE PUBLICATION")
                 and connection.execute(
@@ -117,7 +204,7 @@ def init(
                 ).fetchone()
             ):
                 continue
-            what = each.sql.split("(", maxsplit=1)[0].strip()
+            what = " ".join(each.sql.split("(", maxsplit=1)[0].split()[:6])
             with database.explaining(f"{what} (it takes: {each.right})"):
                 connection.execute(each.sql.encode())
             done.append(each)

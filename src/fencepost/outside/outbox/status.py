@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fencepost.outside.failures import OutsideError
 from fencepost.outside.outbox.database import OutboxDatabase
+from fencepost.outside.outbox.log_source import find_log
 from fencepost.outside.outbox.positions import TOPIC_PREFIX, read_position
-from fencepost.outside.outbox.rules import ChunkRow, FoundDatabase, HeldWal, Position, judge_start
+from fencepost.outside.outbox.rules import ChunkRow, HeldWal, Position, judge_start
+from fencepost.outside.outbox.table_source import find_numbered
 
 if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster
@@ -20,8 +22,11 @@ class RelayStatus(NamedTuple):
 
     position: Position | None
     row: ChunkRow
-    held: HeldWal
-    confirmed_lsn: str
+    held: HeldWal | None
+    """None in mode table, which has no slot."""
+    confirmed_lsn: str | None
+    rows_left: int | None
+    """Rows above the position; None in mode wal."""
     is_active: bool
     """Whether a relay is connected."""
     refusal: str | None
@@ -33,13 +38,21 @@ def read_status(
 ) -> RelayStatus:
     """Looks at both sides; errors are those of a start."""
     topic = position_topic or TOPIC_PREFIX + outbox.transactional_id
-    with OutboxDatabase(database, outbox) as sql, sql.stream() as stream:
-        facts = sql.check()
-        row, held, identity = sql.read_row(), sql.held_wal(), stream.identify()
     position = None
     if cluster.find_topic(topic) is not None:
         position = read_position(cluster, topic, outbox.transactional_id, fenced=False)
-    found = FoundDatabase(identity.system_id, identity.timeline, identity.lsn, outbox.source, row)
+    held = confirmed_lsn = rows_left = None
+    with OutboxDatabase(database, outbox) as sql:
+        facts = sql.check()
+        if outbox.is_numbered:
+            found, is_active = find_numbered(sql, facts), sql.is_locked()
+            numbers = position.cursor.numbers if position else (0,) * found.shards
+            rows_left = sql.count_above(numbers)
+        else:
+            with sql.stream() as stream:
+                found, held = find_log(sql, stream), sql.held_wal()
+            is_active = bool(facts.slot.get("active"))
+            confirmed_lsn = str(facts.slot.get("confirmed_flush_lsn"))
     refusal = None
     try:
         judge_start(position, found, None)
@@ -47,9 +60,10 @@ def read_status(
         refusal = str(problem)
     return RelayStatus(
         position,
-        row,
+        found.row,
         held,
-        str(facts.slot.get("confirmed_flush_lsn")),
-        bool(facts.slot.get("active")),
+        confirmed_lsn,
+        rows_left,
+        is_active,
         refusal,
     )

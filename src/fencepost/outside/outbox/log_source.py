@@ -1,0 +1,190 @@
+"""`--mode wal`: rows of a table, or messages, from the log of the database."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from fencepost.outside.failures import OutsideError
+from fencepost.outside.outbox.lsn import lsn_text
+from fencepost.outside.outbox.pgoutput import Begin, Commit, Insert, Message, Relation, decode
+from fencepost.outside.outbox.replication import Changes, Keepalive
+from fencepost.outside.outbox.rows import ColumnNames, TableMapping, read_message
+from fencepost.outside.outbox.rules import (
+    ChunkPlan,
+    Cursor,
+    FoundDatabase,
+    HeldWal,
+    HeldWalWatch,
+    Limits,
+    Phase,
+)
+from fencepost.outside.outbox.source import Pace, RelayCounts, Send
+
+if TYPE_CHECKING:
+    from fencepost.outside.outbox.database import Facts, OutboxDatabase
+    from fencepost.outside.outbox.pgoutput import Decoded
+    from fencepost.outside.outbox.replication import ReplicationStream
+
+POLL_SECONDS: Final = 0.2
+"""How soon a quiet relay notices that it is to stop."""
+
+
+class HeldTooMuch(OutsideError):  # noqa: N818 - named for what is the case
+    """The slot holds more of the log than allowed, and nothing makes it less."""
+
+
+def find_log(database: OutboxDatabase, stream: ReplicationStream) -> FoundDatabase:
+    """A database whose log is read, as it is now."""
+    identity = stream.identify()
+    return FoundDatabase(*identity, database.outbox.source, database.read_row())
+
+
+class LogSource:
+    """Streams a replication slot."""
+
+    def __init__(
+        self,
+        database: OutboxDatabase,
+        facts: Facts,
+        limits: Limits,
+        columns: ColumnNames,
+        topic: str,
+        max_held_bytes: int | None,
+    ) -> None:
+        self._database = database
+        self._outbox = database.outbox
+        self._table = facts.table.get("nspname"), facts.table.get("relname")
+        self._limits, self._columns, self._topic = limits, columns, topic
+        if self._outbox.table is not None:
+            # Before anything is done; the log may have older columns.
+            TableMapping(self._outbox.table, facts.columns, columns, topic)
+        self._max_held_bytes = max_held_bytes
+        self._watch = HeldWalWatch(max_held_bytes)
+        self._plan = ChunkPlan(Cursor(), limits)
+        self._relations: dict[int, TableMapping | None] = {}
+        self._commit_ms = self._confirmed = self._read_lsn = self._target = 0
+        self._is_quiet = False
+        self._held = HeldWal(0, 0)
+        self._stream = database.stream()
+
+    def close(self) -> None:
+        """Ends the replication connection; the slot is free soon after."""
+        self._stream.close()
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor of a chunk that ends here."""
+        return self._plan.cursor
+
+    @property
+    def rows(self) -> int:
+        """Rows of the chunk so far."""
+        return self._plan.rows
+
+    @property
+    def sent(self) -> tuple[int, ...]:
+        """There are no numbers in the log."""
+        return ()
+
+    @property
+    def commit_ms(self) -> int:
+        """When the transaction at hand was committed."""
+        return self._commit_ms
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether everything that was in the log at the start is in Kafka."""
+        return self._plan.confirmable >= self._target
+
+    def where(self) -> str:
+        """Names the row at hand."""
+        cursor = self._plan.cursor
+        return f"row {cursor.ordinal} of the transaction at {lsn_text(cursor.commit_lsn)}"
+
+    def find(self) -> FoundDatabase:
+        """The database as it is now."""
+        found = find_log(self._database, self._stream)
+        self._target = found.lsn
+        return found
+
+    def begin(self, cursor: Cursor) -> None:
+        """Starts the stream."""
+        self._plan = ChunkPlan(cursor, self._limits)
+        self._stream.start(self._outbox.slot, self._outbox.publication)
+
+    def advance(self, send: Send) -> Pace:
+        """Handles one frame."""
+        plan = self._plan
+        is_waiting = plan.is_behind and plan.phase is Phase.BETWEEN
+        frame = self._stream.receive(0 if is_waiting else POLL_SECONDS)
+        self._is_quiet = frame is None
+        if isinstance(frame, Changes):
+            # Changes of a transaction are older than the commits before it.
+            self._read_lsn = max(self._read_lsn, frame.lsn)
+            self._handle(decode(frame.data), len(frame.data), send)
+            # The next row is often here already.
+            return Pace.FILLING if plan.is_filling else Pace.READING
+        if isinstance(frame, Keepalive):
+            self._read_lsn = max(self._read_lsn, frame.lsn)
+            plan.keepalive(frame.lsn)
+        return Pace.PAUSING
+
+    def _handle(self, message: Decoded | None, size_bytes: int, send: Send) -> None:
+        plan = self._plan
+        if isinstance(message, Insert):
+            mapping = self._relations.get(message.relation_id)
+            if mapping is not None and plan.row(size_bytes):
+                send(lambda: mapping.read(message.values))
+        elif isinstance(message, Begin):
+            plan.begin(message.commit_lsn)
+            self._commit_ms = message.commit_ms
+        elif isinstance(message, Commit):
+            plan.commit(message.end_lsn)
+        elif isinstance(message, Relation):
+            self._relations[message.relation_id] = self._mapping_of(message)
+        elif isinstance(message, Message) and self._is_ours(message) and plan.row(size_bytes):
+            send(lambda: read_message(message.content))
+
+    def _mapping_of(self, relation: Relation) -> TableMapping | None:
+        if (relation.schema, relation.name) != self._table:
+            return None
+        assert self._outbox.table is not None
+        return TableMapping(self._outbox.table, relation.columns, self._columns, self._topic)
+
+    def _is_ours(self, message: Message) -> bool:
+        """Messages outside transactions come even if their transaction is rolled back."""
+        is_wanted = self._outbox.table is None and message.prefix == self._outbox.prefix
+        return is_wanted and message.is_transactional
+
+    def is_due(self, open_ms: int) -> bool:
+        """Whether the chunk ends here."""
+        return self._plan.is_due(is_quiet=self._is_quiet, open_ms=open_ms)
+
+    def chunk_committed(self) -> None:
+        """The chunk is in Kafka."""
+        self._plan.chunk_committed()
+
+    def confirm(self) -> bool:
+        """Tells the slot what it need not keep."""
+        if self._plan.confirmable <= self._confirmed:
+            return False
+        self._confirmed = self._plan.confirmable
+        self._stream.confirm(self._confirmed)
+        return True
+
+    def note(self, counts: RelayCounts) -> None:
+        """Writes down what the slot holds, and how much of the log is to be read."""
+        counts.held_wal_bytes = self._held.size_bytes
+        counts.behind_bytes = max(0, self._held.end_lsn - self._read_lsn)
+
+    def look(self, rows: int) -> None:
+        """Asks what the slot holds; HeldTooMuch if it is over the limit and nothing moves."""
+        held = self._held = self._database.held_wal()
+        if self._watch.is_stuck(held, rows, int(time.monotonic() * 1_000)):
+            raise HeldTooMuch(
+                f"slot {self._outbox.slot!r} holds {held.size_bytes} bytes of the log, more than "
+                f"{self._max_held_bytes}, and did not move for a minute: end long "
+                "transactions (pg_stat_activity), or drop the slot and lose what was not relayed. "
+                "The relay ended; the slot still holds the log"
+            )
