@@ -51,6 +51,11 @@ class LedgerTable:
         self.table = table
         self.sink_id = sink_id
 
+    @property
+    def owner(self) -> str:
+        """The name of the sink among those of all ledger tables."""
+        return f"{self.table} {self.sink_id}"
+
     def creation(self) -> str:
         """The statement that creates the table."""
         return self._sql(_CREATE).as_string(None)

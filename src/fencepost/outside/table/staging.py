@@ -49,9 +49,9 @@ class Staging:
     name: str
 
     @classmethod
-    def of(cls, shape: Shape, sink_id: str, batch_id: int) -> Self:
-        """A new name."""
-        return cls(shape, f"{_prefix(sink_id)}{batch_id}_{secrets.token_hex(4)}")
+    def of(cls, shape: Shape, owner: str, batch_id: int) -> Self:
+        """A new name. `owner` names the sink, and so what `drop_all` may drop."""
+        return cls(shape, f"{_prefix(owner)}{batch_id}_{secrets.token_hex(4)}")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -196,13 +196,13 @@ def copy_rows(database: Database, staging: Staging, attempt: int, batches: Itera
     return rows
 
 
-def drop_all(connection: Connection, database: Database, schema: str, sink_id: str) -> None:
-    """Drops every staging table of a sink; what cannot be dropped now is left, and logged."""
+def drop_all(connection: Connection, database: Database, schema: str, owner: str) -> None:
+    """Drops every staging table of an owner; what cannot be dropped now is left, and logged."""
     import psycopg
     from psycopg.sql import SQL, Identifier
 
     try:
-        found = connection.execute(_ORPHANS, [schema, _prefix(sink_id)]).fetchall()
+        found = connection.execute(_ORPHANS, [schema, _prefix(owner)]).fetchall()
     except psycopg.Error as problem:
         log.info("no staging table was dropped: %s", database.explain(problem, "a look for them"))
         return
@@ -215,8 +215,8 @@ def drop_all(connection: Connection, database: Database, schema: str, sink_id: s
             log.info("%s is left: %s", names[1], database.explain(problem, "DROP TABLE"))
 
 
-def _prefix(sink_id: str) -> str:
-    return f"{_PREFIX}{hashlib.sha256(sink_id.encode()).hexdigest()[:16]}_"
+def _prefix(owner: str) -> str:
+    return f"{_PREFIX}{hashlib.sha256(owner.encode()).hexdigest()[:16]}_"
 
 
 def _names(names: Iterable[str]) -> Composed:

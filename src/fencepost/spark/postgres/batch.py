@@ -13,7 +13,7 @@ from fencepost.outside.connection import Database, require_writable
 from fencepost.outside.failures import DatabaseRefused, DatabaseUnavailable, ExtraMissing
 from fencepost.outside.table.ledger import LedgerTable
 from fencepost.outside.table.staging import Staging, differing, drop_all
-from fencepost.outside.table.target import read_target, shape_of
+from fencepost.outside.table.target import Target, read_target, shape_of
 from fencepost.spark.failures import CountsDisagree, EntryUnreadable, SinkRefused
 from fencepost.spark.ledger.entry import LedgerEntry, decode_entry, encode_entry, next_entry
 from fencepost.spark.ledger.rule import Batch, Overrides, Verdict, decide
@@ -93,8 +93,7 @@ class BatchWrite:
             verdict = self._merge(connection, staging, reported)
             self._step("committed")
             connection.autocommit = True
-            schema, ledger = staging.shape.target.schema, self.destination.ledger
-            drop_all(connection, self.destination.database, schema, ledger.sink_id)
+            self._drop(connection, staging.shape.target)
         self._step("dropped")
         return verdict
 
@@ -126,13 +125,16 @@ class BatchWrite:
         with destination.database.explaining(f"a look at {destination.table}"):
             target = read_target(connection, destination.table)
         shape = shape_of(target, values, destination.key, destination.order)
-        sink_id = destination.ledger.sink_id
-        staging = Staging.of(shape, sink_id, self.batch.batch_id)
+        staging = Staging.of(shape, destination.ledger.owner, self.batch.batch_id)
         with destination.database.explaining("the creation of the staging table"):
-            drop_all(connection, destination.database, target.schema, sink_id)
+            self._drop(connection, target)
             self._step("staging")
             staging.create(connection)
         return staging
+
+    def _drop(self, connection: Connection, target: Target) -> None:
+        owner = self.destination.ledger.owner
+        drop_all(connection, self.destination.database, target.schema, owner)
 
     # The rows.
 
