@@ -46,8 +46,9 @@ _BEFORE_REASON: Final = re.compile(
     r"^(.*?(FATAL|ERROR):\s*|(connection failed: )?(connection to server .*? failed: )?)"
 )
 
-_UNAVAILABLE: Final = ("08", "40", "57P")
-"""SQLSTATE classes: the connection was lost; the server is stopping or starting; a transaction met
+_UNAVAILABLE: Final = ("08", "25P03", "40", "57P")
+"""SQLSTATE classes: the connection was lost, or the server ended it, because the process was suspended
+in a transaction; the server is stopping or starting; a transaction met
 another one, and would succeed alone."""
 
 _ADVICE_BY_STATE: Final[Mapping[str, str]] = {
