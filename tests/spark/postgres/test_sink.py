@@ -267,9 +267,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(stage: Stage, postgres: An
     read_only = postgres.dsn(database=name, options="'-c default_transaction_read_only=on'")
     cases = {
         "nothing listens there": PostgresSink("host=127.0.0.1 port=1 password=hush", "lines"),
-        "create the database, or correct its name": PostgresSink(
-            postgres.dsn(database="nowhere"), "lines"
-        ),
+        "does not exist; create it first": PostgresSink(postgres.dsn(database="nowhere"), "lines"),
         "is read-only": PostgresSink(read_only, "lines"),
         "the database has no table nothing": PostgresSink(stage.dsn, "nothing"),
         "column 'key' is text in the rows and integer in": PostgresSink(stage.dsn, "strict"),
