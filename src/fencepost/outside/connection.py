@@ -47,9 +47,9 @@ _BEFORE_REASON: Final = re.compile(
 )
 
 _UNAVAILABLE: Final = ("08", "25P03", "40", "57P")
-"""SQLSTATE classes: the connection was lost, or the server ended it, because the process was suspended
-in a transaction; the server is stopping or starting; a transaction met
-another one, and would succeed alone."""
+"""SQLSTATE classes: the connection was lost; the server ended it, because the process was suspended
+in a transaction; the server is stopping or starting; a transaction met another one, and would
+succeed alone."""
 
 _ADVICE_BY_STATE: Final[Mapping[str, str]] = {
     "25006": "it is read-only: connect to the primary, or end its read-only mode",

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from fencepost.outside.connection import Database
-from fencepost.outside.failures import DatabaseRefused
+from fencepost.outside.failures import DatabaseRefused, DatabaseUnavailable
 from fencepost.outside.table.staging import Staging, copy_rows, differing, drop_all
 from fencepost.outside.table.target import read_target, shape_of
 from fencepost.outside.table.types import Kind, Value
@@ -168,12 +168,24 @@ def test_orphans_are_dropped_by_name_and_one_in_use_is_left(dsn: str, connection
     other = Staging.of(in_use.shape, "ledger another", 5)
     other.create(connection)
     with psycopg.connect(dsn) as writer, writer.cursor().copy(in_use.copying()):
-        drop_all(connection, database, "public", "ledger orders")
+        drop_all(connection, database, "ledger orders")
         assert stages(connection) == 2
-    drop_all(connection, database, "public", "ledger orders")
+    drop_all(connection, database, "ledger orders")
     assert stages(connection) == 1
+
+
+def test_a_staging_table_that_another_driver_has_dropped_is_worth_another_attempt(
+    dsn: str, connection: Any
+) -> None:
+    found = staging(connection)
+    found.drop(connection, Database(dsn))
+    assert stages(connection) == 0
+    with pytest.raises(DatabaseUnavailable, match="another driver"):
+        copy_rows(Database(dsn), found, 11, [batch((1, "a"))])
+    with pytest.raises(DatabaseUnavailable, match="another driver"):
+        found.count(connection)
 
 
 def test_a_failure_to_drop_is_no_failure(dsn: str, connection: Any) -> None:
     connection.close()
-    drop_all(connection, Database(dsn), "public", "ledger orders")
+    drop_all(connection, Database(dsn), "ledger orders")

@@ -25,10 +25,9 @@ from tests.spark.queries.cases import CASES
 
 def stop_in_tasks(marker: str) -> Callable[[Any], Any]:
     """The task of a query that stops when some of its rows are on their way to the server."""
-    genuine = copying._task
 
     def task(plan: Any) -> Any:
-        copy = genuine(plan)
+        copy = GENUINE(plan)
 
         def run(batches: Iterator[Any]) -> Iterator[Any]:
             def slow() -> Iterator[Any]:
@@ -52,9 +51,9 @@ def start(spark: Any, dsn: str, order: dict[str, Any]) -> Any:
             chaos.wait_to_be_released(marker)
         if (order["step"], step, batch) == ("copying", "staged", order["batch"]):
             # Another query may be in the same step only later: they are started one by one.
-            copying._task = stop_in_tasks(marker)
+            setattr(copying, "_task", stop_in_tasks(marker))  # noqa: B010
         else:
-            copying._task = GENUINE
+            setattr(copying, "_task", GENUINE)  # noqa: B010
 
     case = CASES[order["case"]]
     with case.in_session(spark):

@@ -145,7 +145,7 @@ def test_a_driver_that_another_one_has_overtaken_writes_nothing(
 def test_killed_drivers_lose_and_duplicate_nothing(spark: SparkSession, drivers: Drivers) -> None:
     drivers.process.kill()
     left: dict[Point, Any] = {}
-    for point in DEATHS:
+    for point in (*DEATHS, *SUSPENDED):
         stage = drivers.run(spark, point)
         if stage.values() != sorted(CASES[point.case].expected):
             left[point] = stage.values()

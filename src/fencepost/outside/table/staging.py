@@ -12,12 +12,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from fencepost.outside.connection import require_psycopg
-from fencepost.outside.failures import DatabaseRefused
+from fencepost.outside.failures import DatabaseRefused, DatabaseUnavailable
 from fencepost.outside.table.target import Shape
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ DROP_MILLISECONDS: Final = 200
 
 _ORPHANS: Final = (
     "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-    " WHERE n.nspname = %s AND c.relkind = 'r' AND starts_with(c.relname::text, %s)"
+    " WHERE c.relkind = 'r' AND starts_with(c.relname::text, %s)"
 )
 _LIMIT_WAIT: Final = "SELECT set_config('lock_timeout', %s, true)"
 
@@ -136,7 +137,8 @@ class Staging:
         from psycopg.sql import SQL, Identifier
 
         sql = SQL("SELECT {0}, count(*) FROM {1} GROUP BY {0}")
-        rows = connection.execute(sql.format(Identifier(ATTEMPT), self._identifier)).fetchall()
+        with _noticing_a_loss():
+            rows = connection.execute(sql.format(Identifier(ATTEMPT), self._identifier)).fetchall()
         return {int(attempt): int(count) for attempt, count in rows}
 
     def merge(self, connection: Connection, attempts: Iterable[int]) -> None:
@@ -147,6 +149,10 @@ class Staging:
             connection.execute(self.merging(), [sorted(attempts)])
         except CardinalityViolation:
             raise DatabaseRefused(self._two_rows()) from None
+
+    def drop(self, connection: Connection, database: Database) -> None:
+        """Drops it, outside of a transaction; if that cannot be done now it is left, and logged."""
+        _drop(connection, database, self.shape.target.schema, self.name)
 
     def _two_rows(self) -> str:
         key, order = ", ".join(self.shape.key), ", ".join(self.shape.order)
@@ -179,7 +185,7 @@ def copy_rows(database: Database, staging: Staging, attempt: int, batches: Itera
 
     require_psycopg()
     rows = 0
-    with database.connect() as connection, database.explaining("COPY"):
+    with database.connect() as connection, database.explaining("COPY"), _noticing_a_loss():
         with connection.cursor() as cursor:
             with cursor.copy(staging.copying()) as copy:
                 for batch in batches:
@@ -196,23 +202,43 @@ def copy_rows(database: Database, staging: Staging, attempt: int, batches: Itera
     return rows
 
 
-def drop_all(connection: Connection, database: Database, schema: str, owner: str) -> None:
+def drop_all(connection: Connection, database: Database, owner: str) -> None:
     """Drops every staging table of an owner; what cannot be dropped now is left, and logged."""
+    import psycopg
+
+    try:
+        found = connection.execute(_ORPHANS, [_prefix(owner)]).fetchall()
+    except psycopg.Error as problem:
+        log.info("no staging table was dropped: %s", database.explain(problem, "a look for them"))
+        return
+    for schema, name in found:
+        _drop(connection, database, schema, name)
+
+
+def _drop(connection: Connection, database: Database, schema: str, name: str) -> None:
     import psycopg
     from psycopg.sql import SQL, Identifier
 
     try:
-        found = connection.execute(_ORPHANS, [schema, _prefix(owner)]).fetchall()
+        with connection.transaction():
+            connection.execute(_LIMIT_WAIT, [str(DROP_MILLISECONDS)])
+            connection.execute(SQL("DROP TABLE IF EXISTS {}").format(Identifier(schema, name)))
     except psycopg.Error as problem:
-        log.info("no staging table was dropped: %s", database.explain(problem, "a look for them"))
-        return
-    for names in found:
-        try:
-            with connection.transaction():
-                connection.execute(_LIMIT_WAIT, [str(DROP_MILLISECONDS)])
-                connection.execute(SQL("DROP TABLE IF EXISTS {}").format(Identifier(*names)))
-        except psycopg.Error as problem:
-            log.info("%s is left: %s", names[1], database.explain(problem, "DROP TABLE"))
+        log.info("%s is left: %s", name, database.explain(problem, "DROP TABLE"))
+
+
+@contextmanager
+def _noticing_a_loss() -> Iterator[None]:
+    """Another driver of the same sink drops what it takes for an orphan: the batch comes again."""
+    from psycopg.errors import UndefinedTable
+
+    try:
+        yield
+    except UndefinedTable:
+        raise DatabaseUnavailable(
+            "the staging table is gone: another driver of the same sink has dropped it. Run one "
+            "driver"
+        ) from None
 
 
 def _prefix(owner: str) -> str:

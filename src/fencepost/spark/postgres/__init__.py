@@ -5,7 +5,7 @@ the batch (`outside/table/`). So there is nothing to fence and nothing to undo, 
 has the same answer: begin again, and let the ledger say whether the batch is in the table.
 
     read     the ledger's row without a lock: most repeated or strange batches end here
-    stage    what older batches left is dropped; the staging table of this attempt is created
+    stage    the staging table of this attempt is created; what older ones left was dropped
     copy     each task copies its rows in a session of its own, and reports (attempt, rows)
     merge    under the lock of the ledger's row: decide again, compare the counts, move the rows of
              the attempts that reported, record the batch, COMMIT

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import FencepostError
 from fencepost.outside.connection import Database, require_writable
-from fencepost.outside.failures import DatabaseRefused, DatabaseUnavailable, ExtraMissing
+from fencepost.outside.failures import (
+    DatabaseRefused,
+    DatabaseUnavailable,
+    ExtraMissing,
+    OutsideError,
+)
 from fencepost.outside.table.ledger import LedgerTable
 from fencepost.outside.table.staging import Staging, differing, drop_all
-from fencepost.outside.table.target import Target, read_target, shape_of
+from fencepost.outside.table.target import read_target, shape_of
 from fencepost.spark.failures import CountsDisagree, EntryUnreadable, SinkRefused
 from fencepost.spark.ledger.entry import LedgerEntry, decode_entry, encode_entry, next_entry
 from fencepost.spark.ledger.rule import Batch, Overrides, Verdict, decide
@@ -61,6 +66,8 @@ class BatchWrite:
     """Called between any two effects, for logs and tests."""
     patience: float = 0.0
     """How long to wait for a database that does not answer."""
+    staging: Staging | None = None
+    """That of the last attempt."""
 
     def run(self, max_attempts: int, patience: float) -> Verdict:
         """Returns once the batch is in the table. `patience`: once the database has answered."""
@@ -71,6 +78,7 @@ class BatchWrite:
             except FencepostError as problem:
                 failures += 1
                 if is_final(problem) or isinstance(problem, _FINAL) or failures == max_attempts:
+                    self._leave_nothing()
                     raise
                 number = self.batch.batch_id
                 log.warning("batch %d, attempt %d: %s", number, failures, problem)
@@ -78,22 +86,25 @@ class BatchWrite:
     def _attempt(self, patience: float) -> Verdict:
         with closing(self._connect()) as connection:
             self.patience = patience
+            connection.autocommit = True
             verdict = self._read(connection)
+            drop_all(connection, self.destination.database, self.destination.ledger.owner)
             if verdict is not Verdict.DRAIN:
-                staging = self._stage(connection)
+                self._stage(connection)
                 # The tasks must reach this very server, if the connection string names several.
                 server = self.destination.database.at(connection)
         if verdict is Verdict.DRAIN:
             self._drain()
             return verdict
+        assert self.staging is not None
         self._step("staged")
-        reported = self._copy(CopyPlan(server, staging))
+        reported = self._copy(CopyPlan(server, self.staging))
         self._step("copied")
         with closing(self._connect()) as connection:
-            verdict = self._merge(connection, staging, reported)
+            verdict = self._merge(connection, self.staging, reported)
             self._step("committed")
             connection.autocommit = True
-            self._drop(connection, staging.shape.target)
+            self.staging.drop(connection, self.destination.database)
         self._step("dropped")
         return verdict
 
@@ -112,14 +123,13 @@ class BatchWrite:
 
     def _read(self, connection: Connection) -> Verdict:
         """Decides without the lock, which spares the job in most cases; `_merge` decides again."""
-        connection.autocommit = True
         ledger = self.destination.ledger
         with self.destination.database.explaining("a look at the ledger"):
             ledger.ensure(connection)
             found = ledger.read(connection)
         return self._decide(self._decoded(found))
 
-    def _stage(self, connection: Connection) -> Staging:
+    def _stage(self, connection: Connection) -> None:
         destination = self.destination
         values = values_of(self.df.schema)
         with destination.database.explaining(f"a look at {destination.table}"):
@@ -127,14 +137,17 @@ class BatchWrite:
         shape = shape_of(target, values, destination.key, destination.order)
         staging = Staging.of(shape, destination.ledger.owner, self.batch.batch_id)
         with destination.database.explaining("the creation of the staging table"):
-            self._drop(connection, target)
             self._step("staging")
             staging.create(connection)
-        return staging
+        self.staging = staging
 
-    def _drop(self, connection: Connection, target: Target) -> None:
-        owner = self.destination.ledger.owner
-        drop_all(connection, self.destination.database, target.schema, owner)
+    def _leave_nothing(self) -> None:
+        """Drops the staging table after a failure, which matters more than one in here."""
+        if self.staging is None:
+            return
+        with suppress(OutsideError), closing(self.destination.database.connect()) as connection:
+            connection.autocommit = True
+            self.staging.drop(connection, self.destination.database)
 
     # The rows.
 
