@@ -1,14 +1,12 @@
-"""Goal: tasks that die after their copy, and second copies of tasks, add no row and lose none.
+"""Goal: tasks that die after their copy add no row and lose none.
 
-Method: executors in processes of their own, with speculation. A task copies its rows, commits them
-to staging, and then dies or waits for a second copy of itself to be faster; so staging has rows
-of attempts that nobody reported.
+Method: executors in processes of their own. A task copies its rows, commits them to staging, and
+dies before it has reported, alone or with its executor; Spark repeats it. So staging has rows of an
+attempt that nobody reported, as of a speculative copy of a task.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,39 +15,30 @@ import pytest
 
 from fencepost.spark.postgres import copying
 from tests.spark import chaos
-from tests.spark.conftest import Sessions, on_spark
+from tests.spark.conftest import on_spark
 from tests.spark.pipeline import numbered
 from tests.spark.postgres.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = on_spark(300)
 
-SPECULATION = {
-    "spark.speculation": "true",
-    "spark.speculation.interval": "100ms",
-    "spark.speculation.quantile": "0.1",
-    "spark.speculation.multiplier": "1.1",
-    "spark.speculation.minTaskRuntime": "100ms",
-}
-
 
 @pytest.fixture
-def stage(sessions: Sessions, dsn: str, tmp_path: Path) -> Stage:
-    return Stage(sessions.session("local-cluster[2,1,1024]", SPECULATION), dsn, tmp_path)
+def stage(spark_with_executors: SparkSession, dsn: str, tmp_path: Path) -> Stage:
+    return Stage(spark_with_executors, dsn, tmp_path)
 
 
 def die(marker: str) -> None:
     if chaos.claim(marker):
-        os.kill(os.getpid(), signal.SIGKILL)
+        chaos.kill_worker(marker)
 
 
-def wait_for_a_faster_copy(marker: str) -> None:
+def die_with_the_executor(marker: str) -> None:
     if chaos.claim(marker):
-        chaos.await_file(f"{marker}.faster", 120)
-    else:
-        Path(f"{marker}.faster").touch()
+        chaos.kill_executor(marker)
+        chaos.kill_worker(marker)
 
 
 def after_the_copy(act: Callable[[str], None], marker: str) -> Callable[[Any], Any]:
@@ -76,7 +65,7 @@ def in_two_partitions(lines: DataFrame) -> DataFrame:
     return lines.selectExpr("value AS key", "value").repartition(2)
 
 
-@pytest.mark.parametrize("act", [die, wait_for_a_faster_copy])
+@pytest.mark.parametrize("act", [die, die_with_the_executor])
 def test_rows_of_attempts_that_nobody_reported_are_not_merged(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, act: Callable[[str], None]
 ) -> None:
