@@ -1,7 +1,8 @@
 """Jars from Maven Central for comparison: Spark's Kafka connector, and PostgreSQL's JDBC driver.
 
-The newest published version of the connector is 4.2.0. It also runs on the newer Spark of constraints.txt, so both
-sides of a comparison have the same Spark. Spark 3.5, which is built for Scala 2.12, needs its own.
+The newest published version of the connector is 4.2.0. It also runs on the newer Spark of
+constraints.txt, so both sides of a comparison have the same Spark. Spark 3.5, which is built for
+Scala 2.12, needs its own.
 """
 
 from __future__ import annotations
