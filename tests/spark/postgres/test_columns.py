@@ -2,44 +2,70 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from fencepost.outside.table.types import Kind, Value
 from fencepost.spark.failures import SinkRefused
+from fencepost.spark.postgres.columns import values_of
 
-types = pytest.importorskip("pyspark.sql.types")
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+types: Any = pytest.importorskip("pyspark.sql.types")
 
 
-def values_of(schema: str) -> dict[str, Value]:
-    from fencepost.spark.postgres.columns import values_of
-
-    return values_of(types.StructType.fromDDL(schema) if schema else types.StructType())
+def schema(*kinds: DataType) -> StructType:
+    found: StructType = types.StructType(
+        [types.StructField(f"c{place}", kind) for place, kind in enumerate(kinds)]
+    )
+    return found
 
 
 def test_every_type_with_a_counterpart_has_its_kind() -> None:
-    found = values_of(
-        "a BYTE, b SHORT, c INT, d LONG, e DECIMAL(38,18), f FLOAT, g DOUBLE, h BOOLEAN, i STRING,"
-        "j BINARY, k DATE, l TIMESTAMP, m TIMESTAMP_NTZ, n VARCHAR(3), o ARRAY<STRING>, p VOID"
-    )
-    kinds = [
-        *[Kind.INTEGER] * 4,
-        *(Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.BOOLEAN, Kind.TEXT, Kind.BYTES, Kind.DATE),
-        *(Kind.INSTANT, Kind.LOCAL_TIME, Kind.TEXT, Kind.TEXT, Kind.NULL),
+    kinds = {
+        types.ByteType(): Kind.INTEGER,
+        types.ShortType(): Kind.INTEGER,
+        types.IntegerType(): Kind.INTEGER,
+        types.LongType(): Kind.INTEGER,
+        types.DecimalType(38, 18): Kind.DECIMAL,
+        types.FloatType(): Kind.FLOAT,
+        types.DoubleType(): Kind.DOUBLE,
+        types.BooleanType(): Kind.BOOLEAN,
+        types.StringType(): Kind.TEXT,
+        types.BinaryType(): Kind.BYTES,
+        types.DateType(): Kind.DATE,
+        types.TimestampType(): Kind.INSTANT,
+        types.TimestampNTZType(): Kind.LOCAL_TIME,
+        types.NullType(): Kind.NULL,
+    }
+    assert list(values_of(schema(*kinds)).values()) == [Value(kind) for kind in kinds.values()]
+    arrays = [types.ArrayType(kind) for kind in kinds]
+    assert list(values_of(schema(*arrays)).values()) == [
+        Value(kind, is_array=True) for kind in kinds.values()
     ]
-    assert [value.kind for value in found.values()] == kinds
-    assert [name for name, value in found.items() if value.is_array] == ["o"]
 
 
 @pytest.mark.parametrize(
-    "kind", ["STRUCT<x: INT>", "MAP<STRING, INT>", "ARRAY<ARRAY<INT>>", "INTERVAL DAY TO SECOND"]
+    "kind",
+    [
+        types.StructType([types.StructField("x", types.IntegerType())]),
+        types.MapType(types.StringType(), types.IntegerType()),
+        types.ArrayType(types.ArrayType(types.IntegerType())),
+        types.DayTimeIntervalType(),
+    ],
+    ids=str,
 )
-def test_a_type_without_one_is_refused_by_name(kind: str) -> None:
-    with pytest.raises(SinkRefused, match="column 'odd' is .*which has no type in PostgreSQL"):
-        values_of(f"id INT, odd {kind}")
+def test_a_type_without_one_is_refused_by_name(kind: DataType) -> None:
+    with pytest.raises(SinkRefused) as problem:
+        values_of(schema(types.IntegerType(), kind))
+    assert f"column 'c1' is {kind.simpleString()}, which has no type" in str(problem.value)
 
 
 def test_columns_of_one_name_and_no_columns_are_refused() -> None:
+    twice = [types.StructField("n", types.IntegerType())] * 2
     with pytest.raises(SinkRefused, match="two columns 'n'"):
-        values_of("n INT, n INT")
+        values_of(types.StructType(twice))
     with pytest.raises(SinkRefused, match="no columns"):
-        values_of("")
+        values_of(schema())
