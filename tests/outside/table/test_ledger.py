@@ -57,7 +57,7 @@ def test_the_second_session_waits_for_the_first_also_at_the_very_first_batch(
     thread.start()
     with psycopg.connect(dsn, autocommit=True) as observer:
         waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        while observer.execute(waiting).fetchone() == (0,):
+        while not found and observer.execute(waiting).fetchone() == (0,):
             pass
     assert found == []
     getattr(connection, ends)()
