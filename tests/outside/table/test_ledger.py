@@ -46,7 +46,6 @@ def test_the_second_session_waits_for_the_first_also_at_the_very_first_batch(
         LEDGER.write(connection, "q", 0, "zero")
         connection.commit()
     LEDGER.lock(connection)
-    LEDGER.write(connection, "q", 1, "one")
     found = []
 
     def second() -> None:
@@ -60,6 +59,7 @@ def test_the_second_session_waits_for_the_first_also_at_the_very_first_batch(
         while not found and observer.execute(waiting).fetchone() == (0,):
             pass
     assert found == []
+    LEDGER.write(connection, "q", 1, "one")
     getattr(connection, ends)()
     thread.join()
     assert found == ["one" if ends == "commit" else None if is_new else "zero"]
