@@ -1,7 +1,8 @@
-"""Spark's own Kafka connector from Maven Central, for comparison with our source and sink.
+"""Jars from Maven Central for comparison: Spark's Kafka connector, and PostgreSQL's JDBC driver.
 
-Its newest published version is 4.2.0. It also runs on the newer Spark of constraints.txt, so both
-sides of a comparison have the same Spark. Spark 3.5, which is built for Scala 2.12, needs its own.
+The newest published version of the connector is 4.2.0. It also runs on the newer Spark of
+constraints.txt, so both sides of a comparison have the same Spark. Spark 3.5, which is built for
+Scala 2.12, needs its own.
 """
 
 from __future__ import annotations
@@ -36,16 +37,28 @@ _ARTIFACTS: Final = {
 """The jars of each version of the connector."""
 
 
+_POSTGRES: Final = "42.7.4"
+
+
 def fetch_connector(version: str = NEWEST) -> list[Path]:
     """The jars of Spark's own Kafka connector, downloaded the first time."""
+    return _fetch(f"spark-kafka-{version}", _ARTIFACTS[version])
+
+
+def fetch_postgres_driver() -> list[Path]:
+    """The jar of PostgreSQL's JDBC driver, likewise."""
+    return _fetch(f"postgres-jdbc-{_POSTGRES}", (f"org.postgresql:postgresql:{_POSTGRES}",))
+
+
+def _fetch(name: str, artifacts: tuple[str, ...]) -> list[Path]:
     if shutil.which("mvn") is None:
-        raise UnavailableError("Spark's Kafka connector needs Maven, not found on this machine")
-    jars = ROOT / "build" / f"spark-kafka-{version}"
+        raise UnavailableError(f"{name} needs Maven, not found on this machine")
+    jars = ROOT / "build" / name
     jars.parent.mkdir(parents=True, exist_ok=True)
     with (jars.parent / "spark-kafka.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not jars.exists():
-            _copy_jars(_ARTIFACTS[version], jars)
+            _copy_jars(artifacts, jars)
     return sorted(jars.glob("*.jar"))
 
 

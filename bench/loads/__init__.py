@@ -32,6 +32,7 @@ from bench.loads import (
     spark_dynamic,
     spark_format,
     spark_latency,
+    spark_postgres,
     spark_sink,
     spark_source,
     spark_views,
@@ -61,7 +62,7 @@ CHAPTERS: Final = (
         (*produce.LOADS, *transactions.LOADS, *java.LOADS, tap.LOAD),
     ),
     Chapter("reading", "Reading", (consume.LOAD, visible.LOAD)),
-    Chapter("outside", "Out of PostgreSQL", (outbox.LOAD,)),
+    Chapter("outside", "Out of PostgreSQL, and into it", (outbox.LOAD, spark_postgres.LOAD)),
     Chapter("pipeline", "Consume, transform, produce", (pipeline.LOAD,)),
     Chapter(
         "life", "Start, memory, restart", (start.LOAD, memory.LOAD, restart.LOAD, partitions.LOAD)

@@ -11,8 +11,10 @@ advice.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 
     Connection = psycopg.Connection[tuple[Any, ...]]
 
+log = logging.getLogger(__name__)
+
+RECONNECT_SECONDS: Final = 0.5
+"""Between two attempts to reach a database that is away."""
 CONNECT_TIMEOUT_SECONDS: Final = 10
 """Unless the connection string has another one; libpq would wait for ever."""
 
@@ -40,9 +46,10 @@ _BEFORE_REASON: Final = re.compile(
     r"^(.*?(FATAL|ERROR):\s*|(connection failed: )?(connection to server .*? failed: )?)"
 )
 
-_UNAVAILABLE: Final = ("08", "40", "57P")
-"""SQLSTATE classes: the connection was lost; the server is stopping or starting; a transaction met
-another one, and would succeed alone."""
+_UNAVAILABLE: Final = ("08", "25P03", "40", "57P")
+"""SQLSTATE classes: the connection was lost; the server ended it, because the process was suspended
+in a transaction; the server is stopping or starting; a transaction met another one, and would
+succeed alone."""
 
 _ADVICE_BY_STATE: Final[Mapping[str, str]] = {
     "25006": "it is read-only: connect to the primary, or end its read-only mode",
@@ -144,6 +151,25 @@ class Database:
 
         with self.explaining("the connection"):
             return psycopg.connect(self.conninfo(**more), autocommit=autocommit)
+
+    def connect_patiently(
+        self, seconds: float, is_given_up: Callable[[], bool] = lambda: False
+    ) -> Connection:
+        """The same, trying for `seconds` while the database is unavailable."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return self.connect()
+            except DatabaseUnavailable as problem:
+                if time.monotonic() > deadline or is_given_up():
+                    raise
+                log.warning("%s; trying again for up to %.0f s", problem, seconds)
+            time.sleep(RECONNECT_SECONDS)
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether the connection string has a password."""
+        return bool(self._secrets)
 
     def at(self, connection: Connection) -> Database:
         """The same database at the server of this connection, if the string names several."""

@@ -26,9 +26,10 @@ Read in this order:
   Spark's private names stand in `private_names.py` only, with what happens without them.
 - `sentences.py`: what went wrong, in one sentence. `failures.py`: the exceptions.
 
-Beside them: `source/`, topics as streams and tables; `views/`, logs with the fate of each record;
-`progress/`, what running queries do; `auditing/`, whether the outputs of any pipeline agree with
-its inputs. `data_source.py` is `format("fencepost")`, registered through `pyspark_fencepost`.
+Beside them: `postgres/`, the sink into a table of PostgreSQL; `source/`, topics as streams and
+tables; `views/`, logs with the fate of each record; `progress/`, what running queries do;
+`auditing/`, whether the outputs of any pipeline agree with its inputs. `data_source.py` is
+`format("fencepost")`, registered through `pyspark_fencepost`.
 
 Spark starts its Python workers with `python3` from the PATH unless PYSPARK_PYTHON is set. In a
 virtual environment that is not activated that is another Python, without pyarrow and fencepost. In
@@ -50,12 +51,22 @@ if TYPE_CHECKING:
     from fencepost.spark.doors.foreach_batch import TransactionalSink
     from fencepost.spark.doors.route import route
     from fencepost.spark.installation import prepare
+    from fencepost.spark.postgres.sink import PostgresSink
     from fencepost.spark.progress.progress import Progress
     from fencepost.spark.sentences import reason_of
 
-__all__ = ["Progress", "TransactionalSink", "audit", "prepare", "reason_of", "route"]
+__all__ = [
+    "PostgresSink",
+    "Progress",
+    "TransactionalSink",
+    "audit",
+    "prepare",
+    "reason_of",
+    "route",
+]
 
 _HOMES: Final = {
+    "PostgresSink": "fencepost.spark.postgres.sink",
     "Progress": "fencepost.spark.progress.progress",
     "TransactionalSink": "fencepost.spark.doors.foreach_batch",
     "audit": "fencepost.spark.auditing.run",

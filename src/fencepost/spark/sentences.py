@@ -77,7 +77,7 @@ REAL_TIME: Final = (
     "at-least-once"
 )
 
-Failure = TypeVar("Failure", RowRefused, DataLost)
+Failure = TypeVar("Failure", bound=FencepostError)
 
 
 # Sentences in the text of an exception.

@@ -83,6 +83,8 @@ class RunCalls:
     is_again: bool = False
     """Whether the active call repeats a failed one, which may have been committed."""
     damage: Damage | None = None
+    how_to_write_several: str = HOW_TO_WRITE_SEVERAL
+    """What a second call for a batch is told to do instead."""
     _under_way: Call | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -141,7 +143,7 @@ class RunCalls:
         if self._under_way is not None:
             return (
                 f"the sink was called for batch {batch_id} while another thread was writing batch "
-                f"{self._under_way.batch_id}. Call it once per batch: {HOW_TO_WRITE_SEVERAL}. "
+                f"{self._under_way.batch_id}. Call it once per batch: {self.how_to_write_several}. "
                 "Nothing of this call was written"
             )
         if failure is not None:
@@ -160,7 +162,7 @@ class RunCalls:
         return (
             f"the sink was called a second time for batch {batch_id}. The first call is committed, "
             "so the batch holds only the first call's rows. The rows of this call were not "
-            f"written. To write several DataFrames, {HOW_TO_WRITE_SEVERAL}"
+            f"written. To write several DataFrames, {self.how_to_write_several}"
         )
 
     def _refusal_after(self, failure: _Failure, call: Call) -> str | None:
@@ -208,22 +210,28 @@ _runs: Final[OrderedDict[tuple[str, ...], RunCalls]] = OrderedDict()
 _runs_lock: Final = threading.Lock()
 
 
-def calls_of(transactional_id: str, servers: Iterable[object], run: tuple[str, str]) -> RunCalls:
-    """The calls of one run of a query with one transactional id."""
-    key = (transactional_id, ",".join(sorted(map(str, servers))), *run)
+def calls_of(
+    sink_id: str,
+    servers: Iterable[object],
+    run: tuple[str, str],
+    how_to_write_several: str = HOW_TO_WRITE_SEVERAL,
+) -> RunCalls:
+    """The calls of one run of a query with one sink: its transactional id, or its id elsewhere."""
+    key = (sink_id, ",".join(sorted(map(str, servers))), *run)
     with _runs_lock:
         found = _runs.get(key)
         if found is None:
-            others = {other[0] for other in _runs if other[2:] == run} - {transactional_id}
+            others = {other[0] for other in _runs if other[2:] == run} - {sink_id}
             if others:
                 log.warning(
-                    "query %s uses two sinks (%s, %s) and so two transactions: a crash may commit "
-                    "one and not the other. sink.write puts several DataFrames into one",
+                    "query %s uses two sinks (%s, %s) and so two transactions: after a crash one "
+                    "may have a batch and the other not, until the query is started again. For "
+                    "topics of one cluster, sink.write puts several DataFrames into one",
                     run[0],
-                    transactional_id,
+                    sink_id,
                     min(others),
                 )
-            found = _runs[key] = RunCalls()
+            found = _runs[key] = RunCalls(how_to_write_several=how_to_write_several)
             while len(_runs) > RUNS_KEPT:
                 _runs.popitem(last=False)
         _runs.move_to_end(key)

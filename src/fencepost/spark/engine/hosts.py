@@ -66,16 +66,23 @@ def meeting_place(session: SparkSession) -> tuple[str, str]:
 
 def check_secrets(session: SparkSession, settings: SinkSettings) -> None:
     """SinkRefused if Spark would send a password of the brokers to another host in the clear."""
-    if settings.is_plain or not has_secrets(settings.client) or _is_local(session):
-        return
-    if any(is_on(session, name) for name in _RPC_ENCRYPTION):
+    if not settings.is_plain and has_secrets(settings.client):
+        check_sending(
+            session,
+            "the options have a password or key for the brokers",
+            "or pass exchange='plain' to allow it",
+        )
+
+
+def check_sending(session: SparkSession, what: str, way_out: str) -> None:
+    """SinkRefused if Spark would send `what` to another host in the clear."""
+    if _is_local(session) or any(is_on(session, name) for name in _RPC_ENCRYPTION):
         return
     if others := _other_hosts(session):
         raise SinkRefused(
-            "the options have a password or key for the brokers, and Spark would send it in the "
-            f"clear to executors on {others}: set spark.authenticate and "
-            "spark.network.crypto.enabled to true, or pass exchange='plain' to allow it. Nothing "
-            "of the batch was written"
+            f"{what}, and Spark would send it in the clear to executors on {others}: set "
+            f"spark.authenticate and spark.network.crypto.enabled to true, {way_out}. Nothing of "
+            "the batch was written"
         )
 
 

@@ -298,9 +298,9 @@ def read_micro_batch(
     found = _find_by_session(session, batch_id)
     if found is None:
         raise SinkRefused(
-            "TransactionalSink was called outside of a streaming query, or with a DataFrame that "
+            "the sink was called outside of a streaming query, or with a DataFrame that "
             "does not come from the query's batch: use it as "
-            "df.writeStream.foreachBatch(TransactionalSink(...)); in a thread of your own, pass a "
+            "df.writeStream.foreachBatch(sink); in a thread of your own, pass a "
             "DataFrame derived from the batch's. Nothing was written"
         )
     return found
