@@ -116,5 +116,5 @@ def test_the_audit_waits_for_markers_that_are_on_their_way() -> None:
 
 
 def _fixed(pipeline: LivePipeline, group: str | None, sleep: Sleep) -> Bounds:
-    question = read_question("in", "out", "key", group=group)
+    question = read_question(input="in", output="out", group=group)
     return fix_bounds(cast(Cluster, pipeline), question, sleep)

@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow", reason="the spark extra is not installed")
 from fencepost.spark.auditing.bounds import Bounds
 from fencepost.spark.auditing.job import Summary
 from fencepost.spark.auditing.judging import blind_spots
-from fencepost.spark.auditing.question import read_question
+from fencepost.spark.auditing.question import Asked, read_question
 from fencepost.spark.auditing.result import AuditFinding, AuditResult, SideCounts
 
 SIDE = SideCounts(("t",), 1, 10, 0, 0, 0)
@@ -22,7 +22,7 @@ MISSING = AuditFinding("missing", 1, "proven", "Inputs without any output")
 
 def spots(*, repeated: int = 0, compacted: Iterable[str] = (), **asked: Any) -> str:
     """Why nothing can be concluded, of an audit of `in` and `out` by the key."""
-    question = read_question("in", "out", asked.pop("key", "key"), **asked)
+    question = read_question(**cast("Asked", {"input": "in", "output": "out"} | asked))
     bounds = cast("Bounds", SimpleNamespace(compacted=frozenset(compacted)))
     summary = cast("Summary", SimpleNamespace(repeated=repeated))
     return "; ".join(blind_spots(question, bounds, summary))
@@ -93,10 +93,6 @@ def test_a_result_is_right_wrong_or_unknown(
 def test_a_verdict_says_what_was_compared_and_what_was_not(
     keys: dict[str, str], compared: str, left_out: str
 ) -> None:
-    question = read_question("in", "out", keys.get("key", "key"), **_others(keys))
+    question = read_question(**cast("Asked", {"input": "in", "output": "out"} | keys))
     assert question.compared == compared
     assert question.not_compared == left_out
-
-
-def _others(keys: dict[str, str]) -> dict[str, Any]:
-    return {name: value for name, value in keys.items() if name != "key"}
