@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the spark extra is not installed")
 
+from fencepost.base.failures import ConfigError
 from fencepost.spark.auditing.bounds import Bounds
 from fencepost.spark.auditing.job import Summary
 from fencepost.spark.auditing.judging import blind_spots
@@ -74,6 +75,24 @@ def test_a_result_is_right_wrong_or_unknown(
         ]
     )
     assert result.as_json()["blind_spots"] == list(seen)
+
+
+def test_a_verdict_of_tables_says_what_was_compared_and_what_was_not() -> None:
+    asked: Asked = {"input": "in", "table": "t", "table_key": "id", "postgres": "dbname=x"}
+    assert read_question(**asked).compared == "key of inputs and id of outputs"
+    assert read_question(**asked).not_compared == "Nothing else was compared."
+    asked["compare"] = ["a", "b=c"]
+    assert read_question(**asked).not_compared == "Also compared: a, b; nothing else."
+    asked["compare"] = "*"
+    assert read_question(**asked).not_compared == "Also compared: all contents."
+    rows: Asked = {"input_table": "s", "table": "t", "table_key": "*", "postgres": "dbname=x"}
+    assert read_question(**rows).compared == "*"
+    assert read_question(**rows).not_compared == "Whole rows were compared."
+
+
+def test_an_argument_that_an_audit_does_not_have_is_named() -> None:
+    with pytest.raises(ConfigError, match="no argument 'outputs'; did you mean output"):
+        read_question(**cast("Asked", {"input": "in", "outputs": "out"}))
 
 
 @pytest.mark.parametrize(

@@ -181,8 +181,8 @@ class Question:
         """What of the records the audit does not look at, as a sentence."""
         if self.compares:
             if WHOLE in self.input.fields:
-                return "Their contents agree."
-            return f"{', '.join(self.input.fields)}: equal, too. Nothing else was compared."
+                return "Also compared: all contents."
+            return f"Also compared: {', '.join(self.input.fields)}; nothing else."
         if self.tables:
             whole = all(WHOLE in key for side in (self.input, self.output) for key in side.keys)
             return "Whole rows were compared." if whole else "Nothing else was compared."
@@ -215,6 +215,10 @@ class Question:
 def read_question(**asked: Unpack[Asked]) -> Question:
     """Reads what the user wrote; ConfigError names the wrong part and what to write instead."""
     fields: dict[str, Any] = dict(asked)
+    known = list(Asked.__annotations__)
+    for name in fields:
+        if name not in known:
+            raise ConfigError(f"an audit has no argument {name!r}{suggest(name, known)}")
     key = fields.pop("key", "key")
     keys = {side: parse_key(fields.pop(f"{side}_key", None) or key) for side in ("input", "output")}
     inputs = _names("input", fields.pop("input", ()), fields.pop("input_table", ()))

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from fencepost.outside.connection import Connection
 
-MAX_ROWS: Final = 20_000_000
+MAX_ROWS: Final = 10_000_000
 """Their hashes and keys are in the memory of the driver: about 1.5 GB."""
 _PART_ROWS: Final = 50_000
 _BYTEA: Final = 17
