@@ -54,15 +54,25 @@ def binaries() -> Path:
     return Path(package.origin).parent / "pginstall18" / "bin"
 
 
-def make_files(data: Path) -> None:
-    """Makes the files of an empty server; the folder above must be `given_away`."""
+def make_files(data: Path, password: str | None = None) -> None:
+    """Makes the files of an empty server, whose superuser has a password or needs none.
+
+    The folder above must be `given_away`.
+    """
     command = [str(binaries() / "initdb"), "--pgdata", str(data), "--no-sync"]
-    command += ["--username", SUPERUSER, "--auth", "trust", "--encoding", "UTF8"]
-    command += ["--locale", "C", "--wal-segsize", "1"]
+    command += ["--username", SUPERUSER, "--encoding", "UTF8", "--locale", "C"]
+    command += ["--wal-segsize", "1", "--auth", "scram-sha-256" if password else "trust"]
+    file = data.parent / "password"
+    if password:
+        file.touch(mode=0o600)
+        file.write_text(password)
+        give_away(file)
+        command += ["--pwfile", str(file)]
     # Its messages are needed only if it fails.
     done = subprocess.run(
         command, user=RUNS_AS, cwd=data.parent, capture_output=True, text=True, check=False
     )
+    file.unlink(missing_ok=True)
     if done.returncode != 0:
         raise FencepostError(f"initdb failed: {(done.stderr or done.stdout).strip()}")
 
