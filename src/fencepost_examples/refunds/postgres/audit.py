@@ -79,9 +79,10 @@ def compare(spark: SparkSession, servers: str, asked: Asked, expected: int | Non
     found = audit(spark, servers, **asked)
     print(found, flush=True)
     read = found.inputs.records + found.inputs.rows
-    lacking = read - found.judged + (0 if expected is None else abs(expected - read))
+    lacking = 0 if expected is None else abs(expected - read)
+    unjudged = sum(count for count, _ in found.not_judged)
     # What cannot be told is wrong, whatever the reason.
-    return sum(found.counts.values()) + lacking + (found.is_exactly_once is None and not lacking)
+    return sum(found.counts.values()) + lacking + unjudged + (found.is_exactly_once is None)
 
 
 def open_views(spark: SparkSession, servers: str, topics: Topics) -> None:
