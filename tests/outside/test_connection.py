@@ -165,6 +165,15 @@ def test_codes_of_the_server_choose_the_advice(
     assert "it says ***" in str(problem)
 
 
+def test_the_line_that_counts_is_taken_from_what_libpq_says() -> None:
+    said = (
+        "server closed the connection unexpectedly\n\tThis probably means the server terminated "
+        "abnormally\n\tbefore or while processing the request.\n"
+    )
+    problem = Database("host=x").explain_words(said, "the query")
+    assert str(problem).endswith("the query failed: server closed the connection unexpectedly")
+
+
 def test_of_several_hosts_the_one_that_answered_is_used_again(postgres: PostgresServer) -> None:
     several = Database(f"host=127.0.0.1,127.0.0.1 port={free_port()},{postgres.port} user=postgres")
     with several.connect() as connection:

@@ -42,6 +42,8 @@ _HOW_TO_WRITE: Final = (
     "write postgresql://USER@HOST:PORT/DATABASE or 'host=HOST port=PORT user=USER dbname=DATABASE'"
 )
 _OPTION: Final = re.compile(r'invalid (?:connection option|URI query parameter):? "(\w+)"')
+_NO_REASON: Final = ("Is the server running", "This probably means", "before or while processing")
+"""Lines of libpq below the one that counts."""
 _BEFORE_REASON: Final = re.compile(
     r"^(.*?(FATAL|ERROR):\s*|(connection failed: )?(connection to server .*? failed: )?)"
 )
@@ -252,7 +254,7 @@ def _read(dsn: str) -> dict[str, Any]:
 def _last_line(text: str) -> str:
     """The line that counts: libpq reports every address that it tried, with a question after it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith("Is the server running")]
+    lines = [line for line in lines if not line.startswith(_NO_REASON)]
     chosen = [line for line in lines if "FATAL" in line or "ERROR" in line] or lines
     line = chosen[-1] if chosen else "no reason was given"
     return _BEFORE_REASON.sub("", line).rstrip(".")

@@ -16,6 +16,7 @@ of its loads; its successor continues and audits them.
     several_brokers.py  the demo's cluster: kills, pauses or rolls one broker at a time
     progress.py   how many settlements the queries have decided, from their checkpoints
     run.py        the whole run
+    between_databases.py  the demo with PostgreSQL (postgres.py) at both ends
     broker_only.py  the small demo, without Spark
     display.py    output during the run; report.py: the report; picture.py: the picture
 

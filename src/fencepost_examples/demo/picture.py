@@ -34,6 +34,8 @@ DASHES: Final = {
     Victim.PAUSED_BROKER: "2 4",
     Victim.ROLLED_BROKER: "2 4",
     Victim.LOADER: "none",
+    Victim.RELAY: "7 4",
+    Victim.DATABASE: "2 4",
 }
 
 WORD_WIDTH: Final = 15

@@ -36,6 +36,8 @@ class Victim(Enum):
     PAUSED_BROKER = "pause"
     ROLLED_BROKER = "roll"
     LOADER = "loader"
+    RELAY = "relay"
+    DATABASE = "database"
 
 
 IN_TURN: Final = (Victim.DRIVER, Victim.EXECUTOR, Victim.BROKER)
@@ -45,6 +47,12 @@ BROKER_VICTIMS: Final = (Victim.BROKER, Victim.PAUSED_BROKER, Victim.ROLLED_BROK
 
 IN_TURN_OF_SEVERAL: Final = (Victim.DRIVER, Victim.EXECUTOR, *BROKER_VICTIMS)
 """The victims with several brokers: one is killed, paused or rolled at a time."""
+
+_DELAY_FACTOR: Final = {Victim.DATABASE: 8}
+"""Payments are copied and merged some tenths of a second after their batch has begun."""
+
+OF_DATABASES: Final = (Victim.RELAY, Victim.DATABASE)
+"""More victims between databases; there is no loader then."""
 
 
 class Aim(Enum):
@@ -104,7 +112,7 @@ def plan_kills(
                 victim,
                 share=last * (number + rng.uniform(0.2, 1)) / count,
                 side=sides[turns[victim] % len(sides)],
-                delay_ms=rng.randrange(LONGEST_DELAY_MS),
+                delay_ms=rng.randrange(LONGEST_DELAY_MS) * _DELAY_FACTOR.get(victim, 1),
                 outage_ms=rng.randrange(LONGEST_OUTAGE_MS),
                 aim=_AIMS[struck[victim] % len(_AIMS)],
             )

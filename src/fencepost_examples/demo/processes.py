@@ -33,6 +33,7 @@ class Program:
         environment: Mapping[str, str],
         folder: Path,
         reaper: Reaper,
+        user: str | None = None,
     ) -> None:
         self.log = log
         with log.open("ab") as out:
@@ -44,6 +45,7 @@ class Program:
                 env=environment,
                 cwd=folder,
                 start_new_session=True,
+                user=user,
             )
         reaper.watch(self._process.pid)
         assert self._process.stdin is not None
@@ -98,15 +100,15 @@ class Supervisor:
         folder: Path,
         environment: Mapping[str, str],
         *,
-        deletes_folder: bool = False,
+        deletes: Sequence[Path] = (),
     ) -> None:
-        """`deletes_folder`: whether the reaper also deletes the folder if the demo is killed."""
+        """`deletes`: folders that the reaper deletes if the demo is killed."""
         self._interruption = interruption
         self._folder = folder
-        self._environment = environment
+        self._environment = dict(environment)
         self._programs: list[Program] = []
         with interruption.shield():
-            self._reaper = Reaper(folder, environment, deletes_folder=deletes_folder)
+            self._reaper = Reaper(folder, environment, deletes)
 
     def __enter__(self) -> Self:
         return self
@@ -120,11 +122,15 @@ class Supervisor:
         """Returns the log file of a program."""
         return self._folder / f"{name}.log"
 
-    def start(self, name: str, command: Sequence[str]) -> Program:
-        """Starts a program under a name."""
+    def share(self, name: str, value: str) -> None:
+        """Adds a variable to the environment of the programs that are started from now on."""
+        self._environment[name] = value
+
+    def start(self, name: str, command: Sequence[str], *, user: str | None = None) -> Program:
+        """Starts a program under a name, and as another user if root starts it."""
         with self._interruption.shield():
             log = self.log_of(name)
-            program = Program(command, log, self._environment, self._folder, self._reaper)
+            program = Program(command, log, self._environment, self._folder, self._reaper, user)
             self._programs.append(program)
             return program
 

@@ -3,7 +3,7 @@
     demo --pipe--> reaper      one line per started program, and a last one when all have ended
 
 The kernel closes the pipe when the demo dies. If that happens before the last line, the reaper
-kills every session it has received and deletes the folder of the run if it is temporary. It is a
+kills every session it has received and deletes the folders of the run that are temporary. It is a
 small process in its own session, so a kill of the demo's process group does not reach it.
 """
 
@@ -15,7 +15,7 @@ import select
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -30,11 +30,11 @@ class Reaper:
     """The demo's end of the pipe. If the reaper dies, the demo continues without it."""
 
     def __init__(
-        self, folder: Path, environment: Mapping[str, str], *, deletes_folder: bool
+        self, folder: Path, environment: Mapping[str, str], deletes: Sequence[Path]
     ) -> None:
         command = [sys.executable, "-m", "fencepost_examples.demo.reaper"]
         self._process = subprocess.Popen(
-            [*command, str(folder)] if deletes_folder else command,
+            [*command, *map(str, deletes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -83,13 +83,12 @@ def wait_for_end(pipe: int) -> set[int] | None:
 
 def main() -> None:
     """Waits for the end of the demo and cleans up after it."""
-    folder = sys.argv[1] if len(sys.argv) > 1 else None
     left_behind = wait_for_end(sys.stdin.fileno())
     if left_behind is None:
         return
     for session in left_behind:
         kill_session(session)
-    if folder is not None:
+    for folder in sys.argv[1:]:
         shutil.rmtree(folder, ignore_errors=True)
 
 

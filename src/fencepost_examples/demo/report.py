@@ -23,12 +23,15 @@ def has_passed(history: History, options: DemoOptions) -> bool:
 def write_report(history: History, options: DemoOptions) -> list[str]:
     """Returns the lines of the report, which ends with the verdict."""
     sides = [history.findings[side] for side in options.sides]
+    first, last = ("settlements", "refunds in refunds-emitted")
+    if options.postgres:
+        first, last = ("requests in refund_request", "payments in refund_payment")
     lines = [
         *_what_happened(history, options),
         _line("", *(side.replace("-", " ") for side in options.sides)),
-        _line("settlements", *(f"{side.rows['settlements']:,}" for side in sides)),
+        _line(first, *(f"{side.rows['settlements']:,}" for side in sides)),
         _line("decisions in refund-audit", *(f"{side.rows['decisions']:,}" for side in sides)),
-        _line("refunds in refunds-emitted", *(f"{side.rows['refunds']:,}" for side in sides)),
+        _line(last, *(f"{side.rows['refunds']:,}" for side in sides)),
         "violations:",
     ]
     answers = [

@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -70,6 +71,8 @@ class DemoOptions:
     bootstrap_servers: str | None = None
     brokers: int = 1
     """How many brokers to start, if none are given."""
+    postgres: bool = False
+    """Whether refunds are requested and paid in PostgreSQL."""
     keep: Path | None = None
 
     @property
@@ -108,15 +111,23 @@ def require_spark() -> None:
 def run_demo(options: DemoOptions, display: Display, clock: Clock) -> History:
     """Runs the demo. Leaves no process and no temporary file behind."""
     require_spark()
-    with (
-        Interruption() as interruption,
-        folder_of(options.keep, interruption) as folder,
-        Supervisor(
-            interruption, folder, environment_in(folder), deletes_folder=options.keep is None
-        ) as supervisor,
-        contextlib.ExitStack() as stack,
-    ):
-        return Demo(options, display, clock, supervisor, folder, stack).run()
+    with contextlib.ExitStack() as stack:
+        interruption = stack.enter_context(Interruption())
+        folder = stack.enter_context(folder_of(options.keep, interruption))
+        deletes = [] if options.keep else [folder]
+        more: dict[str, Path] = {}
+        demo: Callable[..., Demo] = Demo
+        if options.postgres:
+            from fencepost_examples.demo.between_databases import DemoBetweenDatabases
+            from fencepost_examples.demo.postgres import folder_of_server
+
+            demo = DemoBetweenDatabases
+            more["server"] = stack.enter_context(folder_of_server(folder, interruption))
+            deletes += more.values()
+        supervisor = stack.enter_context(
+            Supervisor(interruption, folder, environment_in(folder), deletes=deletes)
+        )
+        return demo(options, display, clock, supervisor, folder, stack, **more).run()
 
 
 class Demo:
@@ -199,11 +210,14 @@ class Demo:
 
     def _plan(self) -> deque[Kill]:
         options = self._options
-        victims: tuple[Victim, ...] = IN_TURN_OF_SEVERAL if self._own_cluster else IN_TURN
-        if options.bootstrap_servers is not None:
-            victims = tuple(victim for victim in IN_TURN if victim is not Victim.BROKER)
-        batch_share = options.per_batch / options.settlements
-        return deque(plan_kills(options.seed, options.kills, victims, options.sides, batch_share))
+        share = options.per_batch / options.settlements
+        return deque(plan_kills(options.seed, options.kills, self._victims, options.sides, share))
+
+    @property
+    def _victims(self) -> tuple[Victim, ...]:
+        if self._options.bootstrap_servers is not None:
+            return tuple(victim for victim in IN_TURN if victim is not Victim.BROKER)
+        return IN_TURN_OF_SEVERAL if self._own_cluster else IN_TURN
 
     # The queries.
 
@@ -270,10 +284,9 @@ class Demo:
 
     def _await_moment(self, program: Program, planned: Kill, watcher: TopicWatcher) -> bool:
         """Waits until a batch is being written; False if there is nothing to kill then."""
-        topic = self._topics[planned.side].audit
-        before = watcher.size(topic)
+        before = self._written(planned, watcher)
         next_sample = time.monotonic()
-        while program.exit_code is None and watcher.size(topic) == before:
+        while program.exit_code is None and self._written(planned, watcher) == before:
             if time.monotonic() >= next_sample:
                 next_sample = time.monotonic() + SAMPLE_SECONDS
                 self._sample()
@@ -284,6 +297,10 @@ class Demo:
         if planned.victim is Victim.EXECUTOR and not program.executors():
             return False
         return program.exit_code is None
+
+    def _written(self, planned: Kill, watcher: TopicWatcher) -> int | None:
+        """A number that changes when the moment of this kill has come."""
+        return watcher.size(self._topics[planned.side].audit)
 
     def _strike(self, planned: Kill, program: Program, watcher: TopicWatcher) -> None:
         """Carries out a part of the plan."""

@@ -75,6 +75,12 @@ def at(servers: str) -> list[str]:
         (["--output", "refunds", "--key", "id"], "'id' is not a key"),
         (["--output", "refunds", "--until", "noon"], "'noon' is no position"),
         (["--output", "orders"], "orders is an input and an output"),
+        (["--table", "payments"], "say with table_key which column of payments has the key"),
+        (["--table", "payments", "--table-key", "id"], "say with postgres which database"),
+        (
+            ["--table", "t", "--table-key", "id", "--postgres", "host=127.0.0.1 port=1"],
+            "start the server, or correct host and port",
+        ),
     ],
 )
 def test_what_cannot_be_audited_is_refused_before_spark_starts(
@@ -88,7 +94,8 @@ def test_what_cannot_be_audited_is_refused_before_spark_starts(
 
 
 def test_an_audit_needs_an_input_and_an_output(commands: Commands) -> None:
-    assert "--output" in commands.run("audit", "--input", "orders", code=2)
+    assert "at least one output topic" in commands.refusal("audit", "--input", "orders")
+    assert "at least one input topic" in commands.refusal("audit", "--table", "payments")
 
 
 @pytest.mark.parametrize(
@@ -114,6 +121,33 @@ def test_a_check_that_cannot_tell_has_its_own_exit_code(
     assert found["is_exactly_once"] is (None if code else True)
     assert (found["compared"], found["not_compared"]) == ("key", "Values were not compared.")
     assert found["blind_spots"] == list(seen)
+
+
+def test_tables_are_named_on_the_command_line_and_the_database_in_the_environment(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fencepost.spark.auditing.result import AuditResult, SideCounts
+
+    asked = []
+
+    def run(_: object, question: Any, __: object) -> AuditResult:
+        asked.append(question)
+        inputs, outputs = (
+            SideCounts(("a",), 1, 9, 0, 0, 0),
+            SideCounts((), 0, 0, 0, 0, 0, ("t",), 9),
+        )
+        return AuditResult(inputs, outputs, 9, (), ())
+
+    monkeypatch.setattr("fencepost.cli.commands.audit._run", run)
+    monkeypatch.setenv("FENCEPOST_POSTGRES_DSN", "dbname=shop")
+    named = ["--input", "a", "--input-table", "b", "--table", "t", "--table-key", "data:id"]
+    told = commands.run("audit", *named, "--compare", "amount=paid", "--compare", "day")
+    assert "read 9 records of a (1 partition)" in told
+    assert "and 9 rows of t" in told
+    (question,) = asked
+    assert (question.postgres, question.tables) == ("dbname=shop", ("b", "t"))
+    assert question.compared == "key or data:id of inputs and data:id of outputs"
+    assert (question.input.fields, question.output.fields) == (("amount", "day"), ("paid", "day"))
 
 
 def test_the_user_can_say_that_counts_per_key_are_enough(

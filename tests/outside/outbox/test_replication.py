@@ -11,8 +11,9 @@ from fencepost.outside.connection import Database
 from fencepost.outside.failures import DatabaseUnavailable
 from fencepost.outside.outbox.relay import RelaySettings
 from fencepost.outside.outbox.replication import Keepalive, ReplicationStream
+from fencepost_examples.postgres import RUNS_AS, binaries
 from tests.outside.outbox.stage import OutboxStage
-from tests.outside.postgres import RUNS_AS, PostgresServer, binaries
+from tests.outside.postgres import PostgresServer
 
 SIZES = (10, 8_000, 16_384, 40_000, 500_000)
 

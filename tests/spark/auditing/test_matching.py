@@ -41,7 +41,7 @@ def rules(**changes: Any) -> Rules:
     return Rules(**fields | changes)
 
 
-def matched(seen: list[Seen], asked: Rules) -> Outcome:
+def matched(seen: list[Seen], asked: Rules, contents: dict[Seen, int] | None = None) -> Outcome:
     ordered = sorted(seen)
     keys = np.array([each.key for each in ordered], np.uint64)
     # Some keys share the first word, and some the second one.
@@ -52,6 +52,9 @@ def matched(seen: list[Seen], asked: Rules) -> Outcome:
             np.array([each.place for each in ordered], np.int32),
             np.array([each.offset for each in ordered], np.int64),
             np.array([each.is_open for each in ordered], bool),
+            None
+            if contents is None
+            else np.array([contents.get(each, 0) for each in ordered], np.uint64),
         ),
         asked,
     )
@@ -142,6 +145,29 @@ def test_outputs_of_inputs_that_are_not_committed_are_ahead() -> None:
     found = matched(seen, rules(committed=(6, 0)))
     assert counts(found) == {"ahead": 2}
     assert set(found.findings["input_offset"]) == {6}
+
+
+def test_an_output_with_the_content_of_none_of_its_inputs_is_changed() -> None:
+    read, other = Seen(0, 5, 7), Seen(0, 6, 8)
+    seen = [read, other, *both(7, 0), *both(8, 1)]
+    wrong = seen[2]
+    assert counts(matched(seen, rules(), dict.fromkeys(seen, 3))) == {}
+    found = matched(seen, rules(), dict.fromkeys(seen, 3) | {wrong: 4})
+    assert counts(found) == {"changed": 1}
+    (row,) = found.findings
+    assert (row["output_place"], row["output_offset"], row["input_offset"]) == (2, 0, 5)
+    # The content of an input with another key is no excuse.
+    assert counts(matched(seen, rules(), {other: 4, wrong: 4, seen[4]: 4, seen[5]: 4})) == {
+        "changed": 1
+    }
+    # Of two inputs with the key, either may have it.
+    again = Seen(1, 0, 7)
+    seen += [again, *both(7, 9)]
+    assert counts(matched(seen, rules(), {again: 4, wrong: 4})) == {}
+    # An output too many is doubled, whatever is in it.
+    assert counts(matched([read, *both(7, 0), Seen(3, 4, 7)], rules(), {Seen(3, 4, 7): 9})) == {
+        "doubled": 1
+    }
 
 
 def test_nothing_is_found_in_nothing() -> None:

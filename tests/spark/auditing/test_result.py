@@ -10,10 +10,11 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the spark extra is not installed")
 
+from fencepost.base.failures import ConfigError
 from fencepost.spark.auditing.bounds import Bounds
 from fencepost.spark.auditing.job import Summary
 from fencepost.spark.auditing.judging import blind_spots
-from fencepost.spark.auditing.question import read_question
+from fencepost.spark.auditing.question import Asked, read_question
 from fencepost.spark.auditing.result import AuditFinding, AuditResult, SideCounts
 
 SIDE = SideCounts(("t",), 1, 10, 0, 0, 0)
@@ -22,7 +23,7 @@ MISSING = AuditFinding("missing", 1, "proven", "Inputs without any output")
 
 def spots(*, repeated: int = 0, compacted: Iterable[str] = (), **asked: Any) -> str:
     """Why nothing can be concluded, of an audit of `in` and `out` by the key."""
-    question = read_question("in", "out", asked.pop("key", "key"), **asked)
+    question = read_question(**cast("Asked", {"input": "in", "output": "out"} | asked))
     bounds = cast("Bounds", SimpleNamespace(compacted=frozenset(compacted)))
     summary = cast("Summary", SimpleNamespace(repeated=repeated))
     return "; ".join(blind_spots(question, bounds, summary))
@@ -76,6 +77,24 @@ def test_a_result_is_right_wrong_or_unknown(
     assert result.as_json()["blind_spots"] == list(seen)
 
 
+def test_a_verdict_of_tables_says_what_was_compared_and_what_was_not() -> None:
+    asked: Asked = {"input": "in", "table": "t", "table_key": "id", "postgres": "dbname=x"}
+    assert read_question(**asked).compared == "key of inputs and id of outputs"
+    assert read_question(**asked).not_compared == "Nothing else was compared."
+    asked["compare"] = ["a", "b=c"]
+    assert read_question(**asked).not_compared == "Also compared: a, b; nothing else."
+    asked["compare"] = "*"
+    assert read_question(**asked).not_compared == "Also compared: all contents."
+    rows: Asked = {"input_table": "s", "table": "t", "table_key": "*", "postgres": "dbname=x"}
+    assert read_question(**rows).compared == "*"
+    assert read_question(**rows).not_compared == "Whole rows were compared."
+
+
+def test_an_argument_that_an_audit_does_not_have_is_named() -> None:
+    with pytest.raises(ConfigError, match="no argument 'outputs'; did you mean output"):
+        read_question(**cast("Asked", {"input": "in", "outputs": "out"}))
+
+
 @pytest.mark.parametrize(
     ("keys", "compared", "left_out"),
     [
@@ -93,10 +112,6 @@ def test_a_result_is_right_wrong_or_unknown(
 def test_a_verdict_says_what_was_compared_and_what_was_not(
     keys: dict[str, str], compared: str, left_out: str
 ) -> None:
-    question = read_question("in", "out", keys.get("key", "key"), **_others(keys))
+    question = read_question(**cast("Asked", {"input": "in", "output": "out"} | keys))
     assert question.compared == compared
     assert question.not_compared == left_out
-
-
-def _others(keys: dict[str, str]) -> dict[str, Any]:
-    return {name: value for name, value in keys.items() if name != "key"}

@@ -272,7 +272,7 @@ def test_what_happens_after_the_offsets_were_fixed_changes_nothing(topics: Topic
     topics.put(read, 0, numbered(20))
     topics.put(written, 0, numbered(20))
     prepared = prepare_audit(
-        topics.bootstrap, {}, read_question(read, written, "key", until_ms=LATER_MS)
+        topics.bootstrap, {}, read_question(input=read, output=written, until_ms=LATER_MS)
     )
     topics.put(read, 0, numbered(5, "late"))
     for topic in (read, written):

@@ -1,15 +1,17 @@
-"""`fencepost audit`: is a pipeline exactly-once? Compares its topics in a Spark job."""
+"""`fencepost audit`: is a pipeline exactly-once? Compares topics and tables in a Spark job."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from fencepost.cli.commands.outbox import DSN_VARIABLE, Postgres
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.findings import conclude
 from fencepost.cli.output import Output, output
@@ -32,11 +34,20 @@ def audit(
     inputs: Annotated[
         list[str],
         typer.Option("--input", metavar="TOPIC", help="A topic that it reads; repeatable."),
-    ],
+    ] = [],  # noqa: B006 - Typer's default.
     outputs: Annotated[
         list[str],
         typer.Option("--output", metavar="TOPIC", help="A topic that it writes; repeatable."),
-    ],
+    ] = [],  # noqa: B006
+    input_tables: Annotated[
+        list[str],
+        typer.Option("--input-table", metavar="TABLE", help="A table that it reads; repeatable."),
+    ] = [],  # noqa: B006
+    tables: Annotated[
+        list[str],
+        typer.Option("--table", metavar="TABLE", help="A table that it writes; repeatable."),
+    ] = [],  # noqa: B006
+    postgres: Postgres = None,
     key: Annotated[
         str,
         typer.Option(
@@ -51,6 +62,21 @@ def audit(
     output_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="The key of outputs, likewise.")
     ] = None,
+    table_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="The key of rows: COLUMN, COLUMN:FIELD.FIELD of a JSON column, or * for the row.",
+        ),
+    ] = None,
+    compare: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FIELD[=FIELD]",
+            help="Compare this field of values, and column of rows, too; repeatable. * is all. "
+            "With =, its names in inputs and outputs.",
+        ),
+    ] = [],  # noqa: B006
     expect: Annotated[
         str,
         typer.Option(
@@ -111,11 +137,11 @@ def audit(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare a pipeline's output topics with its input topics: is it exactly-once?
+    """Compare what a pipeline writes with what it reads: is it exactly-once?
 
     Finds inputs that are missing or torn over topics, and outputs that are doubled, unexpected,
-    reordered, or ahead of the committed offsets. The topics may be live. Runs on Spark, and changes
-    nothing.
+    changed, reordered, or ahead of the committed offsets. Topics may be live, and inputs and
+    outputs may be tables of PostgreSQL. Runs on Spark, and changes nothing.
 
     Example: fencepost audit --input orders --output refunds --group refunds
     """
@@ -125,11 +151,16 @@ def audit(
     from fencepost.spark.auditing.question import read_question
 
     question = read_question(
-        inputs,
-        outputs,
-        key,
+        input=inputs,
+        output=outputs,
+        input_table=input_tables,
+        table=tables,
+        postgres=postgres or os.environ.get(DSN_VARIABLE),
+        key=key,
         input_key=input_key,
         output_key=output_key,
+        table_key=table_key,
+        compare=compare,
         expect=expect,
         per_input=per_input,
         distinct=distinct,
@@ -157,7 +188,7 @@ def _run(connection: Connection, question: Question, master: str) -> AuditResult
 
     progress = ProgressLine()
     try:
-        with connection.open(long_running=True):
+        with connection.open(long_running=True) if question.topics else nullcontext():
             progress.show("fixing the offsets")
             prepared = prepare_audit(
                 connection.servers, connection.options, question, progress.show

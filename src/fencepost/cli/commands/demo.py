@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 KILLS: Final = 6
 KILLS_OF_SEVERAL: Final = 10
-"""Enough to hit everything twice, once while each query writes."""
+"""Enough to hit everything twice, with several brokers or with PostgreSQL."""
 
 MAX_BROKERS: Final = 9
 """More than a demo needs; each is a process beside Spark's."""
@@ -37,7 +38,7 @@ def demo(
             help="How many kills while the queries run. The loader is killed once after that; "
             "0 kills nothing.",
             min=0,
-            show_default="6; 10 with several brokers",
+            show_default="6; 10 with several brokers or PostgreSQL",
         ),
     ] = None,
     settlements: Annotated[
@@ -69,6 +70,14 @@ def demo(
         bool,
         typer.Option("--daily-limit", help="Run the stateful query: a limit per merchant and day."),
     ] = False,
+    postgres: Annotated[
+        bool,
+        typer.Option(
+            "--postgres",
+            help="Refunds are requested and paid in PostgreSQL: in by the outbox, out by the sink. "
+            "PostgreSQL and the relay are killed, too.",
+        ),
+    ] = False,
     alone: Annotated[
         bool, typer.Option("--alone", help="Do not run the at-least-once query.")
     ] = False,
@@ -92,6 +101,14 @@ def demo(
     Example: fencepost demo --seed 7
     """
     _refuse_brokers_of_others(brokers, bootstrap_servers, broker_only=broker_only)
+    if postgres:
+        _require_postgres(
+            {
+                "--bootstrap-servers": bootstrap_servers is not None,
+                "--daily-limit": daily_limit,
+                "--broker-only": broker_only,
+            }
+        )
     if broker_only:
         from fencepost_examples.demo.broker_only import demo_broker
 
@@ -104,12 +121,13 @@ def demo(
     options = DemoOptions(
         settlements=settlements,
         per_batch=per_batch,
-        kills=(KILLS if brokers == 1 else KILLS_OF_SEVERAL) if kills is None else kills,
+        kills=(KILLS_OF_SEVERAL if brokers > 1 or postgres else KILLS) if kills is None else kills,
         seed=secrets.randbelow(10_000) if seed is None else seed,
-        compare=not alone,
+        compare=not (alone or postgres),
         daily_limit=daily_limit,
         bootstrap_servers=bootstrap_servers,
         brokers=brokers,
+        postgres=postgres,
         keep=keep,
     )
     history = _run(options)
@@ -123,6 +141,18 @@ def _refuse_brokers_of_others(
         return
     other = "--broker-only" if broker_only else "--bootstrap-servers"
     raise typer.BadParameter(f"--brokers starts brokers of the Spark demo; leave out {other}")
+
+
+def _require_postgres(others: Mapping[str, bool]) -> None:
+    """Refuses what --postgres does not go with; FencepostError says what to install."""
+    for option, is_given in others.items():
+        if is_given:
+            raise typer.BadParameter(f"--postgres is a demo of its own; leave out {option}")
+    from fencepost.outside.connection import require_psycopg
+    from fencepost_examples.postgres import binaries
+
+    require_psycopg()
+    binaries()
 
 
 def _run(options: DemoOptions) -> History:

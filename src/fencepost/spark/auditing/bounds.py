@@ -14,13 +14,16 @@ what can be concluded:
     3  the group's offsets again. A transaction that is visible in step 2 has committed its offsets,
        and the request waits for their marker. An output of an input above them is `ahead`.
     4  the last stable offsets of the inputs: all inputs of the outputs of step 2 are below them.
+
+A table is read as a whole in the step that fixes its side (`tables.py`): outputs in step 2, inputs
+in step 4; which inputs must have outputs is known from step 1 on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
@@ -33,6 +36,7 @@ from fencepost.spark.auditing.question import Question
 
 if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster
+    from fencepost.spark.auditing.tables import Rows, TableReader
 
 Sleep = Callable[[float], None]
 Offsets = dict[TopicPartition, int]
@@ -54,6 +58,8 @@ class Place(NamedTuple):
     """Records below are decided."""
     end: int
     topic_id: bytes | None
+    is_table: bool = False
+    """Whether it is a table, whose rows have numbers for offsets."""
 
     @property
     def is_input(self) -> bool:
@@ -85,6 +91,10 @@ class Bounds:
     """For each input place what the group has committed after the outputs were fixed."""
     problems: tuple[OffsetProblem, ...] = ()
     compacted: frozenset[str] = frozenset()
+    tables: Mapping[int, Rows] = field(default_factory=dict)
+    """The rows of each place that is a table."""
+    notes: tuple[str, ...] = ()
+    """What was read of tables, and when."""
 
     @property
     def inputs(self) -> tuple[Place, ...]:
@@ -102,29 +112,66 @@ class Bounds:
         return sum(max(place.end - place.start, 0) for place in self.places)
 
 
-def fix_bounds(cluster: Cluster, question: Question, sleep: Sleep = time.sleep) -> Bounds:
+def fix_bounds(
+    cluster: Cluster,
+    question: Question,
+    sleep: Sleep = time.sleep,
+    tables: TableReader | None = None,
+) -> Bounds:
     """Fixes all offsets, in the order that the module describes."""
-    _require_topics(cluster, (*question.inputs, *question.outputs))
+    _require_topics(cluster, question.topics)
+    if tables is not None:
+        tables.begin()
     required = _required(cluster, question)
     if question.waits:
         sleep(question.grace_ms / 1000)
+    written = [] if tables is None else tables.read(is_input=False)
     outputs = _output_places(cluster, question, sleep)
-    starts = _listed(cluster, _partitions(cluster, question.inputs), EARLIEST)
+    starts = _listed(cluster, _partitions(cluster, question.input.topics), EARLIEST)
     committed = _committed(cluster, question, list(starts))
     inputs = _input_places(cluster, question)
+    read = [] if tables is None else tables.read(is_input=True)
+    places = (*inputs, *_table_places(question, read), *outputs, *_table_places(question, written))
+    due = [min(required.get(p.partition, p.start), p.end) for p in inputs]
     return Bounds(
-        places=(*inputs, *outputs),
-        required=tuple(min(required.get(p.partition, p.start), p.end) for p in inputs),
+        places=places,
+        required=(*due, *(rows.due for rows in read)),
         is_certain=question.group is not None or question.until_ms is not None,
         committed=None
         if committed is None
         else tuple(committed.get(place.partition, 0) for place in inputs),
         problems=() if committed is None else _problems(cluster, committed, starts),
-        compacted=_compacted(cluster, (*question.inputs, *question.outputs)),
+        compacted=_compacted(cluster, question.topics),
+        tables=dict(
+            zip((n for n, p in enumerate(places) if p.is_table), (*read, *written), strict=True)
+        ),
+        notes=() if tables is None else tuple(_moments(tables)),
     )
 
 
+def _table_places(question: Question, tables: Iterable[Rows]) -> list[Place]:
+    return [
+        Place(
+            TopicPartition(rows.table, 0),
+            -1 if rows.is_input else question.slot_of(rows.table, is_table=True),
+            0,
+            rows.size,
+            rows.size,
+            None,
+            is_table=True,
+        )
+        for rows in tables
+    ]
+
+
+def _moments(tables: TableReader) -> Iterator[str]:
+    for table, moment in tables.moments.items():
+        yield f"{table} was read as it was at {moment:%Y-%m-%d %H:%M:%S} UTC."
+
+
 def _require_topics(cluster: Cluster, topics: Collection[str]) -> None:
+    if not topics:
+        return
     found = cluster.metadata(sorted(topics), missing_ok=True).topics
     for name in topics:
         if name not in found:
@@ -133,6 +180,8 @@ def _require_topics(cluster: Cluster, topics: Collection[str]) -> None:
 
 
 def _partitions(cluster: Cluster, topics: Collection[str]) -> list[TopicPartition]:
+    if not topics:
+        return []
     views = cluster.metadata(sorted(topics)).topics
     return [TopicPartition(name, p.index) for name in topics for p in views[name].partitions]
 
@@ -151,17 +200,18 @@ def _listed(
 
 def _required(cluster: Cluster, question: Question) -> Offsets:
     """Step 1: below which offset inputs must have outputs."""
-    partitions = _partitions(cluster, question.inputs)
+    partitions = _partitions(cluster, question.input.topics)
     if question.group is not None:
         committed = _committed(cluster, question, partitions)
         if not committed:
+            topics = ", ".join(question.input.topics)
             raise ConfigError(
-                f"group {question.group!r} has no committed offset of {', '.join(question.inputs)}:"
+                f"group {question.group!r} has no committed offset of {topics}:"
                 " correct the group (`fencepost group list` lists all), or leave it out"
             )
         return committed
     ends = _listed(cluster, partitions, LATEST)
-    if question.until_ms is None:
+    if question.until_ms is None or not partitions:
         return ends
     by_time = _listed(cluster, partitions, question.until_ms)
     return {tp: ends[tp] if offset < 0 else offset for tp, offset in by_time.items()}
@@ -178,7 +228,7 @@ def _committed(
 
 def _output_places(cluster: Cluster, question: Question, sleep: Sleep) -> list[Place]:
     """Step 2: what of the outputs is read, and what of that is decided."""
-    partitions = _partitions(cluster, question.outputs)
+    partitions = _partitions(cluster, question.output.topics)
     written = _listed(cluster, partitions, LATEST, "read_uncommitted")
     stable = _listed(cluster, partitions, LATEST)
     deadline = time.monotonic() + MARKER_WAIT_SECONDS
@@ -191,11 +241,13 @@ def _output_places(cluster: Cluster, question: Question, sleep: Sleep) -> list[P
 
 def _input_places(cluster: Cluster, question: Question) -> list[Place]:
     """Step 4: all inputs that an output can have."""
-    ends = _listed(cluster, _partitions(cluster, question.inputs), LATEST)
+    ends = _listed(cluster, _partitions(cluster, question.input.topics), LATEST)
     return _places(cluster, question, ends, ends)
 
 
 def _places(cluster: Cluster, question: Question, settled: Offsets, ends: Offsets) -> list[Place]:
+    if not ends:
+        return []
     views = cluster.metadata(sorted({tp.topic for tp in ends})).topics
     starts = _listed(cluster, list(ends), EARLIEST)
     places = []

@@ -1,7 +1,8 @@
 """Findings with the real keys of their records: the stages before know only hashes.
 
 Keys are read again from the topics, at the offsets of the findings. Neighbours come with one fetch.
-A record that retention has deleted since has no key.
+A record that retention has deleted since has no key. The driver has the keys of tables, and
+passes on those of the findings that it has.
 """
 
 from __future__ import annotations
@@ -29,19 +30,36 @@ DDL: Final = (
     "outputTopic string, outputPartition int, outputOffset long, lacking array<string>, "
     "ambiguous boolean"
 )
+Keys = dict[tuple[int, int], bytes | None]
+"""By place and offset."""
 _NEAR: Final = 5_000
 """Records at most this far apart are read in one go."""
 _PORTION: Final = 20_000
 
 
-def finding_frame(spark: SparkSession, job: Job, outputs: tuple[str, ...]) -> DataFrame:
+def finding_frame(spark: SparkSession, job: Job, outputs: tuple[str, ...], keys: Keys) -> DataFrame:
     """All findings of a job, one row each."""
     rows = job.rows(spark, None)
-    return rows.where(rows["kind"] == FINDINGS).mapInArrow(_explode(job.reading, outputs), DDL)
+    exploding = _explode(job.reading, outputs, keys)
+    return rows.where(rows["kind"] == FINDINGS).mapInArrow(exploding, DDL)
+
+
+def keys_of_tables(job: Job, findings: Array) -> Keys:
+    """The keys of the rows among these findings."""
+    wanted: dict[int, list[int]] = {}
+    for row in findings:
+        place, number = _place_of(row)
+        if place in job.tables:
+            wanted.setdefault(place, []).append(number)
+    return {
+        (place, number): key
+        for place, numbers in wanted.items()
+        for number, key in job.tables[place].keys_at(numbers).items()
+    }
 
 
 def _explode(
-    reading: Reading, outputs: tuple[str, ...]
+    reading: Reading, outputs: tuple[str, ...], keys: Keys
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -49,17 +67,17 @@ def _explode(
                 findings = np.frombuffer(data, FINDING)
                 for start in range(0, len(findings), _PORTION):
                     part = findings[start : start + _PORTION]
-                    rows = finding_rows(reading, outputs, part)
+                    rows = finding_rows(reading, outputs, part, keys)
                     yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(DDL))
 
     return run
 
 
 def finding_rows(
-    reading: Reading, outputs: tuple[str, ...], findings: Array
+    reading: Reading, outputs: tuple[str, ...], findings: Array, keys: Keys
 ) -> list[dict[str, Any]]:
-    """These findings with topics, partitions and keys."""
-    keys = _keys(reading, findings)
+    """These findings with topics, partitions and keys; those of tables are given."""
+    keys = keys | _keys(reading, findings)
     return [_row(reading, outputs, row, keys.get(_place_of(row))) for row in findings]
 
 
@@ -82,20 +100,20 @@ def _row(reading: Reading, outputs: tuple[str, ...], row: Any, key: bytes | None
     }
     for side in ("input", "output"):
         if row[f"{side}_place"] >= 0:
-            tp = reading.places[row[f"{side}_place"]].partition
-            found |= {
-                f"{side}Topic": tp.topic,
-                f"{side}Partition": tp.partition,
-                f"{side}Offset": int(row[f"{side}_offset"]),
-            }
+            place = reading.places[row[f"{side}_place"]]
+            found[f"{side}Topic"] = place.partition.topic
+            if not place.is_table:
+                found[f"{side}Partition"] = place.partition.partition
+                found[f"{side}Offset"] = int(row[f"{side}_offset"])
     return found
 
 
-def _keys(reading: Reading, findings: Array) -> dict[tuple[int, int], bytes | None]:
+def _keys(reading: Reading, findings: Array) -> Keys:
     by_place: dict[int, list[int]] = {}
     for row in findings:
         place, offset = _place_of(row)
-        by_place.setdefault(place, []).append(offset)
+        if not reading.places[place].is_table:
+            by_place.setdefault(place, []).append(offset)
     return {
         (place, offset): key
         for place, offsets in by_place.items()

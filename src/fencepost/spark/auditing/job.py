@@ -9,8 +9,8 @@ up to a limit the findings themselves.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,9 +34,11 @@ from fencepost.spark.auditing.reading import (
     RECORDS,
     STATISTICS,
     UNDECIDED,
+    Packed,
     Reading,
     Statistics,
     packed_rows,
+    packed_table,
 )
 from fencepost.spark.failures import AuditFailed
 from fencepost.spark.sentences import sentence_in
@@ -45,6 +47,8 @@ from fencepost.spark.ways.stage import bring_to_slots
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from fencepost.spark.auditing.tables import Rows
+
 MATCHES: Final = 3
 FINDINGS: Final = 4
 PAIRS: Final = 5
@@ -52,7 +56,7 @@ TALLY: Final = 6
 REACHES: Final = 7
 
 Batches = Iterator[pa.RecordBatch]
-Packed = tuple[int, int, int, int, bytes]
+SIDES: Final = ("input", "output")
 
 
 @dataclass(slots=True)
@@ -78,6 +82,8 @@ class Job:
     reading: Reading
     rules: Rules
     judges_order: bool
+    tables: Mapping[int, Rows] = field(default_factory=dict)
+    """The rows of places that are tables: only the driver has them."""
 
     def run(self, spark: SparkSession, kept: int) -> Summary:
         """Runs all stages. Up to `kept` findings of each kind come from each task."""
@@ -101,7 +107,14 @@ class Job:
         numbers = spark.range(0, count, 1, max(count, 1))
         # Small closures: what a task needs is pickled with them.
         packed = numbers.mapInArrow(_reader(reading), PACKED_DDL)
-        matching = partial(_matched_rows, rules, reading.buckets, kept, judges_order)
+        if self.tables:
+            rows = [
+                each
+                for place, table in self.tables.items()
+                for each in packed_table(place, table, reading.buckets)
+            ]
+            packed = packed.union(spark.createDataFrame(rows, PACKED_DDL))
+        matching = partial(_matched_rows, rules, reading.words, reading.buckets, kept, judges_order)
         matched = bring_to_slots(packed, reading.buckets).mapInArrow(
             _stage((RECORDS, UNDECIDED), matching), PACKED_DDL
         )
@@ -141,34 +154,48 @@ def _stage(
 
 
 def _matched_rows(
-    rules: Rules, buckets: int, kept: int | None, keeps_matches: bool, rows: list[Packed]
+    rules: Rules,
+    words: int,
+    buckets: int,
+    kept: int | None,
+    keeps_matches: bool,
+    rows: list[Packed],
 ) -> Iterator[Packed]:
-    outcome = match(unpack_records(rows), rules)
+    outcome = match(unpack_records(rows, words), rules)
     here = rows[0][1]
     yield from _finding_rows(
         outcome.findings, here, kept, (outcome.waiting, outcome.held_back, outcome.repeated)
     )
     yield PAIRS, here, -1, 0, outcome.pairs.tobytes()
     if keeps_matches:
-        for place, portion, matches in split_portions(outcome.matches):
+        for place, portion, matches in split_portions(_with_order(outcome.matches, rules)):
             yield MATCHES, (place + portion) % buckets, place, portion, matches.tobytes()
 
 
-def unpack_records(rows: Iterable[Packed]) -> Records:
+def _with_order(matches: Array, rules: Rules) -> Array:
+    """Without those of tables."""
+    if not rules.without_order:
+        return matches
+    has_none = [np.isin(matches[f"{side}_place"], rules.without_order) for side in SIDES]
+    return matches[~np.logical_or(*has_none)]
+
+
+def unpack_records(rows: Iterable[Packed], words: int = RECORD_WORDS) -> Records:
     """Packed rows of one bucket as columns, in the order of places and offsets."""
     parts, places, are_open = [], [], []
     for kind, _, place, _, data in sorted(rows, key=lambda row: (row[2], row[3])):
-        part = np.frombuffer(data, "<u8").reshape(-1, RECORD_WORDS)
+        part = np.frombuffer(data, "<u8").reshape(-1, words)
         parts.append(part)
         places.append(np.full(len(part), place, np.int32))
         are_open.append(np.full(len(part), kind == UNDECIDED))
-    words = np.concatenate(parts)
+    found = np.concatenate(parts)
     return Records(
-        np.ascontiguousarray(words[:, 0]),
-        np.ascontiguousarray(words[:, 1]),
+        np.ascontiguousarray(found[:, 0]),
+        np.ascontiguousarray(found[:, 1]),
         np.concatenate(places),
-        words[:, 2].view(np.int64),
+        found[:, 2].view(np.int64),
         np.concatenate(are_open),
+        found[:, 3] if words > RECORD_WORDS else None,
     )
 
 

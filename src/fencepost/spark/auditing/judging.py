@@ -34,12 +34,13 @@ SENTENCES: Final = {
     Kind.UNEXPECTED: "Outputs with a key that no input has",
     Kind.REORDERED: "Outputs behind the output of a later input",
     Kind.AHEAD: "Outputs of inputs that the group has not committed",
+    Kind.CHANGED: "Outputs that do not have the contents of their input",
 }
 
 
 def first_rules(question: Question, bounds: Bounds) -> Rules:
     """The rules before anything was read."""
-    judges_shortage = question.expect != ANY and not _are_compacted(bounds, question.outputs)
+    judges_shortage = question.expect != ANY and not _are_compacted(bounds, question.output.topics)
     return Rules(
         slots=tuple(place.slot for place in bounds.places),
         sets=question.output_slots,
@@ -50,6 +51,7 @@ def first_rules(question: Question, bounds: Bounds) -> Rules:
         due_from=tuple(place.start for place in bounds.inputs),
         due_below=bounds.required,
         committed=bounds.committed,
+        without_order=tuple(number for number, p in enumerate(bounds.places) if p.is_table),
     )
 
 
@@ -60,7 +62,7 @@ def final_rules(rules: Rules, bounds: Bounds, summary: Summary) -> Rules:
     due_from, due_below = [], []
     for number, place in enumerate(bounds.inputs):
         below = rules.due_below[number]
-        if not bounds.is_certain:
+        if not bounds.is_certain and not place.is_table:
             most = [last for _, last in reached[number].values()]
             below = min(below, max(most, default=place.start))
         due_below.append(below)
@@ -164,27 +166,34 @@ def blind_spots(question: Question, bounds: Bounds, summary: Summary) -> Iterabl
                 f"the {question.per_input} outputs of an input have the same key, and if one is "
                 "lost and another is there twice, the count is right"
             )
-    if _are_compacted(bounds, question.outputs):
+    if _are_compacted(bounds, question.output.topics):
         yield "compaction removes outputs, so that missing and doubled ones do not show"
-    if _are_compacted(bounds, question.inputs) and question.input_key.column == "key":
+    if _are_compacted(bounds, question.input.topics) and question.input.key.column == "key":
         yield "compaction removes inputs with equal keys, so that the rest look unique"
 
 
 def _doubts(kind: Kind, question: Question, bounds: Bounds, summary: Summary) -> tuple[str, str]:
     """What else explains a finding; and why it is none, if that is as likely."""
     inputs_gone, outputs_gone = _are_gone(bounds, summary)
-    inputs_gone |= _are_compacted(bounds, question.inputs)
+    inputs_gone |= _are_compacted(bounds, question.input.topics)
+    inputs, outputs = " or ".join(question.input.tables), " or ".join(question.output.tables)
     if kind is Kind.UNEXPECTED and inputs_gone:
         return "", "outputs without an input: theirs may be among the deleted inputs"
     if kind is Kind.DOUBLED and inputs_gone:
         if summary.repeated:
             return "", "outputs too many: deleted inputs may have had the same key"
         return "unless deleted inputs had the key", ""
+    if kind in (Kind.UNEXPECTED, Kind.DOUBLED) and inputs:
+        return f"unless rows of {inputs} were deleted", ""
     if kind in (Kind.MISSING, Kind.TORN):
         if not bounds.is_certain:
             return "unless the pipeline takes longer than the grace period", ""
         if outputs_gone:
             return "unless the output is among the deleted ones", ""
+        if outputs:
+            return f"unless rows of {outputs} were deleted", ""
+    if kind is Kind.CHANGED and question.tables:
+        return f"unless rows of {' or '.join(question.tables)} were updated", ""
     return "", ""
 
 
@@ -194,14 +203,19 @@ def _unjudged(question: Question, bounds: Bounds, summary: Summary) -> tuple[tup
     return (
         (summary.waiting, _why_waiting(question, bounds, summary)),
         (summary.held_back, "inputs whose outputs are in an open transaction"),
-        (unkeyed_inputs, f"inputs without the key {question.input_key}"),
-        (unkeyed, f"outputs without the key {question.output_key}"),
+        (unkeyed_inputs, f"inputs without the key {' or '.join(question.input.keys)}"),
+        (unkeyed, f"outputs without the key {' or '.join(question.output.keys)}"),
     )
 
 
 def _why_waiting(question: Question, bounds: Bounds, summary: Summary) -> str:
     _, is_gone = _are_gone(bounds, summary)
     deleted = ", or from before the outputs that retention left" if is_gone else ""
+    if question.input.tables:
+        running = "of transactions that were running when the audit began"
+        if not question.input.topics:
+            return f"inputs without output {running}{deleted}"
+        deleted = f", or {running}{deleted}"
     if question.group is not None:
         return f"inputs without output beyond the offsets of {question.group}{deleted}"
     if question.until_ms is not None:

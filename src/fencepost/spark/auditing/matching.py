@@ -10,7 +10,8 @@ their order: inputs before outputs, by partition and offset. For each group it c
 An input has `per_input` outputs in each set. So the number of complete inputs is the least, and of
 inputs with any output the most, of got[s] / per_input over the sets. Where several inputs have the
 same key it is not known which of them an output belongs to: the first ones are taken, and the
-finding says so (`is_ambiguous`).
+finding says so (`is_ambiguous`). If more than the keys is compared, an output is changed if no
+input with its key has its content.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+
+from fencepost.spark.auditing.keys import MIXER
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -33,6 +36,7 @@ class Kind(IntEnum):
     UNEXPECTED = 3
     REORDERED = 4
     AHEAD = 5
+    CHANGED = 6
 
 
 _PLACES: Final = [("input_place", "<i4"), ("output_place", "<i4")]
@@ -66,6 +70,8 @@ class Rules:
     due_below: tuple[int, ...]
     """For each input place: which offsets must have outputs."""
     committed: tuple[int, ...] | None
+    without_order: tuple[int, ...] = ()
+    """Places whose records have no order: tables."""
 
 
 class Records(NamedTuple):
@@ -78,6 +84,8 @@ class Records(NamedTuple):
     offset: Array
     is_open: Array
     """Whether its transaction was open."""
+    content: Array | None = None
+    """The hash of what is compared beside the key, if anything is."""
 
 
 class Outcome(NamedTuple):
@@ -101,13 +109,19 @@ def match(records: Records, rules: Rules) -> Outcome:
 
 def _sorted(records: Records) -> Records:
     order = np.argsort(records.first, kind="stable")
-    found = Records(*(column[order] for column in records))
+    found = _in_order(records, order)
     same = found.first[1:] == found.first[:-1]
     if (same & (found.second[1:] != found.second[:-1])).any():
         # Two keys share the first word, so that their records may alternate.
         order = np.lexsort((records.second, records.first))
-        found = Records(*(column[order] for column in records))
+        found = _in_order(records, order)
     return found
+
+
+def _in_order(records: Records, order: Array) -> Records:
+    content = records.content
+    found = Records(*(column[order] for column in records[:5]))
+    return found if content is None else found._replace(content=content[order])
 
 
 class _Groups:
@@ -236,7 +250,17 @@ class _Groups:
             covered = (self._counted(below) * rules.per_input)[groups]
             is_ahead = (rank >= covered) & ~is_excess
             found.append(self._output_findings(Kind.AHEAD, rows[is_ahead]))
+        found.append(self._changed(rows[~is_excess]))
         return found
+
+    def _changed(self, rows: Array) -> Array:
+        """Of these outputs, those whose content no input with their key has."""
+        content = self._records.content
+        if content is None:
+            return np.zeros(0, FINDING)
+        labels = content ^ (self._group.astype(np.uint64) * MIXER)
+        is_known = np.isin(labels[rows], labels[self._is_input])
+        return self._output_findings(Kind.CHANGED, rows[~is_known])
 
     def _output_findings(self, kind: Kind, rows: Array) -> Array:
         return findings_of(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,13 +30,17 @@ from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
 from fencepost.client.reading import EARLIEST
 from fencepost.records.fates import Fate
 from fencepost.spark.auditing.bounds import Bounds, Place
-from fencepost.spark.auditing.keys import KeyExpression, hashes_of, keys_of
+from fencepost.spark.auditing.keys import KeyExpression, columns_of, content_hashes, hashes_of
+from fencepost.spark.auditing.question import Question
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.schemas import arrow_schema
 from fencepost.spark.source.options import SourceOptions
 from fencepost.spark.source.ranges import OffsetRange, split_ranges
 from fencepost.spark.views.partition_logs import BrokerLog
 from fencepost.spark.views.record_rows import record_batches
+
+if TYPE_CHECKING:
+    from fencepost.spark.auditing.tables import Rows
 
 RECORDS: Final = 0
 UNDECIDED: Final = 1
@@ -45,7 +49,8 @@ STATISTICS: Final = 2
 PACKED_DDL: Final = "kind int, slot int, place int, first long, data binary"
 _PACKED: Final = arrow_schema(PACKED_DDL)
 RECORD_WORDS: Final = 3
-"""A packed record: two words of hash and the offset."""
+"""A packed record: two words of hash and the offset. A fourth one is the hash of what is compared
+beside the key."""
 
 _FLUSH_RECORDS: Final = 1 << 18
 _LEAST_SPAN: Final = 50_000
@@ -53,6 +58,7 @@ _LARGEST_SPAN: Final = 4_000_000
 _SPANS_PER_SLOT: Final = 3
 """More tasks than slots, so that the last one is short."""
 
+Packed = tuple[int, int, int, int, bytes]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 
@@ -84,16 +90,24 @@ class Reading:
 
     options: SourceOptions
     places: tuple[Place, ...]
-    input_key: KeyExpression
-    output_key: KeyExpression
+    question: Question
     seed: int
     """Of the hashes: the same in all tasks."""
     buckets: int
     spans: tuple[Span, ...] = field(repr=False)
 
+    @property
+    def words(self) -> int:
+        """How many words a packed record has: with the hash of what is compared, or without."""
+        return RECORD_WORDS + self.question.compares
+
     def key_of(self, place: Place) -> KeyExpression:
         """Where the records of this partition have their key."""
-        return self.input_key if place.is_input else self.output_key
+        return self.question.side(is_input=place.is_input).key
+
+    def fields_of(self, place: Place) -> tuple[KeyExpression, ...]:
+        """Where they have what is compared beside the key."""
+        return self.question.side(is_input=place.is_input).fields_at(is_table=False)
 
     def log_of(self, place: Place) -> BrokerLog:
         """The records of this partition."""
@@ -113,26 +127,35 @@ class Reading:
                 held, count = [], 0
         if held:
             yield self._rows(span, np.concatenate(held))
-        statistics = np.array(reader.statistics, "<i8").tobytes()
-        yield packed_rows([(STATISTICS, 0, span.place, 0, statistics)])
+        yield packed_rows([_counted(reader.statistics)])
 
     def _rows(self, span: Span, records: Words) -> pa.RecordBatch:
-        buckets = (records[:, 0] % np.uint64(self.buckets)).astype(np.uint16)
-        # A stable sort of 16 bits is a radix sort.
-        records = records[np.argsort(buckets, kind="stable")]
-        ends = np.cumsum(np.bincount(buckets, minlength=self.buckets))
         kind = RECORDS if span.is_settled else UNDECIDED
-        parts = np.split(records, ends[:-1])
-        return packed_rows(
-            [
-                (kind, bucket, span.place, int(part[0, 2]), part.tobytes())
-                for bucket, part in enumerate(parts)
-                if len(part)
-            ]
-        )
+        return packed_rows(list(_in_buckets(kind, span.place, records, self.buckets)))
 
 
-def packed_rows(rows: list[tuple[int, int, int, int, bytes]]) -> pa.RecordBatch:
+def packed_table(place: int, rows: Rows, buckets: int) -> Iterator[Packed]:
+    """The rows of a table, as a task of the first stage packs the records of a partition."""
+    for start in range(0, len(rows.hashes), _FLUSH_RECORDS):
+        yield from _in_buckets(RECORDS, place, rows.hashes[start : start + _FLUSH_RECORDS], buckets)
+    yield _counted(Statistics(place, records=rows.size, unkeyed=rows.unkeyed))
+
+
+def _counted(statistics: Statistics) -> Packed:
+    return STATISTICS, 0, statistics.place, 0, np.array(statistics, "<i8").tobytes()
+
+
+def _in_buckets(kind: int, place: int, records: Words, count: int) -> Iterator[Packed]:
+    buckets = (records[:, 0] % np.uint64(count)).astype(np.uint16)
+    # A stable sort of 16 bits is a radix sort.
+    records = records[np.argsort(buckets, kind="stable")]
+    ends = np.cumsum(np.bincount(buckets, minlength=count))
+    for bucket, part in enumerate(np.split(records, ends[:-1])):
+        if len(part):
+            yield kind, bucket, place, int(part[0, 2]), part.tobytes()
+
+
+def packed_rows(rows: list[Packed]) -> pa.RecordBatch:
     """Packed rows as Arrow."""
     columns = list(zip(*rows, strict=True)) or [()] * len(_PACKED)
     return pa.RecordBatch.from_arrays(list(map(pa.array, columns, _PACKED.types)), schema=_PACKED)
@@ -146,7 +169,7 @@ def plan_spans(bounds: Bounds, slots: int) -> tuple[Span, ...]:
     whole = [
         OffsetRange(p.partition, p.start, min(p.settled, p.end))
         for p in bounds.places
-        if p.start < min(p.settled, p.end)
+        if p.start < min(p.settled, p.end) and not p.is_table
     ]
     parts = split_ranges(whole, max_records=size, min_partitions=None)
     settled = [Span(numbers[part.partition], part.start, part.end, True) for part in parts]
@@ -168,12 +191,14 @@ class _SpanReader:
         self._span = span
         self._place = reading.places[span.place]
         self._key = reading.key_of(self._place)
+        self._fields = reading.fields_of(self._place)
         self.statistics = Statistics(span.place)
 
     def records(self) -> Iterator[Words]:
         """Hash and offset of the visible records; of all but aborted ones if not settled."""
         position, end = self._span.start, self._span.end
-        columns = ("offset", "fate", self._key.column)
+        wanted = (self._key, *self._fields)
+        columns = ("offset", "fate", *dict.fromkeys(each.column for each in wanted))
         while position < end:
             try:
                 log = self._reading.log_of(self._place)
@@ -191,14 +216,18 @@ class _SpanReader:
 
     def _packed(self, rows: pa.RecordBatch) -> Words:
         wanted, aborted = _visible(rows.column("fate"), is_settled=self._span.is_settled)
-        keys = keys_of(self._key, rows)
+        columns = columns_of((self._key, *self._fields), rows)
         offsets = rows.column("offset").to_numpy().view(np.uint64)
         if not wanted.all():
             # After the keys were taken: values are longer.
-            keys, offsets = keys.filter(pa.array(wanted)), offsets[wanted]
-        found = np.empty((len(keys), RECORD_WORDS), np.uint64)
+            columns = [column.filter(pa.array(wanted)) for column in columns]
+            offsets = offsets[wanted]
+        keys, *contents = columns
+        found = np.empty((len(keys), self._reading.words), np.uint64)
         found[:, :2] = hashes_of(keys, self._reading.seed)
         found[:, 2] = offsets
+        if contents:
+            found[:, 3] = content_hashes(contents, self._reading.seed)
         if keys.null_count:
             found = found[np.asarray(keys.is_valid())]
         self._count(len(keys), aborted, keys.null_count)

@@ -20,7 +20,7 @@ class Example:
 
     key: str | None
     input: str | None
-    """topic:partition:offset"""
+    """topic:partition:offset, or the table"""
     output: str | None = None
     lacking: tuple[str, ...] = ()
     """Topics in which a torn input has too few outputs."""
@@ -62,6 +62,9 @@ class SideCounts:
     undecided: int
     deleted: int
     """Offsets that retention has deleted; they may have been markers, too."""
+    tables: tuple[str, ...] = ()
+    rows: int = 0
+    """Rows of these tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,8 @@ class AuditResult:
         """All findings about records as a DataFrame; reads the topics again, up to the same ends.
 
         Columns: kind, key, inputTopic, inputPartition, inputOffset, outputTopic, outputPartition,
-        outputOffset, lacking, ambiguous.
+        outputOffset, lacking, ambiguous. A row of a table has the table for a topic, and neither
+        partition nor offset; it has its key if the driver had it (200,000 findings of a kind).
         """
         assert self._rows is not None, "made without a session"
         return self._rows()
@@ -172,7 +176,7 @@ class AuditResult:
 
 
 def _side_json(side: SideCounts) -> dict[str, Any]:
-    found = asdict(side) | {"topics": list(side.topics)}
+    found = asdict(side) | {"topics": list(side.topics), "tables": list(side.tables)}
     found["deleted_offsets"] = found.pop("deleted")
     return found
 
@@ -202,7 +206,11 @@ def _side_line(verb: str, side: SideCounts) -> str:
     ]
     partitions = "1 partition" if side.partitions == 1 else f"{side.partitions} partitions"
     more = f"; {', '.join(others)}" if others else ""
-    return f"{verb} {side.records:,} records of {', '.join(side.topics)} ({partitions}{more})"
+    found = [f"{side.rows:,} rows of {', '.join(side.tables)}"] if side.tables else []
+    if side.topics:
+        records = f"{side.records:,} records of {', '.join(side.topics)} ({partitions}{more})"
+        found.insert(0, records)
+    return f"{verb} {' and '.join(found)}"
 
 
 def _finding_html(found: AuditFinding) -> str:

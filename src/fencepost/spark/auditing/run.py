@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
+from fencepost.base.failures import ConfigError
 from fencepost.spark.auditing.bounds import Bounds, fix_bounds
-from fencepost.spark.auditing.finding_rows import finding_frame, finding_rows
+from fencepost.spark.auditing.finding_rows import (
+    Keys,
+    finding_frame,
+    finding_rows,
+    keys_of_tables,
+)
 from fencepost.spark.auditing.job import Job, Summary
 from fencepost.spark.auditing.judging import (
     PROVEN,
@@ -24,7 +30,7 @@ from fencepost.spark.auditing.judging import (
 )
 from fencepost.spark.auditing.keys import shown_key
 from fencepost.spark.auditing.matching import Kind
-from fencepost.spark.auditing.question import EVERY, PARTITION, Question, read_question
+from fencepost.spark.auditing.question import PARTITION, Asked, Question, read_question
 from fencepost.spark.auditing.reading import Reading, plan_spans
 from fencepost.spark.auditing.result import (
     MAX_EXAMPLES,
@@ -45,6 +51,8 @@ from fencepost.spark.source.options import SourceOptions, read_source_options
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from fencepost.spark.auditing.tables import TableReader
+
 _BUCKET_RECORDS: Final = 500_000
 _MAX_BUCKETS: Final = 4_000
 _KEPT: Final = 200_000
@@ -52,6 +60,8 @@ _KEPT: Final = 200_000
 DEFAULT_GRACE_SECONDS: Final = 10.0
 _EXECUTOR_WAIT_SECONDS: Final = 30.0
 """On a cluster, executors register some seconds after the session has started."""
+_NOW_MS: Final = 60_000
+"""A time so shortly ago is now: the user wrote it before the audit began."""
 _UNKNOWN_SLOTS: Final = 16
 """The assumed number of tasks that can run, if it is not known."""
 
@@ -62,42 +72,18 @@ def audit(
     spark: SparkSession,
     bootstrap_servers: str,
     *,
-    input: str | Sequence[str],  # noqa: A002 - as the option of the command
-    output: str | Sequence[str],
-    key: str = "key",
-    input_key: str | None = None,
-    output_key: str | None = None,
-    expect: str = EVERY,
-    per_input: int = 1,
-    distinct: bool = False,
-    counts_per_key: bool = False,
-    order: str = PARTITION,
-    group: str | None = None,
-    until_ms: int | None = None,
     grace_seconds: float = DEFAULT_GRACE_SECONDS,
     options: Mapping[str, str] | None = None,
     report: Report = lambda _: None,
+    **asked: Unpack[Asked],
 ) -> AuditResult:
-    """Compares the input topics of a pipeline with its output topics, live or not.
+    """Compares what a pipeline reads with what it writes: topics, live or not, and tables.
 
-    `docs/spark/audit.md` describes the arguments. `options` are client settings under Kafka's
-    names; `report` is called with a sentence when a step begins.
+    `docs/spark/audit.md` describes the arguments, which are the options of the command. `options`
+    are client settings under Kafka's names; `report` is called with a sentence when a step begins.
     """
-    question = read_question(
-        input,
-        output,
-        key,
-        input_key=input_key,
-        output_key=output_key,
-        expect=expect,
-        per_input=per_input,
-        distinct=distinct,
-        counts_per_key=counts_per_key,
-        order=order,
-        group=group,
-        until_ms=until_ms,
-        grace_ms=round(grace_seconds * 1000),
-    )
+    asked.setdefault("grace_ms", round(grace_seconds * 1000))
+    question = read_question(**asked)
     return prepare_audit(bootstrap_servers, options or {}, question, report).run(spark, report)
 
 
@@ -107,11 +93,28 @@ def prepare_audit(
     question: Question,
     report: Report = lambda _: None,
 ) -> Audit:
-    """Fixes the offsets of an audit; needs no Spark yet."""
+    """Fixes the offsets of an audit, and reads its tables; needs no Spark yet."""
+    seed = secrets.randbits(63)
+    tables = _table_reader(question, seed)
     source = _source_options(bootstrap_servers, options, question)
     if question.waits:
         report(f"waiting {question.grace_ms / 1000:g} s, so that the pipeline can catch up")
-    return Audit(question, source, fix_bounds(cluster_of(source.client), question, time.sleep))
+    bounds = fix_bounds(cluster_of(source.client), question, time.sleep, tables)
+    return Audit(question, source, bounds, seed)
+
+
+def _table_reader(question: Question, seed: int) -> TableReader | None:
+    if not question.tables:
+        return None
+    is_past = question.until_ms is not None and question.until_ms < time.time() * 1000 - _NOW_MS
+    if is_past and question.input.tables:
+        raise ConfigError(
+            f"rows of {question.input.tables[0]} have no time: say until now, which is true of all "
+            "rows, or leave it out"
+        )
+    from fencepost.spark.auditing.tables import TableReader
+
+    return TableReader(question, seed)
 
 
 def _source_options(servers: str, options: Mapping[str, str], question: Question) -> SourceOptions:
@@ -119,7 +122,8 @@ def _source_options(servers: str, options: Mapping[str, str], question: Question
     own = {
         "kafka.bootstrap.servers": servers,
         "kafka.isolation.level": "read_uncommitted",
-        "subscribe": ",".join((*question.inputs, *question.outputs)),
+        # Required, though tasks know their partitions; with tables alone there is no topic.
+        "subscribe": ",".join(question.topics) or "none",
     }
     return read_source_options(given | own, streaming=False)
 
@@ -131,6 +135,8 @@ class Audit:
     question: Question
     source: SourceOptions
     bounds: Bounds
+    seed: int
+    """Of the hashes, and drawn anew for each audit."""
 
     def run(self, spark: SparkSession, report: Report = lambda _: None) -> AuditResult:
         """Reads, matches and judges."""
@@ -154,19 +160,20 @@ class Audit:
         reading = Reading(
             options=self.source,
             places=bounds.places,
-            input_key=question.input_key,
-            output_key=question.output_key,
-            seed=secrets.randbits(63),
+            question=question,
+            seed=self.seed,
             buckets=buckets,
             spans=plan_spans(bounds, slots),
         )
-        return Job(reading, first_rules(question, bounds), question.order == PARTITION)
+        is_ordered = question.order == PARTITION
+        return Job(reading, first_rules(question, bounds), is_ordered, bounds.tables)
 
     def _result(self, spark: SparkSession, job: Job, summary: Summary) -> AuditResult:
         findings, left_out = judge(self.question, self.bounds, summary)
         inputs, outputs = self._side(summary, True), self._side(summary, False)
+        keys = keys_of_tables(job, summary.findings)
         found = [
-            replace(finding, examples=self._examples(job, summary, kind))
+            replace(finding, examples=self._examples(job, summary, kind, keys))
             for kind, finding in findings.items()
         ]
         by, counts_only = self.question.compared, self._counts_only(summary)
@@ -175,14 +182,14 @@ class Audit:
         return AuditResult(
             inputs,
             outputs,
-            max(inputs.records - unjudged, 0),
+            max(inputs.records + inputs.rows - unjudged, 0),
             tuple(found + self._offset_findings()),
             tuple(left_out),
             self._notes(summary),
             compared=f"counts per {by}" if counts_only and self.question.counts_per_key else by,
             not_compared=self.question.not_compared,
             blind_spots=tuple(blind_spots(self.question, self.bounds, summary)),
-            _rows=partial(finding_frame, spark, job, self._set_names()),
+            _rows=partial(finding_frame, spark, job, self._set_names(), keys),
         )
 
     def _counts_only(self, summary: Summary) -> bool:
@@ -195,27 +202,31 @@ class Audit:
 
     def _set_names(self) -> tuple[str, ...]:
         """The names of the sets of outputs."""
-        names = self.question.outputs
+        names = self.question.output.names
         return names if self.question.output_slots == len(names) else (" or ".join(names),)
 
     def _side(self, summary: Summary, is_input: bool) -> SideCounts:
         question, bounds = self.question, self.bounds
         seen = [s for s in summary.statistics if self._is_input(s.place) == is_input]
         starts = log_starts(bounds, summary)
-        places = [n for n, place in enumerate(bounds.places) if place.is_input == is_input]
+        here = [n for n, place in enumerate(bounds.places) if place.is_input == is_input]
+        partitions = [number for number in here if not bounds.places[number].is_table]
+        rows = sum(bounds.places[number].end for number in here if number not in partitions)
         return SideCounts(
-            question.inputs if is_input else question.outputs,
-            len(places),
-            sum(each.records for each in seen),
+            question.side(is_input=is_input).topics,
+            len(partitions),
+            sum(each.records for each in seen) - rows,
             sum(each.aborted for each in seen),
             sum(each.undecided for each in seen),
-            sum(starts[number] for number in places),
+            sum(starts[number] for number in partitions),
+            question.side(is_input=is_input).tables,
+            rows,
         )
 
-    def _examples(self, job: Job, summary: Summary, kind: Kind) -> tuple[Example, ...]:
+    def _examples(self, job: Job, summary: Summary, kind: Kind, keys: Keys) -> tuple[Example, ...]:
         found = summary.findings[summary.findings["kind"] == kind]
         found.sort(order=["input_place", "input_offset", "output_place", "output_offset"])
-        rows = finding_rows(job.reading, self._set_names(), found[:MAX_EXAMPLES])
+        rows = finding_rows(job.reading, self._set_names(), found[:MAX_EXAMPLES], keys)
         return tuple(
             Example(
                 shown_key(row["key"]),
@@ -243,8 +254,8 @@ class Audit:
         return [AuditFinding("offsets", len(problems), PROVEN, sentence, examples)]
 
     def _notes(self, summary: Summary) -> tuple[str, ...]:
-        notes = []
-        if compacted := sorted(self.bounds.compacted & set(self.question.outputs)):
+        notes = list(self.bounds.notes)
+        if compacted := sorted(self.bounds.compacted & set(self.question.output.topics)):
             notes.append(
                 f"{', '.join(compacted)}: compaction removes outputs, so nothing can be called "
                 "missing or torn."
@@ -282,4 +293,6 @@ def _slots(spark: SparkSession, report: Report) -> int:
 def _position(row: Mapping[str, object], side: str) -> str | None:
     if row.get(f"{side}Topic") is None:
         return None
+    if row.get(f"{side}Partition") is None:
+        return f"{row[f'{side}Topic']}"
     return f"{row[f'{side}Topic']}:{row[f'{side}Partition']}:{row[f'{side}Offset']}"
