@@ -324,6 +324,7 @@ def test_a_transactional_batch_without_a_guard_is_refused(new_world: NewWorld) -
 
 
 def test_case_61_a_stale_epoch_is_reported_before_a_missing_guard(new_world: NewWorld) -> None:
+    """So the coordinator is not asked (KAFKA-18042)."""
     partition = new_world().partition
     write(partition, txn_batch(0, b"a"))
     end(partition, commit=False, epoch=1)

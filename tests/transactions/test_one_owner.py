@@ -90,18 +90,6 @@ def test_case_86_every_request_of_an_earlier_owner_is_refused(
     assert committed_offset(stage, "g", "source") == -1
 
 
-@pytest.mark.parametrize("commit", [True, False])
-def test_a_tv2_producer_that_lost_the_reply_to_an_end_may_retry_it(
-    stage: Stage, commit: bool
-) -> None:
-    owner = WireProducer(stage, "a", TV2).initialise()
-    owner.send("t", b"v")
-    retry = owner.twin()
-    assert owner.end(commit=commit) == NONE
-    assert retry.end(commit=commit) == NONE
-    assert retry.identity == owner.identity
-
-
 def test_a_tv2_producer_that_took_over_from_tv1_may_retry_an_end(stage: Stage) -> None:
     """The record of its last end counts, not the protocol of the transaction before."""
     earlier = WireProducer(stage, "a", TV1).initialise()
