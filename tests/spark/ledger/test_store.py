@@ -42,7 +42,6 @@ from tests.spark.ledger.ledgers import enter as enter_in
 
 SOURCE = TopicPartition("source", 0)
 ENDS = '{"source": {"0": 42}}'
-OUT = TopicPartition("out", 0)
 
 
 @pytest.fixture(scope="module")
@@ -528,14 +527,6 @@ def test_a_ledger_topic_deleted_under_a_running_query_is_created_again() -> None
         view = enter_in(store, identity, micro_batch, view, sources=SourceUse())
         home.cluster.end_txn(identity, commit=True)
         assert home.view("id") == view
-
-
-def test_a_ledger_topic_deleted_while_the_query_is_stopped_leaves_no_entry() -> None:
-    with embedded_ledger() as home:
-        enter(home, "id", ends="")
-        home.delete()
-        view = home.store("id").peek()
-        assert view == LedgerView()
 
 
 # Taking over.

@@ -235,12 +235,6 @@ class StandaloneCluster:
         """Returns when the master has exactly so many workers alive."""
         await_truth(lambda: len(self.alive_workers()) == count, seconds)
 
-    def await_executors(self, count: int, seconds: float = START_SECONDS) -> None:
-        """Returns when at least so many executors have been started."""
-        await_truth(
-            lambda: sum(len(worker.pids(EXECUTOR)) for worker in self.workers) >= count, seconds
-        )
-
     def state(self) -> dict[str, Any]:
         """What the master tells: `workers`, `activeapps`, ... (its page `/json/`)."""
         with urllib.request.urlopen(f"{self._web_url}/json/", timeout=10) as page:
