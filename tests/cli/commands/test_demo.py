@@ -90,8 +90,7 @@ def test_a_short_run_with_kills_passes_and_leaves_only_the_picture(tmp_path: Pat
 @pytest.mark.spark
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("line", "options"),
-    [("a broker serves", []), ("Spark starts", []), ("3 brokers serve", ["--brokers", "3"])],
+    ("line", "options"), [("Spark starts", []), ("3 brokers serve", ["--brokers", "3"])]
 )
 def test_ctrl_c_leaves_no_process_and_no_file(
     tmp_path: Path, line: str, options: list[str]
