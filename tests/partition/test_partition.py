@@ -108,17 +108,6 @@ def test_a_repeated_batch_gets_its_first_offset_again(new_world: NewWorld) -> No
     assert partition.log_end_offset == 3
 
 
-def test_a_repeated_batch_is_recognised_after_a_kill(new_world: NewWorld) -> None:
-    world = new_world()
-    for sequence in range(3):
-        write(world.partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=sequence))
-    partition = world.kill()
-    again = write(partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=1))
-    assert again.base_offset == 1
-    following = write(partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=3))
-    assert following.base_offset == 3
-
-
 def test_nothing_above_the_high_watermark_is_read(new_world: NewWorld) -> None:
     partition = new_world(durable_at_append=False).partition
     append(partition, client_batch(b"a"))

@@ -129,8 +129,7 @@ def test_kafka_14402_a_late_write_after_the_end_opens_no_hanging_transaction(
         ErrorCode.TRANSACTION_ABORTABLE if protocol is TV1 else ErrorCode.INVALID_PRODUCER_EPOCH
     )
     assert told.error_code == expected
-    partition = stage.node.partitions.get("t", 0)
-    assert partition is not None
+    partition = stage.partition("t", 0)
     assert len(partition.open_txns) == 0
     assert values(stage, "t") == [b"first"][not commit :]
     one.send("t", b"next")

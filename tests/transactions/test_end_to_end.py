@@ -202,8 +202,7 @@ def test_case_90_producers_are_described_on_their_partition(
 
 def test_case_90_a_hanging_transaction_is_found_and_ended_by_a_tool(stage: Stage) -> None:
     """`kafka-transactions find-hanging` and `abort --start-offset`, request by request."""
-    hanging = stage.node.partitions.get("t", 0)
-    assert hanging is not None
+    hanging = stage.partition("t", 0)
     # Since KIP-890 no request can cause this, so the test writes it to the log.
     hanging.append_records(
         [(None, b"hanging")],

@@ -38,6 +38,7 @@ from fencepost.records.entry import Entry
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
+from tests.halves import examples
 from tests.transactions.protocol import PROTOCOLS, TV1, Protocol
 from tests.transactions.requests import init_request
 from tests.transactions.wire import WireProducer, await_coordinator, retried
@@ -193,8 +194,7 @@ class Forgetting(RuleBasedStateMachine):
             for name, txn in coordinator.state.transactions.items()
         }
         assert live == self.model
-        partition = self.stage.node.partitions.get(TRANSACTION_STATE_TOPIC, 0)
-        assert partition is not None
+        partition = self.stage.partition(TRANSACTION_STATE_TOPIC, 0)
         assert coordinator.state == fold(partition.entries())
         assert coordinator.state == loaded_now(self.stage.disk, partition)
 
@@ -208,7 +208,8 @@ def loaded_now(disk: Disk, partition: Partition) -> CoordinatorState:
 
 def test_expiry_compaction_checkpoints_and_starts_in_any_order_keep_the_state() -> None:
     run_state_machine_as_test(
-        Forgetting, settings=settings(max_examples=30, stateful_step_count=40, deadline=None)
+        Forgetting,
+        settings=settings(max_examples=examples(30), stateful_step_count=40, deadline=None),
     )
 
 
@@ -257,8 +258,7 @@ def test_a_log_is_not_compacted_while_its_coordinator_reads_it(
     monkeypatch.setattr(log_loader, "ENTRIES_PER_TURN", 2)
     again = stage.again()
     assert again.node.transactions.is_loading
-    partition = again.node.partitions.get(TRANSACTION_STATE_TOPIC, 0)
-    assert partition is not None
+    partition = again.partition(TRANSACTION_STATE_TOPIC, 0)
     before = list(partition.entries())
     compact(again)
     assert list(partition.entries()) == before
@@ -276,8 +276,7 @@ def test_tombstones_are_kept_until_the_removal_of_a_checkpoint_is_durable() -> N
     stage.advance(DELETE_RETENTION_MS)
     keep_busy(stage)
     save_checkpoints(stage)
-    partition = stage.node.partitions.get(TRANSACTION_STATE_TOPIC, 0)
-    assert partition is not None
+    partition = stage.partition(TRANSACTION_STATE_TOPIC, 0)
     before = list(partition.entries())
     real, failures = stage.disk.sync_dir, [OSError("planted"), OSError("planted again")]
 
@@ -312,8 +311,7 @@ def test_a_failed_sync_of_compacted_files_ends_the_round_and_not_the_broker() ->
     """The new segment is discarded, the log is unchanged, and the next round compacts it."""
     stage, _ = with_a_forgotten_id("os")
     keep_busy(stage)
-    partition = stage.node.partitions.get(TRANSACTION_STATE_TOPIC, 0)
-    assert partition is not None
+    partition = stage.partition(TRANSACTION_STATE_TOPIC, 0)
     before = list(partition.entries())
     steps = stage.node.housekeeping._compact()
     assert isinstance(steps, Generator)

@@ -20,6 +20,7 @@ from fencepost.wire.forms.api_versions import ApiVersionsRequest
 from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
+from tests.halves import half_of
 from tests.transactions.group import commit_plainly
 from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.wire import (
@@ -51,15 +52,13 @@ def shrink_segments(stage: Stage) -> Stage:
 
 
 def partition_of(stage: Stage, topic: str = "t", index: int = 0) -> Partition:
-    found = stage.node.partitions.get(topic, index)
-    assert found is not None
-    return found
+    return stage.partition(topic, index)
 
 
 # -- hanging and stuck transactions ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("turns", range(14))
+@pytest.mark.parametrize("turns", half_of(range(14)))
 def test_redpanda_6019_no_write_is_in_a_log_before_its_transaction(turns: int) -> None:
     """After a power loss during a first write, a record that is left has a known transaction."""
     with Stage(durability="fsync") as stage:

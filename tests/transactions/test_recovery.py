@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 
 import pytest
 
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
+from tests.halves import half_of
 from tests.transactions.protocol import TV2, Protocol
 from tests.transactions.wire import (
     GROUP,
@@ -84,8 +86,9 @@ def lives() -> Iterator[Callable[..., Lives]]:
 # -- a restart between any two requests ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", ["stop", "kill", "power"])
-@pytest.mark.parametrize("position", range(len(STEPS)), ids=list(STEPS))
+@pytest.mark.parametrize(
+    ("position", "end"), half_of([*product(range(len(STEPS)), ("stop", "kill", "power"))])
+)
 def test_a_restart_between_any_two_requests_does_not_affect_the_transaction(
     lives: Callable[..., Lives], protocol: Protocol, position: int, end: str
 ) -> None:

@@ -102,8 +102,7 @@ def test_case_60_an_unavailable_coordinator_is_reported_as_not_enough_replicas(
     monkeypatch.setattr("fencepost.broker.coordinators.log_loader.ENTRIES_PER_TURN", 1)
     transactions.unload(index)
     if trouble == "loading":
-        partition = stage.node.partitions.get("__transaction_state", index)
-        assert partition is not None
+        partition = stage.partition("__transaction_state", index)
         transactions.load(index, partition)
     assert one.produce("t", b"v", version=version).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert end_offset(stage, "t", committed=False) == 0
@@ -312,8 +311,7 @@ def test_case_39_a_producer_expired_only_by_its_partition_keeps_its_producer_id(
         one.send("t", b"1")
         one.commit()
         stage.advance(HOUR_MS)
-        partition = stage.node.partitions.get("t", 0)
-        assert partition is not None
+        partition = stage.partition("t", 0)
         assert len(partition.producers) == 0, "expired"
         two = producer(stage, protocol)
         assert two.producer_id == one.producer_id

@@ -108,14 +108,6 @@ def test_a_topic_without_a_partition_count_gets_the_default() -> None:
     assert outcome.partition_count == 4
 
 
-def test_the_settings_of_a_topic_apply_to_its_log(node: StubNode) -> None:
-    node.made("orders", retention_ms="5", cleanup_policy="compact")
-    partition = node.partition("orders", 0)
-    assert partition is not None
-    assert partition.log.config.retention_ms == 5
-    assert partition.log.config.is_compacted
-
-
 def test_a_deleted_topic_is_removed_with_its_files(node: StubNode) -> None:
     node.made("orders", 2)
     heard: list[Outcome] = []
@@ -465,17 +457,6 @@ def test_many_partitions_are_opened_over_several_turns(node: StubNode) -> None:
         open_after.append(len(node.partitions.by_name) - 1)
     assert open_after == list(range(100, 252))
     assert errors(heard) == [ErrorCode.NONE] * 2
-
-
-def test_a_topic_may_be_deleted_while_it_is_being_opened(node: StubNode) -> None:
-    heard: list[Outcome] = []
-    node.controller.create([NewTopic("wide", 250)], heard.extend, validate_only=False)
-    node.controller.delete(["wide"], heard.extend)
-    node.controller.create([NewTopic("wide", 2)], heard.extend, validate_only=False)
-    while node.turn():
-        pass
-    assert errors(heard) == [ErrorCode.NONE] * 3
-    assert len(node.partitions.by_name) == 1 + 2
 
 
 def test_a_broker_that_is_not_the_controller_refuses_changes(node: StubNode) -> None:
