@@ -17,7 +17,6 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC
 from fencepost.coordinator.txn.states import State
 from tests.broker.transactions.shell import Answer, ShellNode
-from tests.halves import examples
 
 pytestmark = pytest.mark.interpreted
 
@@ -136,7 +135,7 @@ class ProducerModel:
                 assert set(marked) == {ended.commit}
 
 
-@settings(max_examples=examples(400))
+@settings(max_examples=400)
 @given(steps, st.booleans())
 def test_replies_hold_and_transactions_end_once_after_any_crash(
     sequence: list[tuple[str, int, str, str]], fsync: bool

@@ -38,7 +38,6 @@ from fencepost.records.entry import Entry
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
-from tests.halves import examples
 from tests.transactions.protocol import PROTOCOLS, TV1, Protocol
 from tests.transactions.requests import init_request
 from tests.transactions.wire import WireProducer, await_coordinator, retried
@@ -209,7 +208,7 @@ def loaded_now(disk: Disk, partition: Partition) -> CoordinatorState:
 def test_expiry_compaction_checkpoints_and_starts_in_any_order_keep_the_state() -> None:
     run_state_machine_as_test(
         Forgetting,
-        settings=settings(max_examples=examples(30), stateful_step_count=40, deadline=None),
+        settings=settings(max_examples=30, stateful_step_count=40, deadline=None),
     )
 
 

@@ -29,7 +29,6 @@ from tests.coordinator.test_group_histories import (
     histories,
     summary,
 )
-from tests.halves import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +52,7 @@ def fold(
     return state
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(histories(*OFFSETS, *OFFSETS, *MEMBERSHIP, *TROUBLE))
 def test_every_checkpoint_with_the_log_after_it_gives_the_state(history: list[Step]) -> None:
     player = GroupHistory()
