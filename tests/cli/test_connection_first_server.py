@@ -104,10 +104,7 @@ def servers() -> Iterator[str]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_first_server_that_accepts_and_never_answers_is_passed_over(
-    servers: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    command: str,
+    servers: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     # Each of them would wait half a second.
     monkeypatch.setattr(reaching, "FIRST_SETUP_MS", 100)

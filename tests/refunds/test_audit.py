@@ -28,11 +28,7 @@ from fencepost_examples.refunds.spark.settlements import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(300),
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.filterwarnings("default")]
 
 RULE = next(rule for rule in merchant_rules() if rule.daily_limit_paise == 1_000_000)
 

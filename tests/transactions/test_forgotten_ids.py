@@ -207,8 +207,7 @@ def loaded_now(disk: Disk, partition: Partition) -> CoordinatorState:
 
 def test_expiry_compaction_checkpoints_and_starts_in_any_order_keep_the_state() -> None:
     run_state_machine_as_test(
-        Forgetting,
-        settings=settings(max_examples=30, stateful_step_count=40, deadline=None),
+        Forgetting, settings=settings(max_examples=30, stateful_step_count=40, deadline=None)
     )
 
 

@@ -10,10 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from fencepost.base.ids import (
-    CONSUMER_OFFSETS_TOPIC,
-    coordinator_partition,
-)
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, coordinator_partition
 from fencepost.partition.partition import Partition
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.api_versions import ApiVersionsRequest

@@ -37,10 +37,7 @@ from tests.transactions.wire import values
 
 @pytest.fixture(params=CLIENTS)
 def world(request: pytest.FixtureRequest) -> Iterator[RefundsBroker]:
-    settings = {
-        "offsets.topic.num.partitions": 2,
-        "transaction.state.log.num.partitions": 2,
-    }
+    settings = {"offsets.topic.num.partitions": 2, "transaction.state.log.num.partitions": 2}
     with fencepost.Broker(config=settings) as broker:
         made = RefundsBroker(broker, request.param)
         try:
@@ -109,9 +106,7 @@ def test_a_zombie_processor_closes_and_stops(world: RefundsBroker) -> None:
     world.assert_exactly_once()
 
 
-def test_a_transaction_that_times_out_is_repeated_by_a_new_instance(
-    world: RefundsBroker,
-) -> None:
+def test_a_transaction_that_times_out_is_repeated_by_a_new_instance(world: RefundsBroker) -> None:
     world.settle(3)
     slow = world.connect()
     slow.init_transactions()

@@ -29,9 +29,7 @@ from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from fencepost.wire.forms.leave_group import LeaveGroupRequest, MemberIdentity
 from fencepost.wire.forms.metadata import MetadataRequest
-from fencepost.wire.forms.offset_commit import (
-    OffsetCommitRequest,
-)
+from fencepost.wire.forms.offset_commit import OffsetCommitRequest
 from fencepost.wire.forms.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.node_stage import Stage
 from tests.broker.raw import RawClient
@@ -122,10 +120,7 @@ def use_group(stage: Stage, group: str) -> None:
         assignments=[assignment],
     )
     assert stage.call(ApiKey.SYNC_GROUP, 3, sync).error_code == ErrorCode.NONE
-    member = {
-        "generation_id_or_member_epoch": joined.generation_id,
-        "member_id": joined.member_id,
-    }
+    member = {"generation_id_or_member_epoch": joined.generation_id, "member_id": joined.member_id}
     commit_offset(stage, group, "kept", 1, 7, **member)
     other = stage.connect()
     other.send(ApiKey.JOIN_GROUP, 3, join)

@@ -375,10 +375,7 @@ def test_one_sink_cannot_serve_two_queries_at_once(
 def test_outside_a_query_the_sink_explains_how_to_call_it(spark: SparkSession) -> None:
     sink = TransactionalSink("localhost:9092", transactional_id="x", topic="t")
     rows = spark.range(1).selectExpr("cast(id AS string) AS value")
-    attempts: list[Callable[[], Any]] = [
-        lambda: sink(rows, 0),
-        lambda: sink.write({"t": rows}, 0),
-    ]
+    attempts: list[Callable[[], Any]] = [lambda: sink(rows, 0), lambda: sink.write({"t": rows}, 0)]
     for attempt in attempts:
         with pytest.raises(SinkRefused, match=r"writeStream\.foreachBatch\(TransactionalSink"):
             attempt()

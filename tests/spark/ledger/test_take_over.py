@@ -112,9 +112,7 @@ def counted(rows: DataFrame) -> DataFrame:
     )
 
 
-def test_a_stateful_query_continues_with_empty_state_only_if_allowed(
-    copy: TakenOverQuery,
-) -> None:
+def test_a_stateful_query_continues_with_empty_state_only_if_allowed(copy: TakenOverQuery) -> None:
     copy.add("x", "x")
     assert copy.run(shape=counted) is None
     assert copy.output == ["x=2"]

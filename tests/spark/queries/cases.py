@@ -263,11 +263,7 @@ _LINES: Final = (numbered(0), numbered(1))
 _LETTERS: Final = (["a", "b", "a"], ["a", "c"], ["b"])
 _TIMES: Final = (["a,1", "a,2", "b,3"], ["a,5", "a,15"], ["c,30"], ["a,4", "c,45"])
 """The last `a` is late: its window was closed in the batch before."""
-_JOINED: Final = (
-    ["La,1", "Ra,3", "Lb,2"],
-    ["Ra,4", "Rb,9", "Lc,10"],
-    ["Lz,40", "Rz,40"],
-)
+_JOINED: Final = (["La,1", "Ra,3", "Lb,2"], ["Ra,4", "Rb,9", "Lc,10"], ["Lz,40", "Rz,40"])
 """The `b` of the right side is too far from that of the left."""
 _COUNTED: Final = ["a=2", "b=1", "a=3", "c=1", "b=2"]
 

@@ -94,9 +94,7 @@ class Machine:
         """Starts the server, for the first time or after `kill`."""
         assert not self.is_alive, "the machine runs already"
         self._process = ServerProcess(
-            self._command,
-            environment=self._variables | {_MARK: self._mark},
-            folder=self.folder,
+            self._command, environment=self._variables | {_MARK: self._mark}, folder=self.folder
         )
 
     def kill(self) -> None:

@@ -19,11 +19,7 @@ SHORT = {"kafka.transaction.timeout.ms": "1000"}
     [(2, "written"), (2, "entered"), (2, "in a task"), (1, "written"), (1, "ending")],
 )
 def test_a_batch_that_exceeds_the_transaction_timeout_stops_the_query_with_a_clear_message(
-    pipeline: Pipeline,
-    cluster: Cluster,
-    monkeypatch: pytest.MonkeyPatch,
-    step: str,
-    version: int,
+    pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, step: str, version: int
 ) -> None:
     chaos.speak_by_name(monkeypatch)
     name = pipeline.transactional_id = f"{pipeline.transactional_id}-tv{version}"
