@@ -26,9 +26,7 @@ and so does the session timeout: a shorter one would expire before the client's 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_the_start_pages_pipeline_writes_everything_once_even_if_killed(
-    tmp_path: Path,
-) -> None:
+def test_the_start_pages_pipeline_writes_everything_once_even_if_killed(tmp_path: Path) -> None:
     with fencepost.Broker() as broker:
         programs = dict(PROGRAM.findall(PAGE))
         for name, code in programs.items():

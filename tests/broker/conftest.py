@@ -10,6 +10,7 @@ import pytest
 
 import fencepost
 from fencepost.broker import turns
+from tests.broker.controller.topics_stage import StubNode
 from tests.broker.raw import RawClient
 from tests.broker.requests import create_topic
 
@@ -34,6 +35,12 @@ def other(broker: fencepost.Broker) -> Iterator[RawClient]:
     """A second client of the same broker."""
     with RawClient(broker.bootstrap_servers) as connected:
         yield connected
+
+
+@pytest.fixture
+def node() -> StubNode:
+    """A controller and the broker that follows it."""
+    return StubNode().start()
 
 
 _numbers = itertools.count()

@@ -27,6 +27,7 @@ from fencepost.broker.network.server import Server
 from fencepost.broker.node import Node
 from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.trace import Trace
+from fencepost.partition.partition import Partition
 from fencepost.simulation.disk import PowerLost, UnsyncedDisk
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.codec import decode_response
@@ -311,6 +312,12 @@ class Stage:
         if self._line is None or self._line.is_closed:
             self._line = self.connect()
         return self._line.call(api, version, form)
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """A partition that this broker leads."""
+        found = self.node.partitions.get(topic, index)
+        assert found is not None
+        return found
 
     def run(self, awaitable: Any) -> Any:
         return self.loop.run_until_complete(awaitable)

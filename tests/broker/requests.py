@@ -14,7 +14,23 @@ from fencepost.wire.forms.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from fencepost.wire.forms.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.wire.forms.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from fencepost.wire.forms.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from fencepost.wire.forms.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 if TYPE_CHECKING:
@@ -163,3 +179,52 @@ def create_topics(
     request = CreateTopicsRequest(topics=topics, timeout_ms=30_000)
     made: list[Any] = client.call(ApiKey.CREATE_TOPICS, 7, request).topics
     return made
+
+
+def delete_topic(client: Client, name: str) -> int:
+    """Deletes a topic; returns the error."""
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=30_000)
+    return int(client.call(ApiKey.DELETE_TOPICS, 6, request).responses[0].error_code)
+
+
+def delete_records_request(topic: str, *offsets: int) -> DeleteRecordsRequest:
+    """Up to one offset for each partition from the first on."""
+    cuts = [DeleteRecordsPartition(partition_index=i, offset=at) for i, at in enumerate(offsets)]
+    wanted = DeleteRecordsTopic(name=topic, partitions=cuts)
+    return DeleteRecordsRequest(topics=[wanted], timeout_ms=30_000)
+
+
+def delete_records(client: Client, topic: str, offset: int) -> int:
+    """Deletes the records of the first partition below an offset; returns the error."""
+    reply = client.call(ApiKey.DELETE_RECORDS, 2, delete_records_request(topic, offset))
+    return int(reply.topics[0].partitions[0].error_code)
+
+
+def alter_topic(client: Client, topic: str, setting: str, value: str) -> int:
+    """Changes one setting of a topic; returns the error."""
+    change = AlterableConfig(name=setting, config_operation=0, value=value)
+    wanted = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[change])
+    request = IncrementalAlterConfigsRequest(resources=[wanted])
+    reply = client.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+    return int(reply.responses[0].error_code)
+
+
+def offset_commit_request(
+    group: str, topic: str, *offsets: int, **member: Any
+) -> OffsetCommitRequest:
+    """One offset for each partition from the first on."""
+    places = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+        for index, offset in enumerate(offsets)
+    ]
+    topics = [OffsetCommitRequestTopic(name=topic, partitions=places)]
+    return OffsetCommitRequest(group_id=group, topics=topics, **member)
+
+
+def commit_offset(
+    client: Client, group: str, topic: str, offset: int, version: int = 8, **member: Any
+) -> int:
+    """Commits an offset of the first partition; returns the error."""
+    request = offset_commit_request(group, topic, offset, **member)
+    reply = client.call(ApiKey.OFFSET_COMMIT, version, request)
+    return int(reply.topics[0].partitions[0].error_code)

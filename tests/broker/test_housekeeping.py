@@ -17,13 +17,16 @@ from fencepost.partition.partition import Partition
 from fencepost.records.text_files import decode_offsets
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from fencepost.wire.forms.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from tests.broker.node_stage import FOLDER, Stage
-from tests.broker.requests import NOW_MS, batch_of, create_topic, fetch, produce, read_topic
+from tests.broker.requests import (
+    NOW_MS,
+    alter_topic,
+    batch_of,
+    create_topic,
+    fetch,
+    produce,
+    read_topic,
+)
 
 A_MINUTE_MS = 60_000
 AN_HOUR_MS = 60 * A_MINUTE_MS
@@ -45,9 +48,7 @@ def new_stage(interval_ms: int = 10_000, **settings: str) -> Stage:
 
 def made(stage: Stage, name: str, settings: Mapping[str, str]) -> Partition:
     create_topic(stage, name, settings={**SMALL_SEGMENTS, **settings})
-    partition = stage.node.partitions.get(name, 0)
-    assert partition is not None
-    return partition
+    return stage.partition(name, 0)
 
 
 def write(stage: Stage, topic: str, *values: bytes, key: bytes | None = None, **more: Any) -> None:
@@ -83,14 +84,7 @@ def test_a_retention_changed_while_the_broker_runs_takes_effect() -> None:
     with new_stage() as stage:
         made(stage, "t", {"retention.ms": "-1"})
         write(stage, "t", *numbers(0, 9))
-        change = AlterConfigsResource(
-            resource_type=2,
-            resource_name="t",
-            configs=[AlterableConfig(name="retention.ms", config_operation=0, value="1000")],
-        )
-        stage.call(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=[change])
-        )
+        assert alter_topic(stage, "t", "retention.ms", "1000") == 0
         stage.advance(A_MINUTE_MS)
         assert read_topic(stage, "t") == []
 
@@ -116,8 +110,7 @@ def test_a_failing_partition_does_not_prevent_the_retention_of_others() -> None:
             made(stage, name, {"retention.ms": str(AN_HOUR_MS)})
             write(stage, name, *numbers(0, 4))
         stage.advance(AN_HOUR_MS)
-        broken = stage.node.partitions.get("a", 0)
-        assert broken is not None
+        broken = stage.partition("a", 0)
 
         broken.log.disk = FailingDisk(broken.log.disk)
         for segment in broken.log.segments:

@@ -12,12 +12,6 @@ from fencepost.broker.transactions import ending
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_topics import CreatableTopic, CreateTopicsRequest
 from fencepost.wire.forms.delete_groups import DeleteGroupsRequest
-from fencepost.wire.forms.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.describe_groups import DescribeGroupsRequest
 from fencepost.wire.forms.describe_log_dirs import DescribeLogDirsRequest
 from fencepost.wire.forms.describe_producers import DescribeProducersRequest, TopicRequest
@@ -26,11 +20,6 @@ from fencepost.wire.forms.elect_leaders import ElectLeadersRequest, TopicPartiti
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.list_groups import ListGroupsRequest
 from fencepost.wire.forms.list_transactions import ListTransactionsRequest
-from fencepost.wire.forms.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from fencepost.wire.forms.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from fencepost.wire.forms.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -43,7 +32,14 @@ from fencepost.wire.forms.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from tests.broker.node_stage import Stage
-from tests.broker.requests import batch_of, create_topic, produce_request
+from tests.broker.requests import (
+    batch_of,
+    commit_offset,
+    create_topic,
+    delete_records_request,
+    delete_topic,
+    produce_request,
+)
 from tests.transactions.protocol import TV1
 from tests.transactions.wire import WireProducer, state_of
 
@@ -66,14 +62,11 @@ def populate(stage: Stage) -> None:
     stage.call(ApiKey.FIND_COORDINATOR, 4, find)
     stage.advance(100)
     for group in GROUPS:
-        offset = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
-        topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[offset])
-        stage.call(ApiKey.OFFSET_COMMIT, 8, OffsetCommitRequest(group_id=group, topics=[topic]))
+        commit_offset(stage, group, TOPIC, 1)
 
 
 def questions() -> list[tuple[ApiKey, int, Any]]:
     epochs = [OffsetForLeaderPartition(partition=n, leader_epoch=0) for n in PARTITIONS]
-    cuts = [DeleteRecordsPartition(partition_index=n, offset=n % 4) for n in PARTITIONS]
     marker = WritableTxnMarker(
         producer_id=77,
         producer_epoch=0,
@@ -118,13 +111,7 @@ def questions() -> list[tuple[ApiKey, int, Any]]:
             ),
         ),
         (ApiKey.WRITE_TXN_MARKERS, 1, WriteTxnMarkersRequest(markers=[marker])),
-        (
-            ApiKey.DELETE_RECORDS,
-            2,
-            DeleteRecordsRequest(
-                topics=[DeleteRecordsTopic(name=TOPIC, partitions=cuts)], timeout_ms=1000
-            ),
-        ),
+        (ApiKey.DELETE_RECORDS, 2, delete_records_request(TOPIC, *(n % 4 for n in PARTITIONS))),
         (ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[*GROUPS, "absent"])),
         (ApiKey.CREATE_TOPICS, 6, CreateTopicsRequest(topics=new, timeout_ms=1000)),
     ]
@@ -164,13 +151,11 @@ def test_the_markers_of_a_wide_transaction_are_written_over_several_turns(
             producer.send("goes", b"x", index=index)
         line = stage.connect()
         sent = line.send(ApiKey.END_TXN, 4, producer.end_request(commit=commit))
-        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="goes")], timeout_ms=1000)
-        stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
+        delete_topic(stage, "goes")
         assert line.reply(ApiKey.END_TXN, 4, sent).error_code == ErrorCode.NONE
         assert state_of(stage, "wide-1") == ("CompleteCommit" if commit else "CompleteAbort")
         for index in PARTITIONS:
-            partition = stage.node.partitions.get(TOPIC, index)
-            assert partition is not None
+            partition = stage.partition(TOPIC, index)
             assert partition.last_stable_offset == partition.log_end_offset == 2
 
 
@@ -185,17 +170,10 @@ def test_a_topic_may_be_deleted_while_its_records_are_being_deleted(
         for index in range(2):
             stage.call(ApiKey.PRODUCE, 11, produce_request("stays", batch_of(b"a"), index=index))
         line = stage.connect()
-        topics = [
-            DeleteRecordsTopic(
-                name=name,
-                partitions=[DeleteRecordsPartition(partition_index=n, offset=1) for n in range(2)],
-            )
-            for name in ("stays", TOPIC)
-        ]
-        request = DeleteRecordsRequest(topics=topics, timeout_ms=1000)
+        request = delete_records_request("stays", 1, 1)
+        request.topics += delete_records_request(TOPIC, 1, 1).topics
         sent = line.send(ApiKey.DELETE_RECORDS, 2, request)
-        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=TOPIC)], timeout_ms=1000)
-        stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
+        delete_topic(stage, TOPIC)
         stays, goes = line.reply(ApiKey.DELETE_RECORDS, 2, sent).topics
         assert [p.low_watermark for p in stays.partitions] == [1, 1]
         for partition in goes.partitions:

@@ -27,22 +27,6 @@ def test_a_refused_connection_is_reported_at_once_with_what_to_do(
     assert "no-such-host.invalid:9092: " in said
 
 
-def test_a_live_broker_among_dead_ones_is_found(
-    servers: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    closed = f"127.0.0.1:{free_port()}"
-    assert Commands(f"{closed},{servers}", capsys).json("txn", "list") == []
-
-
-def test_a_broker_that_accepts_but_does_not_answer_is_given_up_for_a_live_one(
-    servers: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(connection, "LOOK_MS", 200)
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        address = f"127.0.0.1:{mute.getsockname()[1]}"
-        assert Commands(f"{address},{servers}", capsys).json("txn", "list") == []
-
-
 def test_a_broker_that_accepts_but_does_not_answer_is_named_while_waiting(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

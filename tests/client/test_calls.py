@@ -70,15 +70,13 @@ def listed(*results: tuple[int, int, int]) -> ListOffsetsResponse:
     )
 
 
-def test_a_lost_request_is_retried_on_another_broker() -> None:
-    script = Script()
+def test_a_lost_request_is_retried_on_another_broker(script: Script) -> None:
     script.on(ApiKey.DESCRIBE_CLUSTER, Lost("connection refused", sent=False), CLUSTER)
     assert script.run(describe_cluster(script.core)).cluster_id == "c"
     assert [seen.endpoint for seen in script.sent] == [ONE, TWO]
 
 
-def test_a_coordinator_that_moved_is_looked_up_again() -> None:
-    script = Script()
+def test_a_coordinator_that_moved_is_looked_up_again(script: Script) -> None:
     script.on(ApiKey.OFFSET_COMMIT, committed(ErrorCode.NOT_COORDINATOR), committed(0))
 
     def moved(pause_ms: int) -> None:
@@ -95,8 +93,7 @@ def test_a_coordinator_that_moved_is_looked_up_again() -> None:
     assert [seen.endpoint for seen in script.of(ApiKey.OFFSET_COMMIT)] == [ONE, TWO]
 
 
-def test_a_loading_coordinator_is_retried_without_a_new_lookup() -> None:
-    script = Script()
+def test_a_loading_coordinator_is_retried_without_a_new_lookup(script: Script) -> None:
     loading = committed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     script.on(ApiKey.OFFSET_COMMIT, loading, loading, committed(0))
     script.run(offset_commit(script.core, "g", {partition(): CommittedOffset(1)}))
@@ -132,16 +129,14 @@ HANG_UP = Lost("the broker closed the connection", closed_by_broker=True)
 REFUSED = Lost("connection refused", sent=False)
 
 
-def test_the_client_gives_up_if_a_broker_keeps_closing_the_connection() -> None:
-    script = Script()
+def test_the_client_gives_up_if_a_broker_keeps_closing_the_connection(script: Script) -> None:
     script.on(ApiKey.DESCRIBE_CLUSTER, HANG_UP)
     with pytest.raises(ClosedByBroker, match=r"closed the connection 3 times .* DescribeCluster"):
         script.run(describe_cluster(script.core))
     assert [seen.endpoint for seen in script.sent] == [ONE, TWO, ONE, TWO, ONE]
 
 
-def test_a_broker_restart_resets_the_count_of_closed_connections() -> None:
-    script = Script()
+def test_a_broker_restart_resets_the_count_of_closed_connections(script: Script) -> None:
     script.on(ApiKey.DESCRIBE_CLUSTER, HANG_UP, HANG_UP, REFUSED, HANG_UP, HANG_UP, CLUSTER)
     assert script.run(describe_cluster(script.core)).cluster_id == "c"
 
@@ -152,16 +147,14 @@ def test_a_commit_is_retried_until_its_deadline_however_often_the_connection_clo
     script.run(offset_commit(script.core, "g", {partition(): CommittedOffset(1)}))
 
 
-def test_errors_raised_by_the_driver_are_not_retried() -> None:
-    script = Script()
+def test_errors_raised_by_the_driver_are_not_retried(script: Script) -> None:
     script.on(ApiKey.DESCRIBE_CLUSTER, AuthenticationFailed("no"))
     with pytest.raises(AuthenticationFailed):
         script.run(describe_cluster(script.core))
     assert len(script.sent) == 1
 
 
-def test_an_error_includes_the_brokers_message() -> None:
-    script = Script()
+def test_an_error_includes_the_brokers_message(script: Script) -> None:
     script.on(
         ApiKey.DESCRIBE_CLUSTER, DescribeClusterResponse(error_code=31, error_message="not you")
     )
@@ -169,8 +162,7 @@ def test_an_error_includes_the_brokers_message() -> None:
         script.run(describe_cluster(script.core))
 
 
-def test_a_controller_that_moved_is_looked_up_again() -> None:
-    script = Script()
+def test_a_controller_that_moved_is_looked_up_again(script: Script) -> None:
     script.on(
         ApiKey.DESCRIBE_CLUSTER,
         DescribeClusterResponse(error_code=ErrorCode.NOT_CONTROLLER),
@@ -191,8 +183,7 @@ def test_an_unknown_broker_id_is_retried_until_the_deadline() -> None:
         )
 
 
-def test_a_request_for_any_broker_needs_no_metadata() -> None:
-    script = Script()
+def test_a_request_for_any_broker_needs_no_metadata(script: Script) -> None:
     script.on(ApiKey.DESCRIBE_CLUSTER, CLUSTER)
     request = DescribeClusterRequest()
     script.run(call_one(script.core, AnyBroker(), ApiKey.DESCRIBE_CLUSTER, request, error_code))
@@ -202,8 +193,7 @@ def test_a_request_for_any_broker_needs_no_metadata() -> None:
 # By leader.
 
 
-def test_each_leader_is_sent_only_its_own_partitions() -> None:
-    script = Script()
+def test_each_leader_is_sent_only_its_own_partitions(script: Script) -> None:
     script.leaders["t"] = [1, 2, 1]
     script.on(ApiKey.LIST_OFFSETS, listed((0, 0, 10), (2, 0, 12)), listed((1, 0, 11)))
     found = script.run(list_offsets(script.core, {partition(i): LATEST for i in range(3)}))
@@ -215,8 +205,7 @@ def test_each_leader_is_sent_only_its_own_partitions() -> None:
     assert asked == [(ONE, [0, 2]), (TWO, [1])]
 
 
-def test_only_the_failed_partition_is_retried_on_its_new_leader() -> None:
-    script = Script()
+def test_only_the_failed_partition_is_retried_on_its_new_leader(script: Script) -> None:
     script.leaders["t"] = [1, 1]
 
     def moved(_: object) -> ListOffsetsResponse:
@@ -233,8 +222,7 @@ def test_only_the_failed_partition_is_retried_on_its_new_leader() -> None:
     )
 
 
-def test_a_partition_without_a_leader_is_retried() -> None:
-    script = Script()
+def test_a_partition_without_a_leader_is_retried(script: Script) -> None:
     script.leaders["t"] = [-1]
     pauses = []
 
@@ -249,17 +237,14 @@ def test_a_partition_without_a_leader_is_retried() -> None:
     assert script.of(ApiKey.LIST_OFFSETS)[0].endpoint == TWO
 
 
-def test_an_unknown_topic_is_an_error_after_a_short_wait() -> None:
-    script = Script()
+def test_an_unknown_topic_is_an_error_after_a_short_wait(script: Script) -> None:
     with pytest.raises(UnknownTopicOrPartition, match="create the topic first") as caught:
         script.run(list_offsets(script.core, {partition(): LATEST}))
     assert caught.value.partition == partition()
     assert 1_000 <= sum(script.pauses) < 3_000
 
 
-def test_a_topic_that_appears_during_the_wait_is_used() -> None:
-    script = Script()
-
+def test_a_topic_that_appears_during_the_wait_is_used(script: Script) -> None:
     def create(pause_ms: int) -> None:
         script.clock.now += pause_ms
         script.leaders["t"] = [1]
@@ -269,15 +254,13 @@ def test_a_topic_that_appears_during_the_wait_is_used() -> None:
     assert script.run(list_offsets(script.core, {partition(): LATEST}))[partition()].offset == 10
 
 
-def test_a_partition_that_does_not_exist_is_named() -> None:
-    script = Script()
+def test_a_partition_that_does_not_exist_is_named(script: Script) -> None:
     script.leaders["t"] = [1]
     with pytest.raises(UnknownTopicOrPartition, match="t-5"):
         script.run(list_offsets(script.core, {partition(5): LATEST}))
 
 
-def test_metadata_fails_for_an_unknown_topic_but_not_for_all_topics() -> None:
-    script = Script()
+def test_metadata_fails_for_an_unknown_topic_but_not_for_all_topics(script: Script) -> None:
     script.leaders["t"] = [1, 2]
     with pytest.raises(UnknownTopicOrPartition, match="'absent'"):
         script.run(metadata(script.core, ["absent"]))
@@ -314,9 +297,7 @@ def test_a_partition_without_a_commit_is_left_out() -> None:
     assert script.of(ApiKey.OFFSET_FETCH)[0].form.groups[0].topics is None
 
 
-def test_create_topics_waits_until_the_topic_is_in_the_metadata() -> None:
-    script = Script()
-
+def test_create_topics_waits_until_the_topic_is_in_the_metadata(script: Script) -> None:
     def created(_: object) -> CreateTopicsResponse:
         script.leaders["new"] = [1]
         return CreateTopicsResponse(topics=[CreatableTopicResult(name="new")])
@@ -328,8 +309,7 @@ def test_create_topics_waits_until_the_topic_is_in_the_metadata() -> None:
     assert seen.form.topics[0].replication_factor == -1
 
 
-def test_an_existing_topic_is_an_error_unless_exist_ok_is_set() -> None:
-    script = Script()
+def test_an_existing_topic_is_an_error_unless_exist_ok_is_set(script: Script) -> None:
     script.leaders["t"] = [1]
     exists = CreateTopicsResponse(
         topics=[CreatableTopicResult(name="t", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)]

@@ -106,8 +106,7 @@ def test_if_a_broker_never_answers_the_listing_fails_and_names_it() -> None:
         script.run(list_transactions(script.core))
 
 
-def test_a_broker_that_loads_its_coordinators_is_asked_again() -> None:
-    script = Script()
+def test_a_broker_that_loads_its_coordinators_is_asked_again(script: Script) -> None:
     loading = ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     script.on(ApiKey.LIST_TRANSACTIONS, loading, listing("b"), listing("a"), listing("b"))
     found = script.run(list_transactions(script.core))
@@ -124,8 +123,7 @@ def test_brokers_that_all_close_their_connections_once_are_asked_again() -> None
 # One broker.
 
 
-def test_a_broker_that_returned_at_another_address_is_found() -> None:
-    script = Script()
+def test_a_broker_that_returned_at_another_address_is_found(script: Script) -> None:
     script.run(list_offsets_of(script))
     script.down.add(TWO)
     script.brokers[2] = MOVED

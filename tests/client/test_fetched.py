@@ -224,8 +224,7 @@ def test_a_fetch_sends_its_isolation_level_and_returns_the_partition_data() -> N
     assert (list(answer.records()), answer.next_offset) == ([], 7)
 
 
-def test_a_fetch_returns_partial_results_if_one_leader_is_unavailable() -> None:
-    script = Script()
+def test_a_fetch_returns_partial_results_if_one_leader_is_unavailable(script: Script) -> None:
     script.leaders["t"] = [1, -1]
     part = PartitionData(partition_index=0, high_watermark=3)
     script.on(

@@ -248,8 +248,7 @@ def write_one(script: Script, identity: ProducerIdentity) -> None:
     script.run(pump(script.core, writer, 0))
 
 
-def test_tv2_writes_directly_and_the_broker_adds_the_partition() -> None:
-    script = Script()
+def test_tv2_writes_directly_and_the_broker_adds_the_partition(script: Script) -> None:
     script.on(ApiKey.PRODUCE, produced())
     write_one(script, IDENTITY)
     assert script.apis == [ApiKey.METADATA, ApiKey.PRODUCE]
@@ -276,16 +275,14 @@ def test_tv1_adds_the_partition_first_and_once() -> None:
     assert {seen.version for seen in script.of(ApiKey.PRODUCE)} == {11}
 
 
-def test_colliding_first_writes_are_retried_quickly_at_first() -> None:
-    script = Script()
+def test_colliding_first_writes_are_retried_quickly_at_first(script: Script) -> None:
     busy = produced(ErrorCode.NOT_ENOUGH_REPLICAS)
     script.on(ApiKey.PRODUCE, busy, busy, busy, produced())
     write_one(script, IDENTITY)
     assert script.pauses == [20, 40, 80]
 
 
-def test_a_response_without_our_partition_is_not_an_acknowledgement() -> None:
-    script = Script()
+def test_a_response_without_our_partition_is_not_an_acknowledgement(script: Script) -> None:
     script.on(ApiKey.PRODUCE, ProduceResponse())
     with pytest.raises(Exception, match="UNKNOWN_SERVER_ERROR"):
         write_one(script, IDENTITY)

@@ -46,8 +46,7 @@ class Timed(Script):
 # The procedure.
 
 
-def test_the_first_server_that_answers_is_used_from_then_on() -> None:
-    script = Script()
+def test_the_first_server_that_answers_is_used_from_then_on(script: Script) -> None:
     script.down.add(ONE)
     assert script.run(reach(script.core)) == TWO
     assert script.core.routes.any_broker() == TWO
@@ -85,8 +84,7 @@ def test_a_server_that_is_slow_is_given_more_time_in_the_next_round() -> None:
     assert script.limits[-1] == (ONE, 4 * FIRST_SETUP_MS)
 
 
-def test_a_wrong_password_is_not_tried_at_the_next_server() -> None:
-    script = Script()
+def test_a_wrong_password_is_not_tried_at_the_next_server(script: Script) -> None:
     script.on(ApiKey.API_VERSIONS, AuthenticationFailed("no"))
     with pytest.raises(AuthenticationFailed):
         script.run(reach(script.core))

@@ -84,8 +84,7 @@ def test_the_protocol_follows_the_clusters_transaction_version(level: int, is_tv
     assert (request.transactional_id, request.transaction_timeout_ms) == ("tx", 1234)
 
 
-def test_init_producer_id_is_retried_until_the_previous_transaction_ends() -> None:
-    script = Script()
+def test_init_producer_id_is_retried_until_the_previous_transaction_ends(script: Script) -> None:
     busy = InitProducerIdResponse(error_code=ErrorCode.CONCURRENT_TRANSACTIONS)
     done = InitProducerIdResponse(producer_id=9, producer_epoch=2)
     script.on(ApiKey.INIT_PRODUCER_ID, busy, busy, done)
@@ -93,16 +92,14 @@ def test_init_producer_id_is_retried_until_the_previous_transaction_ends() -> No
     assert script.pauses == [20, 20]
 
 
-def test_init_producer_id_can_send_the_current_id_and_epoch() -> None:
-    script = Script()
+def test_init_producer_id_can_send_the_current_id_and_epoch(script: Script) -> None:
     script.on(ApiKey.INIT_PRODUCER_ID, InitProducerIdResponse(producer_id=9, producer_epoch=3))
     script.run(init_producer_id(script.core, "tx", producer_id=9, producer_epoch=2))
     request = script.of(ApiKey.INIT_PRODUCER_ID)[0].form
     assert (request.producer_id, request.producer_epoch) == (9, 2)
 
 
-def test_an_idempotent_producer_needs_no_coordinator() -> None:
-    script = Script()
+def test_an_idempotent_producer_needs_no_coordinator(script: Script) -> None:
     script.on(ApiKey.INIT_PRODUCER_ID, InitProducerIdResponse(producer_id=9))
     assert script.run(init_producer_id(script.core, None)).transactional_id is None
     assert ApiKey.FIND_COORDINATOR not in script.apis
@@ -115,8 +112,7 @@ def test_an_identity_survives_pickling() -> None:
 # Partitions and offsets.
 
 
-def test_tv1_adds_partitions_by_name() -> None:
-    script = Script()
+def test_tv1_adds_partitions_by_name(script: Script) -> None:
     script.on(ApiKey.ADD_PARTITIONS_TO_TXN, added(0, 0))
     script.run(add_partitions(script.core, TV1, [partition(1), partition(0)]))
     (seen,) = script.of(ApiKey.ADD_PARTITIONS_TO_TXN)
@@ -133,15 +129,13 @@ def test_the_error_is_that_of_the_refused_partition_not_of_those_not_attempted()
         script.run(add_partitions(script.core, TV1, [partition(0), partition(1)]))
 
 
-def test_adding_partitions_waits_for_the_markers_of_the_last_transaction() -> None:
-    script = Script()
+def test_adding_partitions_waits_for_the_markers_of_the_last_transaction(script: Script) -> None:
     script.on(ApiKey.ADD_PARTITIONS_TO_TXN, added(ErrorCode.CONCURRENT_TRANSACTIONS), added(0))
     script.run(add_partitions(script.core, TV1, [partition()]))
     assert script.pauses == [20]
 
 
-def test_tv1_adds_offsets_before_it_commits_them() -> None:
-    script = Script()
+def test_tv1_adds_offsets_before_it_commits_them(script: Script) -> None:
     script.on(ApiKey.ADD_OFFSETS_TO_TXN, AddOffsetsToTxnResponse())
     script.on(ApiKey.TXN_OFFSET_COMMIT, offsets_committed())
     script.run(txn_offset_commit(script.core, TV1, "g", OFFSETS))
@@ -152,8 +146,7 @@ def test_tv1_adds_offsets_before_it_commits_them() -> None:
     assert script.of(ApiKey.TXN_OFFSET_COMMIT)[0].version == 4
 
 
-def test_tv2_commits_offsets_directly() -> None:
-    script = Script()
+def test_tv2_commits_offsets_directly(script: Script) -> None:
     script.on(ApiKey.TXN_OFFSET_COMMIT, offsets_committed())
     script.run(txn_offset_commit(script.core, TV2, "g", OFFSETS))
     assert script.apis == [ApiKey.FIND_COORDINATOR, ApiKey.TXN_OFFSET_COMMIT]
@@ -184,16 +177,14 @@ def test_refused_offsets_raise_the_matching_error(code: int, kind: type[Exceptio
 # EndTxn.
 
 
-def test_tv2_returns_the_next_epoch() -> None:
-    script = Script()
+def test_tv2_returns_the_next_epoch(script: Script) -> None:
     script.on(ApiKey.END_TXN, ended(epoch=4))
     assert script.run(end_txn(script.core, TV2, commit=True)) == replace(TV2, producer_epoch=4)
     (seen,) = script.of(ApiKey.END_TXN)
     assert (seen.version, seen.form.committed) == (5, True)
 
 
-def test_tv1_keeps_its_epoch() -> None:
-    script = Script()
+def test_tv1_keeps_its_epoch(script: Script) -> None:
     script.on(ApiKey.END_TXN, EndTxnResponse())
     assert script.run(end_txn(script.core, TV1, commit=False)) == TV1
     (seen,) = script.of(ApiKey.END_TXN)
@@ -201,8 +192,7 @@ def test_tv1_keeps_its_epoch() -> None:
 
 
 @pytest.mark.parametrize("code", [47, 90, 48, 49, 53])
-def test_a_refusal_in_the_first_answer_is_definite(code: int) -> None:
-    script = Script()
+def test_a_refusal_in_the_first_answer_is_definite(script: Script, code: int) -> None:
     script.on(ApiKey.END_TXN, ended(code))
     with pytest.raises(Refused) as caught:
         script.run(end_txn(script.core, TV2, commit=True))
@@ -210,8 +200,7 @@ def test_a_refusal_in_the_first_answer_is_definite(code: int) -> None:
 
 
 @pytest.mark.parametrize("doubtful", [Lost("broken pipe"), ended(15), ended(16), ended(7)])
-def test_end_txn_is_retried_until_its_outcome_is_known(doubtful: object) -> None:
-    script = Script()
+def test_end_txn_is_retried_until_its_outcome_is_known(script: Script, doubtful: object) -> None:
     script.on(ApiKey.END_TXN, doubtful, ended(51), ended(epoch=4))
     assert script.run(end_txn(script.core, TV2, commit=True)).producer_epoch == 4
     sent = [seen.form for seen in script.of(ApiKey.END_TXN)]
@@ -222,9 +211,8 @@ def test_end_txn_is_retried_until_its_outcome_is_known(doubtful: object) -> None
 @pytest.mark.parametrize("doubtful", [Lost("broken pipe"), ended(15), ended(16), ended(7)])
 @pytest.mark.parametrize("refused", [47, 48, 49, 90])
 def test_a_refusal_after_an_ambiguous_answer_leaves_the_outcome_unknown(
-    doubtful: object, refused: int
+    script: Script, doubtful: object, refused: int
 ) -> None:
-    script = Script()
     script.on(ApiKey.END_TXN, doubtful, ended(refused))
     with pytest.raises(UnknownOutcome, match=r"not known whether the commit of tx"):
         script.run(end_txn(script.core, TV2, commit=True))

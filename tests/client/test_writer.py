@@ -41,10 +41,6 @@ def with_batches(count: int, *partitions: TopicPartition) -> Writer:
     return new
 
 
-def at_one(_: TopicPartition) -> Endpoint | None:
-    return ONE
-
-
 def ship(target: Writer, now_ms: int = 0, leader: Endpoint = ONE) -> list[Shipment]:
     """Sends everything that may be sent now."""
     sent: list[Shipment] = []

@@ -72,29 +72,6 @@ def test_a_new_log_begins_at_the_given_start_offset(disk: Disk) -> None:
     assert disk.exists(f"{FOLDER}/00000000000000000500.log")
 
 
-def test_a_read_from_the_middle_of_a_batch_returns_the_whole_batch(log: Log) -> None:
-    append(log, 5)
-    append(log, 5)
-    assert offsets(log, 3, 10_000) == [0, 5]
-    assert offsets(log, 9, 10_000) == [5]
-
-
-def test_a_read_returns_only_whole_batches_up_to_its_limit(log: Log) -> None:
-    size = append(log, size=100).size_bytes
-    for _ in range(4):
-        append(log, size=100)
-    assert offsets(log, 0, 3 * size) == [0, 1, 2]
-    assert offsets(log, 0, 3 * size - 1) == [0, 1]
-    assert offsets(log, 1, 2 * size + 5) == [1, 2]
-
-
-def test_the_first_batch_is_returned_even_if_it_exceeds_the_limit(log: Log) -> None:
-    append(log, size=5000)
-    append(log)
-    for max_bytes in (0, 1, 20, 61, 4999):
-        assert offsets(log, 0, max_bytes) == [0]
-
-
 def test_the_first_batch_is_left_out_on_request_if_it_exceeds_the_limit(log: Log) -> None:
     append(log, size=5000)
     part = log.read(0, 100, upper_offset=1, at_least_one=False)
@@ -103,43 +80,9 @@ def test_the_first_batch_is_left_out_on_request_if_it_exceeds_the_limit(log: Log
     assert part.next_offset == 1
 
 
-def test_nothing_at_or_beyond_the_upper_offset_is_returned(log: Log) -> None:
-    for _ in range(4):
-        append(log, 3)
-    assert offsets(log, 0, 10_000, 12) == [0, 3, 6, 9]
-    assert offsets(log, 0, 10_000, 11) == [0, 3, 6]
-    assert offsets(log, 0, 10_000, 9) == [0, 3, 6]
-    assert offsets(log, 0, 10_000, 3) == [0]
-    assert offsets(log, 0, 10_000, 2) == []
-    assert offsets(log, 0, 10_000, 0) == []
-    assert offsets(log, 6, 10_000, 6) == []
-    assert offsets(log, 7, 10_000, 3) == []
-
-
 def test_a_read_at_the_end_of_the_log_returns_nothing(log: Log) -> None:
     append(log)
     assert offsets(log, 1, 1000) == []
-
-
-def test_successive_reads_return_the_next_batches(log: Log) -> None:
-    append(log, 2)
-    assert offsets(log, 0, 1000) == [0]
-    append(log, 2)
-    append(log, 2)
-    assert offsets(log, 2, 1000) == [2, 4]
-    assert offsets(log, 6, 1000) == []
-    append(log)
-    assert offsets(log, 6, 1000) == [6]
-
-
-def test_a_read_continues_in_the_next_segment(disk: Disk) -> None:
-    log = open_log(disk, SMALL)
-    for _ in range(100):
-        append(log, size=100)
-    assert len(log.segments) > 5
-    assert [batch.base_offset for batch in all_batches(log)] == list(range(100))
-    last_of_first = log.segments[0].next_offset - 1
-    assert offsets(log, last_of_first, 10_000) == [last_of_first]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 64])

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from fencepost.log import Log, LogConfig
-from fencepost.log.times import TimestampOffset, find_newest, find_timestamp
+from fencepost.log.times import find_newest, find_timestamp
 from fencepost.records.batch import read_header
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
@@ -28,13 +28,6 @@ def found(log: Log, timestamp_ms: int, upper_offset: int | None = None) -> int |
     return None if result is None else result.offset
 
 
-def test_the_first_record_at_or_after_a_timestamp_is_found(log: Log) -> None:
-    append_times(log, 100, 300, 200)
-    append_times(log, 400)
-    assert find_timestamp(log, 150, 4) == TimestampOffset(300, 1, 0)
-    assert [found(log, t) for t in (0, 100, 101, 300, 301, 400, 401)] == [0, 0, 1, 1, 3, 3, None]
-
-
 def test_nothing_at_or_beyond_the_upper_offset_is_found(log: Log) -> None:
     append_times(log, 100, 200)
     append_times(log, 300)
@@ -52,14 +45,6 @@ def test_nothing_below_the_start_of_the_log_is_found(log: Log) -> None:
 def test_an_empty_log_has_no_timestamps(log: Log) -> None:
     assert found(log, 0) is None
     assert find_newest(log) is None
-
-
-def test_the_newest_record_is_the_first_with_the_largest_timestamp(log: Log) -> None:
-    append_times(log, 100, 900, 900)
-    append_times(log, 500)
-    for _ in range(30):
-        append(log, timestamp_ms=300)
-    assert find_newest(log) == TimestampOffset(900, 1, 0)
 
 
 def test_records_without_timestamps_are_not_found(log: Log) -> None:

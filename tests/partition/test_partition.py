@@ -108,17 +108,6 @@ def test_a_repeated_batch_gets_its_first_offset_again(new_world: NewWorld) -> No
     assert partition.log_end_offset == 3
 
 
-def test_a_repeated_batch_is_recognised_after_a_kill(new_world: NewWorld) -> None:
-    world = new_world()
-    for sequence in range(3):
-        write(world.partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=sequence))
-    partition = world.kill()
-    again = write(partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=1))
-    assert again.base_offset == 1
-    following = write(partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=3))
-    assert following.base_offset == 3
-
-
 def test_nothing_above_the_high_watermark_is_read(new_world: NewWorld) -> None:
     partition = new_world(durable_at_append=False).partition
     append(partition, client_batch(b"a"))
@@ -324,6 +313,7 @@ def test_a_transactional_batch_without_a_guard_is_refused(new_world: NewWorld) -
 
 
 def test_case_61_a_stale_epoch_is_reported_before_a_missing_guard(new_world: NewWorld) -> None:
+    """So the coordinator is not asked (KAFKA-18042)."""
     partition = new_world().partition
     write(partition, txn_batch(0, b"a"))
     end(partition, commit=False, epoch=1)

@@ -28,11 +28,7 @@ from fencepost_examples.refunds.spark.settlements import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(300),
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.filterwarnings("default")]
 
 RULE = next(rule for rule in merchant_rules() if rule.daily_limit_paise == 1_000_000)
 
@@ -58,16 +54,16 @@ def refund(number: int, amount_paise: int = 1_000) -> dict[str, Any]:
 
 @dataclass
 class Settlements:
-    """Five settlements with correct output, for tests to spoil."""
+    """Seven settlements with correct output, for tests to spoil."""
 
     settlements: list[dict[str, Any]] = field(
-        default_factory=lambda: [asdict(settlement(number)) for number in range(5)]
+        default_factory=lambda: [asdict(settlement(number)) for number in range(7)]
     )
     audit: list[dict[str, Any]] = field(
-        default_factory=lambda: [decided(number) for number in range(5)]
+        default_factory=lambda: [decided(number) for number in range(7)]
     )
     refunds: list[dict[str, Any]] = field(
-        default_factory=lambda: [refund(number) for number in range(5)]
+        default_factory=lambda: [refund(number) for number in range(7)]
     )
 
     def examine(self, spark: SparkSession, *, daily_limit: bool = False) -> Findings:
@@ -89,59 +85,32 @@ def found(findings: Findings) -> dict[str, int]:
 def test_correct_data_has_no_findings(spark: SparkSession) -> None:
     findings = Settlements().examine(spark, daily_limit=True)
     assert findings.is_clean
-    assert findings.rows == {"settlements": 5, "decisions": 5, "refunds": 5}
+    assert findings.rows == {"settlements": 7, "decisions": 7, "refunds": 7}
     assert findings.paid_too_much_paise == 0
 
 
-def test_a_planted_duplicate_is_found_with_its_cost(spark: SparkSession) -> None:
+def test_every_planted_violation_is_found_and_counted_and_doubles_have_their_cost(
+    spark: SparkSession,
+) -> None:
+    """One for each settlement: none hides or adds to another."""
     world = Settlements()
-    world.refunds += [refund(3), refund(3)]
-    world.audit += [decided(3)]
+    world.audit[0] = decided(0, decision="refused: no goodwill")
+    world.refunds[1] = refund(1, 1_001)
+    world.refunds += [refund(2), refund(2), refund(9)]
+    world.audit += [decided(2), decided(9)]
+    del world.refunds[3:5], world.audit[4:6]
     findings = world.examine(spark)
     assert found(findings) == {
         "settlements decided more than once": 1,
         "refunds paid more than once": 1,
-    }
-    assert (findings.refunds_too_many, findings.paid_too_much_paise) == (2, 2_000)
-
-
-def test_a_missing_refund_is_found(spark: SparkSession) -> None:
-    world = Settlements()
-    del world.refunds[2]
-    assert found(world.examine(spark)) == {"approvals without their refund": 1}
-
-
-def test_a_missing_decision_is_found(spark: SparkSession) -> None:
-    world = Settlements()
-    del world.refunds[2], world.audit[2]
-    assert found(world.examine(spark)) == {"settlements without a decision": 1}
-
-
-def test_a_refund_without_its_audit_row_is_found(spark: SparkSession) -> None:
-    world = Settlements()
-    del world.audit[1]
-    assert found(world.examine(spark)) == {
-        "settlements without a decision": 1,
-        "refunds without their audit row": 1,
-    }
-
-
-def test_a_refund_that_was_refused_or_has_the_wrong_amount_is_found(spark: SparkSession) -> None:
-    world = Settlements()
-    world.audit[0] = decided(0, decision="refused: no goodwill")
-    world.refunds[1] = refund(1, 1_001)
-    assert found(world.examine(spark)) == {
-        "refunds without their audit row": 1,
+        "approvals without their refund": 1,
+        "settlements without a decision": 2,
+        "refunds without their audit row": 2,
         "refunds of another amount than settled": 1,
+        "decisions without a settlement": 1,
         audit.AGAINST_THE_RULES: 1,
     }
-
-
-def test_a_decision_without_a_settlement_is_found(spark: SparkSession) -> None:
-    world = Settlements()
-    world.audit += [decided(9)]
-    world.refunds += [refund(9)]
-    assert found(world.examine(spark)) == {"decisions without a settlement": 1}
+    assert (findings.refunds_too_many, findings.paid_too_much_paise) == (2, 2_000)
 
 
 def spend(*amounts: tuple[int, str]) -> Settlements:

@@ -21,11 +21,7 @@ from tests.refunds.conftest import Place
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(300),
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.filterwarnings("default")]
 
 
 class Warehouse:

@@ -29,11 +29,7 @@ from tests.refunds.conftest import Place
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(300),
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.filterwarnings("default")]
 
 SETTLEMENTS = 600
 

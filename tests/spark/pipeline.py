@@ -98,3 +98,9 @@ def finish(query: StreamingQuery, seconds: int = 120) -> str | None:
     failure = query.exception()
     query.stop()
     return None if failure is None else str(failure)
+
+
+def failed(reason: str | None) -> str:
+    """The reason for which a query failed, as it must have."""
+    assert reason is not None, "the query has not failed"
+    return reason

@@ -186,21 +186,6 @@ def test_a_function_may_skip_a_batch_and_write_several_dataframes(
     assert read_values(cluster, other) == ["1-2"]
 
 
-def test_a_second_query_with_the_same_id_is_refused_and_the_first_one_goes_on(
-    pipeline: ConnectPipeline, cluster: Cluster
-) -> None:
-    pipeline.add(numbered(0, 3))
-    assert pipeline.run() is None
-    other = ConnectPipeline(
-        pipeline.spark, pipeline.bootstrap, pipeline.folder / "other", pipeline.topic
-    )
-    other.add(numbered(7, 3))
-    assert "the transactional_id belongs to query" in (other.run() or "")
-    pipeline.add(numbered(1, 3))
-    assert pipeline.run() is None
-    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0, 3) + numbered(1, 3))
-
-
 def test_a_sink_without_the_querys_checkpoint_is_refused(
     pipeline: ConnectPipeline, cluster: Cluster
 ) -> None:

@@ -53,10 +53,7 @@ def test_the_sink_survives_a_broker_restart_at_any_step(
 
 
 def test_the_sink_survives_a_broker_killed_in_mid_write(
-    spark: SparkSession,
-    own_broker: BrokerProcess,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, own_broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     marker = str(tmp_path / "writing")
     with connect(own_broker.bootstrap_servers) as cluster:

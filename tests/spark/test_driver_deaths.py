@@ -22,7 +22,7 @@ from fencepost.spark.ledger.reader import read_ledger_view
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values, require_spark
 from tests.spark.crowd import Crowd, Point
-from tests.spark.pipeline import numbered
+from tests.spark.pipeline import failed, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,8 +101,7 @@ def test_a_second_query_with_an_id_in_use_is_refused_and_the_first_continues(
     crowd: Crowd, spark: SparkSession, tmp_path: Path, point: Point
 ) -> None:
     crowd.assert_stopped(point)
-    failure = crowd.run_other(spark, point, tmp_path, ["intruder"])
-    assert failure is not None
+    failure = failed(crowd.run_other(spark, point, tmp_path, ["intruder"]))
     assert "either two queries use one id, or the checkpoint is new" in failure
     assert crowd.release(point) is None
     crowd.assert_whole(point)
@@ -114,14 +113,10 @@ def test_of_two_new_queries_with_one_id_the_first_is_fenced_and_does_not_take_it
 ) -> None:
     crowd.assert_stopped(point)
     assert crowd.run_other(spark, point, tmp_path, numbered(7)) is None
-    failure = crowd.release(point)
-    assert failure is not None
-    assert "was taken over by another query" in failure
+    assert "was taken over by another query" in failed(crowd.release(point))
     topic = crowd.queries[point].topic
     assert sorted(read_values(crowd.cluster, topic)) == sorted(numbered(7))
-    failure = crowd.run_again(spark, point)
-    assert failure is not None
-    assert "either two queries use one id" in failure
+    assert "either two queries use one id" in failed(crowd.run_again(spark, point))
     assert sorted(read_values(crowd.cluster, topic)) == sorted(numbered(7))
 
 

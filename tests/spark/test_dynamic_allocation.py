@@ -3,7 +3,7 @@ written once.
 
 Method: executors as processes that Spark starts and ends as it needs them, one at a time, with two
 cores. It is killed in mid-write, it loses its shuffle files, it is killed when some tasks are done
-and others are not. One schedule runs without permits, too, and shows what they are for.
+and others are not.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -73,31 +72,6 @@ def steps() -> Steps:
     return Steps()
 
 
-def executors(spark: SparkSession) -> int:
-    """How many executors there are now."""
-    context: Any = spark.sparkContext._jsc.sc()
-    return int(context.getExecutorMemoryStatus().size()) - 1
-
-
-def test_batches_are_written_while_executors_come_and_go(
-    pipeline: Pipeline, cluster: Cluster, steps: Steps, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chaos.through_the_shuffle(monkeypatch)
-    sink, seen = pipeline.sink(on_step=steps), []
-
-    def write(df: DataFrame, batch_id: int) -> None:
-        if batch_id == 1:
-            chaos.await_truth(lambda: executors(pipeline.spark) == 0, 120)
-        sink(df, batch_id)
-        seen.append(executors(pipeline.spark))
-
-    pipeline.add(numbered(0), numbered(1))
-    assert pipeline.run(write) is None
-    assert seen == [1, 1]
-    assert steps.attempts == [0, 1]
-    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
-
-
 @dataclass(frozen=True)
 class KillInMidWrite:
     """The executor is killed when the first rows are in the log, and no task has reported."""
@@ -114,28 +88,12 @@ class KillInMidWrite:
         return iter(reports)
 
 
-@dataclass(frozen=True)
-class WithoutPermits:
-    """Every task writes without asking."""
-
-    around: Callable[[Deliver, Batches], Batches]
-
-    def __call__(self, deliver: Deliver, batches: Batches) -> Batches:
-        from fencepost.spark.ways import shuffled
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(shuffled, "permit_to_write", lambda *_: nullcontext())
-            yield from self.around(deliver, batches)
-
-
-@pytest.mark.parametrize("permits", ["with", "without"])
-def test_rows_that_another_try_sends_elsewhere_are_duplicated_only_without_permits(
+def test_rows_that_another_try_sends_elsewhere_are_written_once(
     pipeline: Pipeline,
     cluster: Cluster,
     steps: Steps,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    permits: str,
 ) -> None:
     """A plan that is not deterministic: each run of it chooses another partition.
 
@@ -144,25 +102,13 @@ def test_rows_that_another_try_sends_elsewhere_are_duplicated_only_without_permi
     """
     chaos.through_the_shuffle(monkeypatch)
     marker = str(pipeline.folder / "marker")
-    fault: Any = KillInMidWrite(pipeline.bootstrap, marker)
-    if permits == "without":
-        from fencepost.spark.ways.permits import PermitBook
-
-        fault = WithoutPermits(fault)
-        monkeypatch.setattr(PermitBook, "check", lambda *_: None)
-    chaos.in_tasks(monkeypatch, fault)
+    chaos.in_tasks(monkeypatch, KillInMidWrite(pipeline.bootstrap, marker))
     pipeline.add(numbered(0))
     assert pipeline.run(pipeline.sink(on_step=steps), _elsewhere(marker)) is None
     assert Path(marker).exists()
-    found = read_values(cluster, pipeline.topic)
-    assert set(found) == set(numbered(0))
-    if permits == "with":
-        assert steps.attempts == [0, 0]
-        assert "which may have written, and runs again as" in caplog.text
-        assert len(found) == 40
-    else:
-        assert steps.attempts == [0]
-        assert len(found) > 40
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
+    assert steps.attempts == [0, 0]
+    assert "which may have written, and runs again as" in caplog.text
 
 
 def _elsewhere(marker: str) -> Callable[[DataFrame], DataFrame]:

@@ -2,8 +2,8 @@
 
 Method: Spark with executors as processes. They are killed in mid-write, their shuffle files are
 deleted between the two stages, and one is cut off and wakes up when the next batch is being
-written. Every fault meets both routes and both protocols, and every pair of them one fault: each
-lost executor costs a JVM.
+written. A kill meets both routes and both protocols; each lost executor costs a JVM. What was cut
+off is refused by its epoch, on any route (`test_a_late_executor_cannot_write` shows it for TV2).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def test_a_query_of_the_format_fails_with_its_executor_and_its_restart_writes_th
     assert sorted(read_values(cluster, routed.topic)) == sorted(numbered(0) + numbered(1))
 
 
-@pytest.mark.parametrize(("way", "version"), [("direct", 1), ("shuffled", 2)])
+@pytest.mark.parametrize(("way", "version"), [("direct", 1)])
 def test_an_executor_that_resumes_during_the_next_batch_cannot_write(
     pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, way: str, version: int
 ) -> None:

@@ -24,7 +24,7 @@ OURS = {
         "fencepost.spark.ways.direct",
         "fencepost.spark.doors.routed_task",
         "fencepost.spark.source.range_reader",
-    ),
+    )
 }
 """By the module of the worker; other workers plan for a data source."""
 

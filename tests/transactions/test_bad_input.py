@@ -234,11 +234,6 @@ def test_case_6_init_with_only_a_producer_id_or_only_an_epoch_is_refused(
         assert one.init(producer_id=producer_id, epoch=epoch) == INVALID
 
 
-def test_init_with_an_unknown_producer_id_is_fenced(stage: Stage, protocol: Protocol) -> None:
-    with untouched(stage, protocol) as one:
-        assert one.init(producer_id=one.producer_id + 1, epoch=0) == FENCED
-
-
 # -- partitions ------------------------------------------------------------------------------------
 
 

@@ -102,20 +102,6 @@ def fence_producers(stage: Stage, name: str) -> None:
     WireProducer(stage, name, TV2).initialise(timeout_ms=60_000)
 
 
-def test_case_88_a_producer_fenced_by_a_tool_between_transactions_cannot_write(
-    stage: Stage, protocol: Protocol
-) -> None:
-    one = producer(stage, protocol)
-    one.send("t", b"kept")
-    one.commit()
-    fence_producers(stage, "a")
-    if protocol is TV1:
-        assert one.add_one("t") == FENCED
-    assert one.produce("t", b"late").error_code == STALE
-    assert one.end(commit=True) == FENCED
-    assert values(stage, "t", committed=False) == [b"kept"]
-
-
 def test_case_88_the_open_transaction_of_a_producer_fenced_by_a_tool_is_aborted(
     stage: Stage, protocol: Protocol
 ) -> None:
@@ -216,8 +202,7 @@ def test_case_90_producers_are_described_on_their_partition(
 
 def test_case_90_a_hanging_transaction_is_found_and_ended_by_a_tool(stage: Stage) -> None:
     """`kafka-transactions find-hanging` and `abort --start-offset`, request by request."""
-    hanging = stage.node.partitions.get("t", 0)
-    assert hanging is not None
+    hanging = stage.partition("t", 0)
     # Since KIP-890 no request can cause this, so the test writes it to the log.
     hanging.append_records(
         [(None, b"hanging")],

@@ -193,8 +193,7 @@ class Forgetting(RuleBasedStateMachine):
             for name, txn in coordinator.state.transactions.items()
         }
         assert live == self.model
-        partition = self.stage.node.partitions.get(TRANSACTION_STATE_TOPIC, 0)
-        assert partition is not None
+        partition = self.stage.partition(TRANSACTION_STATE_TOPIC, 0)
         assert coordinator.state == fold(partition.entries())
         assert coordinator.state == loaded_now(self.stage.disk, partition)
 
@@ -257,8 +256,7 @@ def test_a_log_is_not_compacted_while_its_coordinator_reads_it(
     monkeypatch.setattr(log_loader, "ENTRIES_PER_TURN", 2)
     again = stage.again()
     assert again.node.transactions.is_loading
-    partition = again.node.partitions.get(TRANSACTION_STATE_TOPIC, 0)
-    assert partition is not None
+    partition = again.partition(TRANSACTION_STATE_TOPIC, 0)
     before = list(partition.entries())
     compact(again)
     assert list(partition.entries()) == before
@@ -276,8 +274,7 @@ def test_tombstones_are_kept_until_the_removal_of_a_checkpoint_is_durable() -> N
     stage.advance(DELETE_RETENTION_MS)
     keep_busy(stage)
     save_checkpoints(stage)
-    partition = stage.node.partitions.get(TRANSACTION_STATE_TOPIC, 0)
-    assert partition is not None
+    partition = stage.partition(TRANSACTION_STATE_TOPIC, 0)
     before = list(partition.entries())
     real, failures = stage.disk.sync_dir, [OSError("planted"), OSError("planted again")]
 
@@ -312,8 +309,7 @@ def test_a_failed_sync_of_compacted_files_ends_the_round_and_not_the_broker() ->
     """The new segment is discarded, the log is unchanged, and the next round compacts it."""
     stage, _ = with_a_forgotten_id("os")
     keep_busy(stage)
-    partition = stage.node.partitions.get(TRANSACTION_STATE_TOPIC, 0)
-    assert partition is not None
+    partition = stage.partition(TRANSACTION_STATE_TOPIC, 0)
     before = list(partition.entries())
     steps = stage.node.housekeeping._compact()
     assert isinstance(steps, Generator)

@@ -36,7 +36,6 @@ from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.wire import (
     NONE,
     WireProducer,
-    await_coordinator,
     committed_offset,
     committed_offsets,
     consume,
@@ -47,7 +46,6 @@ from tests.transactions.wire import (
     values,
 )
 from tools.fencepost_process import FencepostProcess
-from tools.processes import free_port
 
 FEW_PARTITIONS: Final = (
     "--config=offsets.topic.num.partitions=2",
@@ -181,32 +179,6 @@ def describe_error(client: Client) -> int:
     return int(describe(client, "a").error_code)
 
 
-def test_repeated_kills_during_recovery_do_not_change_the_outcome(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Recovery passes the same points from the first marker on, and is killed at each of them."""
-    points = COMMIT_POINTS
-    ordinal = times_passed(points.prepare_durable) + 1
-    monkeypatch.setenv(CRASH_POINT_VARIABLE, f"{points.prepare_durable}:{ordinal}")
-    with broker(tmp_path) as (_, client):
-        one = open_transaction(client, TV1)
-        with pytest.raises(ClosedError):
-            one.end(commit=True)
-    in_recovery = [points.marker_appended + f":{n}" for n in (1, 2, 3)]
-    in_recovery += [points.markers_durable, points.complete_appended]
-    for point in in_recovery:
-        monkeypatch.setenv(CRASH_POINT_VARIABLE, point)
-        process = FencepostProcess(
-            tmp_path, options=FEW_PARTITIONS, listen=f"127.0.0.1:{free_port()}", wait=False
-        )
-        process.process.wait_for_end()
-        assert process.process.stop() == -9, process.process.output
-    monkeypatch.delenv(CRASH_POINT_VARIABLE)
-    with broker(tmp_path) as (_, client):
-        one.client = client
-        check(client, one, commit=True, decided=True)
-
-
 @pytest.mark.parametrize("wanted", ["", "commit.no-such-point", "commit.prepare-durable:x", ":1"])
 def test_an_unknown_crash_point_is_refused_with_a_message(wanted: str) -> None:
     with pytest.raises(ConfigError, match="is not a crash point"):
@@ -222,10 +194,3 @@ def test_a_crash_point_ignores_other_points_and_earlier_calls(
     for point in (*CRASH_POINTS, *CRASH_POINTS):
         reached(point)
     assert killed == [9]
-
-
-def test_the_broker_loads_its_coordinators_at_every_start(tmp_path: Path) -> None:
-    with broker(tmp_path) as (_, client):
-        await_coordinator(client, "a")
-    with broker(tmp_path) as (_, client):
-        WireProducer(client, "a", TV2).initialise()

@@ -10,11 +10,6 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
 from fencepost.broker.handlers import fetch
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
 from fencepost.wire.forms.fetch import FetchRequest
 from tests.broker.controller.topics_stage import bump_leader_epochs
 from tests.broker.network.test_connection import A_MINUTE_MS
@@ -23,6 +18,7 @@ from tests.broker.requests import (
     FETCH_VERSION,
     batch_of,
     create_topic,
+    delete_records,
     fetch_request,
     produce,
     records_in,
@@ -211,8 +207,7 @@ def test_retention_does_not_make_a_poll_wait_longer() -> None:
         create_topic(stage, TOPIC, settings={"segment.bytes": "1048576"})
         for _ in range(3):
             produce(stage, TOPIC, batch_of(b"x" * 500_000))
-        partition = stage.node.partitions.get(TOPIC, 0)
-        assert partition is not None
+        partition = stage.partition(TOPIC, 0)
         assert len(partition.log.segments) == 2
         waiting = poll(stage, 3, min_bytes=4 * SIZE)
         partition.delete_before(2)
@@ -247,9 +242,7 @@ def test_a_poll_below_the_new_log_start_is_woken(isolation_level: int) -> None:
         write(stage, 3)
         waiting = poll(stage, 1, min_bytes=1 << 20, isolation_level=isolation_level)
         assert not waiting.is_answered()
-        deleted = DeleteRecordsPartition(partition_index=0, offset=3)
-        topic = DeleteRecordsTopic(name=TOPIC, partitions=[deleted])
-        stage.call(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=[topic]))
+        assert delete_records(stage, TOPIC, 3) == ErrorCode.NONE
         assert waiting.error() == ErrorCode.OFFSET_OUT_OF_RANGE
 
 

@@ -143,8 +143,7 @@ def test_offsets_during_a_load_get_the_error_of_their_version(
     assert one.add_offsets("g") == NONE
     index = stage.node.transactions.partition_for("a")
     assert index is not None
-    partition = stage.node.partitions.get("__transaction_state", index)
-    assert partition is not None
+    partition = stage.partition("__transaction_state", index)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fencepost.broker.coordinators.log_loader.ENTRIES_PER_TURN", 1)
         stage.node.transactions.load(index, partition)

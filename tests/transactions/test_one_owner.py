@@ -7,12 +7,14 @@ the current owner. In the end only the records of the current owner are read.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 
 from fencepost.base.errors import ErrorCode
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
+from tests.halves import half_of
 from tests.transactions.protocol import PROTOCOLS, TV1, TV2, Protocol
 from tests.transactions.wire import (
     GROUP,
@@ -65,10 +67,15 @@ def requests_of(earlier: WireProducer) -> dict[str, Callable[[], int]]:
     }
 
 
-@pytest.mark.parametrize("state", OWNER_STATES)
-@pytest.mark.parametrize("was_open", [False, True], ids=["idle before", "open before"])
-@pytest.mark.parametrize("old", PROTOCOLS, ids=lambda protocol: f"earlier {protocol}")
-@pytest.mark.parametrize("new", PROTOCOLS, ids=lambda protocol: f"owner {protocol}")
+@pytest.mark.parametrize(
+    ("old", "new", "was_open", "state"),
+    [
+        (*pair, was_open, state)
+        for pair in product(PROTOCOLS, repeat=2)
+        for was_open in (False, True)
+        for state in half_of(OWNER_STATES, str(pair), str(was_open))
+    ],
+)
 def test_case_86_every_request_of_an_earlier_owner_is_refused(
     stage: Stage, old: Protocol, new: Protocol, was_open: bool, state: str
 ) -> None:
@@ -88,18 +95,6 @@ def test_case_86_every_request_of_an_earlier_owner_is_refused(
     owner.commit()
     assert values(stage, "t") == [*committed, b"and on"]
     assert committed_offset(stage, "g", "source") == -1
-
-
-@pytest.mark.parametrize("commit", [True, False])
-def test_a_tv2_producer_that_lost_the_reply_to_an_end_may_retry_it(
-    stage: Stage, commit: bool
-) -> None:
-    owner = WireProducer(stage, "a", TV2).initialise()
-    owner.send("t", b"v")
-    retry = owner.twin()
-    assert owner.end(commit=commit) == NONE
-    assert retry.end(commit=commit) == NONE
-    assert retry.identity == owner.identity
 
 
 def test_a_tv2_producer_that_took_over_from_tv1_may_retry_an_end(stage: Stage) -> None:

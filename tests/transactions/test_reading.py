@@ -19,7 +19,6 @@ from tests.transactions.wire import (
     consume,
     end_offset,
     offset_at,
-    values,
 )
 
 START_MS = 1_700_000_000_000
@@ -40,24 +39,6 @@ def plain(stage: Stage, *given: bytes, index: int = 0) -> None:
 
 
 # -- what an open transaction hides ----------------------------------------------------------------
-
-
-def test_case_75_nothing_after_an_open_transaction_is_visible(
-    stage: Stage, new: NewProducer
-) -> None:
-    early, late = new("early"), new("late")
-    late.send("t", b"x/1")
-    late.commit()
-    early.send("t", b"x/2")
-    late.send("t", b"x/3", b"x/4")
-    late.commit()
-    plain(stage, b"x/5")
-    late.send("t", b"x/6")
-    late.abort()
-    assert values(stage, "t") == [b"x/1"]
-    assert values(stage, "t", committed=False) == [b"x/%d" % n for n in range(1, 7)]
-    early.commit()
-    assert values(stage, "t") == [b"x/%d" % n for n in range(1, 6)]
 
 
 def test_case_75_the_end_offset_for_read_committed_is_the_last_stable_offset(
@@ -140,43 +121,3 @@ def test_case_76_a_fetch_that_waited_for_an_abort_lists_the_aborted_transaction(
 
 
 # -- how much is hidden ----------------------------------------------------------------------------
-
-
-def test_case_77_a_hundred_thousand_aborted_records_take_space_and_are_never_visible(
-    stage: Stage, new: NewProducer
-) -> None:
-    """An abort removes nothing; records are kept until retention, and readers skip them."""
-    one = new("one")
-    partition = stage.node.partitions.get("t", 0)
-    assert partition is not None
-    for _ in range(20):
-        for _ in range(5):
-            one.send("t", *[b"never seen"] * 1_000)
-        one.abort()
-    one.send("t", b"seen")
-    one.commit()
-    assert partition.log.size_bytes > 100_000 * len(b"never seen")
-    seen = consume(stage, "t")
-    assert seen.values == [b"seen"]
-    assert [commit for _, commit in seen.markers] == [False] * 20 + [True]
-    assert seen.offset == 100_000 + 20 + 2
-    request = fetch_request("t", 0, max_bytes=100_000)
-    got = stage.call(ApiKey.FETCH, FETCH_VERSION, request).responses[0].partitions[0]
-    assert {record.value for record in records_in(got.records)} == {b"never seen"}
-
-
-def test_aborted_records_are_hidden_from_any_start_offset(stage: Stage, new: NewProducer) -> None:
-    one, two = new("one"), new("two")
-    for number in range(12):
-        one.send("t", b"1/%d" % number)
-        two.send("t", b"2/%d" % number, b"2/%d again" % number)
-        assert one.end(commit=number % 2 == 0) == NONE
-        if number % 3 == 2:
-            assert two.end(commit=number % 2 == 1) == NONE
-    wanted = [record for record in consume(stage, "t").records if record.value is not None]
-    expected = [b"1/%d" % n for n in range(0, 12, 2)]
-    expected += [b"2/%d%s" % (n, more) for n in (3, 4, 5, 9, 10, 11) for more in (b"", b" again")]
-    assert sorted(value for value in values(stage, "t") if value) == sorted(expected)
-    for offset in range(end_offset(stage, "t")):
-        seen = consume(stage, "t", offset=offset).records
-        assert seen == [record for record in wanted if record.offset >= offset]

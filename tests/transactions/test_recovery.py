@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 
 import pytest
 
-from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from fencepost.broker.coordinators import log_loader
-from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
-from tests.transactions.protocol import TV1, TV2, Protocol
+from tests.halves import half_of
+from tests.transactions.protocol import TV2, Protocol
 from tests.transactions.wire import (
     GROUP,
     NONE,
     WireProducer,
     await_coordinator,
     committed_offset,
-    committed_offsets,
-    describe,
     find_coordinator,
     logged_states,
     state_of,
@@ -90,8 +86,9 @@ def lives() -> Iterator[Callable[..., Lives]]:
 # -- a restart between any two requests ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", ["stop", "kill", "power"])
-@pytest.mark.parametrize("position", range(len(STEPS)), ids=list(STEPS))
+@pytest.mark.parametrize(
+    ("position", "end"), half_of([*product(range(len(STEPS)), ("stop", "kill", "power"))])
+)
 def test_a_restart_between_any_two_requests_does_not_affect_the_transaction(
     lives: Callable[..., Lives], protocol: Protocol, position: int, end: str
 ) -> None:
@@ -111,32 +108,6 @@ def test_a_restart_between_any_two_requests_does_not_affect_the_transaction(
 # -- transaction.recovery.ongoing ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
-def test_open_transactions_are_aborted_at_the_start_if_configured(
-    lives: Callable[..., Lives], protocol: Protocol, end: str
-) -> None:
-    """The live producer gets the same errors as after a timeout."""
-    world = lives(transaction_recovery_ongoing="abort")
-    one = WireProducer(world.stage, "a", protocol).initialise()
-    one.send("refunds", b"before")
-    one.send_offsets("g", {("settlements", 0): 1})
-    world.restart(end, one)
-    stage = world.stage
-    assert logged_states(stage, "a")[-2:] == ["PrepareAbort", "CompleteAbort"]
-    assert values(stage, "refunds") == []
-    assert committed_offset(stage, "g", "settlements") == -1
-    assert one.produce("refunds", b"after").error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-    if protocol is TV1:
-        assert one.end(commit=True) == ErrorCode.PRODUCER_FENCED
-        one.initialise()
-    else:
-        assert one.end(commit=True) == ErrorCode.INVALID_TXN_STATE
-        one.abort()
-    one.send("refunds", b"again")
-    one.commit()
-    assert values(stage, "refunds") == [b"again"]
-
-
 # -- coordinator partitions are unloaded and loaded in a running broker ----------------------------
 
 
@@ -147,76 +118,6 @@ def move_away(stage: Stage, topic: str) -> list[int]:
     for index in indexes:
         service.unload(index)
     return indexes
-
-
-def come_back(stage: Stage, topic: str, indexes: list[int]) -> None:
-    service = stage.node.transactions if topic == TRANSACTION_STATE_TOPIC else stage.node.groups
-    for index in indexes:
-        partition = stage.node.partitions.get(topic, index)
-        assert partition is not None
-        service.load(index, partition)
-
-
-def answers(one: WireProducer) -> dict[str, int]:
-    """The error of each request that needs the transaction coordinator."""
-    probe = one.twin()
-    return {
-        "init": probe.init(),
-        "add": probe.add_one("refunds"),
-        "group": probe.add_offsets("g"),
-        "offsets": probe.commit_offsets("g", {("settlements", 0): 1})["settlements", 0],
-        "end": probe.end(commit=True),
-        "describe": describe(one.client, "a").error_code,
-    }
-
-
-def test_a_transaction_coordinator_partition_can_move_away_and_back(
-    stage: Stage, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NOT_COORDINATOR, then COORDINATOR_LOAD_IN_PROGRESS, then the transaction continues."""
-    prepare(stage)
-    one = WireProducer(stage, "a", protocol).initialise()
-    one.send("refunds", b"before")
-    one.send_offsets("g", {("settlements", 0): 1})
-    indexes = move_away(stage, TRANSACTION_STATE_TOPIC)
-    told = answers(one)
-    held = told.pop("offsets")
-    assert set(told.values()) == {ErrorCode.NOT_COORDINATOR}
-    assert held == NONE, "the group already knows the transaction, so it need not ask"
-    assert one.produce("audit", b"v").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-    assert one.produce("refunds", b"meanwhile").error_code == NONE, (
-        "an added partition need not ask"
-    )
-    monkeypatch.setattr(log_loader, "ENTRIES_PER_TURN", 1)
-    come_back(stage, TRANSACTION_STATE_TOPIC, indexes)
-    told = answers(one)
-    del told["offsets"]
-    assert set(told.values()) == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-    assert one.produce("audit", b"v").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-    stage.advance(1)
-    assert state_of(stage, "a") == "Ongoing"
-    one.send("refunds", b"after")
-    one.commit()
-    assert values(stage, "refunds") == [b"before", b"meanwhile", b"after"]
-    assert committed_offset(stage, "g", "settlements") == 1
-
-
-def test_a_group_coordinator_partition_can_move_away_and_back(
-    stage: Stage, protocol: Protocol
-) -> None:
-    prepare(stage)
-    one = WireProducer(stage, "a", protocol).initialise()
-    one.send_offsets("g", {("settlements", 0): 1})
-    indexes = move_away(stage, CONSUMER_OFFSETS_TOPIC)
-    told = one.commit_offsets("g", {("settlements", 0): 2})
-    assert set(told.values()) == {ErrorCode.NOT_COORDINATOR}
-    come_back(stage, CONSUMER_OFFSETS_TOPIC, indexes)
-    stage.settle()
-    (pending,) = committed_offsets(stage, "g", "settlements", stable=True)
-    assert pending.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT, "pending offsets are in the log"
-    one.send_offsets("g", {("settlements", 0): 2})
-    one.commit()
-    assert committed_offset(stage, "g", "settlements") == 2
 
 
 def test_case_48_an_unconfirmed_marker_does_not_count_as_written(
@@ -235,20 +136,6 @@ def test_case_48_an_unconfirmed_marker_does_not_count_as_written(
     stage.advance(200)
     assert state_of(stage, "a") == "CompleteCommit"
     assert values(stage, "audit") == [b"v"]
-
-
-def test_a_topic_deleted_inside_a_transaction_does_not_prevent_its_end(
-    stage: Stage, protocol: Protocol
-) -> None:
-    prepare(stage)
-    one = WireProducer(stage, "a", protocol).initialise()
-    one.send("refunds", b"v")
-    one.send("audit", b"v")
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="audit")], timeout_ms=1_000)
-    stage.call(ApiKey.DELETE_TOPICS, 6, request)
-    one.commit()
-    assert state_of(stage, "a") == "CompleteCommit"
-    assert values(stage, "refunds") == [b"v"]
 
 
 def test_kafka_20310_the_next_producer_id_survives_a_restart_between_prepare_and_complete(

@@ -23,12 +23,7 @@ from fencepost_examples.refunds.processor.processor import (
     RefundsProcessor,
     next_offsets,
 )
-from fencepost_examples.refunds.processor.rows import (
-    SETTLEMENTS,
-    Audit,
-    Refund,
-    read_settlement,
-)
+from fencepost_examples.refunds.processor.rows import SETTLEMENTS, Audit, Refund, read_settlement
 from tests.transactions.refunds_stage import settlement
 
 # -- the rows of a settlement ----------------------------------------------------------------------
@@ -50,8 +45,7 @@ def test_a_settlement_may_have_a_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
-    [None, b"", b"not json", b"[]", b"7", b"null", b"{}", b'{"refund_id": "R"}', b"\xff"],
+    "value", [None, b"", b"not json", b"[]", b"7", b"null", b"{}", b'{"refund_id": "R"}', b"\xff"]
 )
 def test_an_unreadable_settlement_is_audited_and_not_paid(value: bytes | None) -> None:
     refund, audit = read_settlement(value, "settlements-0@3")
@@ -199,9 +193,7 @@ def test_a_fatal_error_aborts_and_stops_the_processor(where: str) -> None:
 
 
 @pytest.mark.parametrize("problem", [FatalError("no"), FencedError("no"), RetriableError("no")])
-def test_a_fatal_error_is_reported_even_if_the_abort_fails(
-    problem: KafkaFailure,
-) -> None:
+def test_a_fatal_error_is_reported_even_if_the_abort_fails(problem: KafkaFailure) -> None:
     kafka = ScriptedKafka(commit=[FatalError("why")], abort=[problem])
     with pytest.raises(FatalError, match="why"):
         processor(kafka).process_some()

@@ -29,6 +29,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
 from tests.broker.requests import batch_of, create_topic
+from tests.halves import examples
 from tests.transactions.protocol import PROTOCOLS, TV1, Protocol
 from tests.transactions.requests import produce_request
 from tests.transactions.wire import (
@@ -333,7 +334,7 @@ class Transactions(RuleBasedStateMachine):
             assert not state.startswith("Prepare")
 
 
-EXAMPLES: Final = settings(max_examples=60, stateful_step_count=25)
+EXAMPLES: Final = settings(max_examples=examples(60), stateful_step_count=25)
 
 
 def test_the_broker_matches_the_model_after_any_steps() -> None:
@@ -354,6 +355,6 @@ class Forgetful(Transactions):
 
 def test_the_state_machine_detects_a_planted_fault() -> None:
     # Found is enough: the shortest steps to it take long to find.
-    only_found = settings(EXAMPLES, database=None, phases=[Phase.generate])
+    only_found = settings(EXAMPLES, max_examples=60, database=None, phases=[Phase.generate])
     with pytest.raises(AssertionError):
         run_state_machine_as_test(Forgetful, settings=only_found)

@@ -125,15 +125,6 @@ def let_a_pod_be_replaced(stage: Stage, protocol: Protocol, names: tuple[str, st
     return pod.finish()
 
 
-def test_with_a_stable_transactional_id_the_zombie_is_fenced_and_nothing_is_duplicated(
-    settled: Stage, protocol: Protocol
-) -> None:
-    told = let_a_pod_be_replaced(settled, protocol, ("refunds-shard-7", "refunds-shard-7"))
-    assert told in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-    assert values(settled, "refunds-emitted") == [b"refund of S-1"]
-    assert committed_offset(settled, "refunds", "settlements") == 1
-
-
 def test_with_a_random_transactional_id_no_producer_is_fenced_and_a_refund_is_duplicated(
     settled: Stage, protocol: Protocol
 ) -> None:
@@ -147,25 +138,6 @@ def test_with_a_random_transactional_id_no_producer_is_fenced_and_a_refund_is_du
 
 
 # -- crash between the write and the offset --------------------------------------------------------
-
-
-@pytest.mark.parametrize("crashes", ["before the offset", "before the commit"])
-def test_a_crash_between_write_and_offset_neither_loses_nor_duplicates_a_refund(
-    settled: Stage, protocol: Protocol, crashes: str
-) -> None:
-    pod = Shard(settled, "refunds-shard-7", protocol)
-    pod.take()
-    if crashes == "before the commit":
-        pod._producer.send_offsets("refunds", {("settlements", 0): 1})
-    restarted = Shard(settled, "refunds-shard-7", protocol)
-    for _ in range(3):
-        restarted.take()
-        assert restarted.finish() == NONE
-    assert values(settled, "refunds-emitted") == [
-        b"refund of S-1",
-        b"refund of S-2",
-        b"refund of S-3",
-    ]
 
 
 def test_idempotence_alone_is_not_enough(settled: Stage) -> None:

@@ -25,7 +25,6 @@ from tests.transactions.wire import (
     WireProducer,
     committed_offset,
     committed_offsets,
-    consume,
     find_coordinator,
     logged_states,
     partition_count,
@@ -121,42 +120,3 @@ def test_the_requests_of_a_tv2_commit_are_fewer_and_lead_to_the_same_states(refu
     assert one.epoch == 1
     assert values(stage, "refunds-emitted", index=4) == [b"refund"]
     assert committed_offset(stage, "refunds", "settlements") == 1
-
-
-@pytest.mark.parametrize("protocol", [TV1, TV2], ids=repr)
-def test_the_log_of_a_transaction_has_its_producer_partitions_and_times(
-    refunds: Stage, protocol: object
-) -> None:
-    stage = refunds
-    assert protocol in (TV1, TV2)
-    one = WireProducer(stage, "refunds-1", TV1 if protocol is TV1 else TV2).initialise()
-    producer_id = one.producer_id
-    stage.advance(1_000)
-    began_ms = stage.clock.now_ms()
-    one.send("refund-audit", b"v")
-    stage.advance(1_000)
-    ended_ms = stage.clock.now_ms()
-    one.abort()
-    empty, ongoing, prepared, complete = transaction_log(stage, "refunds-1")
-    assert empty is not None
-    assert (empty.start_ms, empty.partitions, empty.timeout_ms) == (-1, {}, 60_000)
-    for record in (ongoing, prepared, complete):
-        assert record is not None
-        assert (record.producer_id, record.start_ms) == (producer_id, began_ms)
-    assert prepared is not None
-    assert complete is not None
-    assert (prepared.last_update_ms, prepared.partitions) == (ended_ms, {"refund-audit": (0,)})
-    assert complete.partitions == {}
-
-
-def test_aborts_and_commits_write_one_marker_to_each_partition(refunds: Stage) -> None:
-    stage = refunds
-    one = WireProducer(stage, "refunds-1", TV1).initialise()
-    for commit in (True, False, True):
-        one.send("refunds-emitted", b"refund", index=4)
-        one.send("refund-audit", b"audit", index=1)
-        assert one.end(commit=commit) == NONE
-    for topic, index in (("refunds-emitted", 4), ("refund-audit", 1)):
-        seen = consume(stage, topic, index=index)
-        assert seen.markers == [(1, True), (3, False), (5, True)]
-        assert len(seen.records) == 2

@@ -11,7 +11,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
-from tests.transactions.protocol import PROTOCOLS, TV1, TV2, Protocol
+from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.requests import produce_request
 from tests.transactions.wire import (
     NONE,
@@ -19,7 +19,6 @@ from tests.transactions.wire import (
     consume,
     describe,
     end_offset,
-    logged_states,
     state_of,
     values,
 )
@@ -103,8 +102,7 @@ def test_case_60_an_unavailable_coordinator_is_reported_as_not_enough_replicas(
     monkeypatch.setattr("fencepost.broker.coordinators.log_loader.ENTRIES_PER_TURN", 1)
     transactions.unload(index)
     if trouble == "loading":
-        partition = stage.node.partitions.get("__transaction_state", index)
-        assert partition is not None
+        partition = stage.partition("__transaction_state", index)
         transactions.load(index, partition)
     assert one.produce("t", b"v", version=version).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert end_offset(stage, "t", committed=False) == 0
@@ -142,25 +140,6 @@ def test_case_60_a_write_during_the_end_of_the_last_transaction_gets_a_retriable
 def hold_syncs(stage: Stage) -> None:
     """Stops all syncs: nothing becomes durable."""
     stage.node.partitions.when_durable = lambda *_: None  # type: ignore[method-assign]
-
-
-def test_case_60_a_tv2_write_waits_for_the_end_of_the_last_transaction() -> None:
-    with Stage(durability="fsync") as stage:
-        create_topic(stage, "t", 2)
-        one = producer(stage, TV2)
-        one.send("t", b"first")
-        ending, writing = stage.connect(), stage.connect()
-        ended = ending.send(ApiKey.END_TXN, 5, one.end_request(commit=True))
-        following = one.twin()
-        following.epoch += 1
-        following.sequences.clear()
-        wrote = writing.send(ApiKey.PRODUCE, 12, following.produce_request("t", b"next"))
-        assert ended not in ending.replies, "the write is sent while the markers are being written"
-        reply = writing.reply(ApiKey.PRODUCE, 12, wrote)
-        assert reply.responses[0].partition_responses[0].error_code == NONE
-        assert ending.reply(ApiKey.END_TXN, 5, ended).error_code == NONE
-        assert values(stage, "t") == [b"first"]
-        assert values(stage, "t", committed=False) == [b"first", b"next"]
 
 
 # -- case 25: two concurrent first writes of one id ------------------------------------------------
@@ -303,20 +282,6 @@ def test_a_retried_batch_of_a_producer_fenced_meanwhile_is_refused(
 # -- cases 37 to 39: time --------------------------------------------------------------------------
 
 
-def test_case_37_a_transaction_past_its_timeout_is_aborted_and_its_producer_fenced(
-    stage: Stage, protocol: Protocol
-) -> None:
-    one = producer(stage, protocol, timeout_ms=5_000)
-    one.send("t", b"late")
-    stage.advance(4_900)
-    assert state_of(stage, "a") == "Ongoing"
-    stage.advance(10_200)
-    assert one.produce("t", b"more").error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert values(stage, "t") == []
-    assert values(stage, "t", committed=False) == [b"late"]
-    assert logged_states(stage, "a") == ["Empty", "Ongoing", "PrepareAbort", "CompleteAbort"]
-
-
 def test_case_37_a_producer_recovers_from_a_timeout_as_its_protocol_defines(
     stage: Stage, protocol: Protocol
 ) -> None:
@@ -346,8 +311,7 @@ def test_case_39_a_producer_expired_only_by_its_partition_keeps_its_producer_id(
         one.send("t", b"1")
         one.commit()
         stage.advance(HOUR_MS)
-        partition = stage.node.partitions.get("t", 0)
-        assert partition is not None
+        partition = stage.partition("t", 0)
         assert len(partition.producers) == 0, "expired"
         two = producer(stage, protocol)
         assert two.producer_id == one.producer_id
@@ -355,12 +319,3 @@ def test_case_39_a_producer_expired_only_by_its_partition_keeps_its_producer_id(
         two.send("t", b"2")
         two.commit()
         assert values(stage, "t") == [b"1", b"2"]
-
-
-def test_one_producer_may_mix_both_protocols(stage: Stage) -> None:
-    one = producer(stage, TV1)
-    for number, protocol in enumerate((TV1, TV2, TV1, TV2, *PROTOCOLS)):
-        one.protocol = protocol
-        one.send("t", b"%d" % number)
-        one.commit()
-    assert values(stage, "t") == [b"%d" % number for number in range(6)]

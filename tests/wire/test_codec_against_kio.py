@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fencepost.wire.compile import encode, reader
 from fencepost.wire.plan import Plan, plan_of
 from fencepost.wire.schema import FIXED, versions_of
+from tests.halves import examples
 from tests.wire.kio_oracle import kio_bytes, kio_class, kio_read, messages, to_kio
 from tests.wire.samples import SeededValues, fill, is_kafkas
 from tools.fold_schema import WIRE_KINDS, form_name, kafka_name, strip_none
@@ -114,7 +115,7 @@ def test_both_write_the_same_bytes_for_a_form_of_defaults(
 
 
 @pytest.mark.parametrize(("name", "entity", "form"), MESSAGES)
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_both_write_the_same_bytes_for_any_message(
     name: str, entity: EntityType, form: type[Any], data: st.DataObject

@@ -24,6 +24,7 @@ from fencepost.wire.forms.metadata import MetadataRequest
 from fencepost.wire.forms.produce import ProduceRequest
 from fencepost.wire.plan import plan_of
 from fencepost.wire.schema import versions_of
+from tests.halves import examples
 from tests.wire.samples import SeededValues, fill
 
 FORMS = [
@@ -73,14 +74,14 @@ def test_a_changed_byte_is_another_value_or_a_wire_error(form: type[Any]) -> Non
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_bytes_are_a_value_or_a_wire_error(form: type[Any], data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(list(versions_of(form))))
     read_safely(form, version, data.draw(st.binary(max_size=200)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.binary(max_size=40), key=st.sampled_from(list(ApiKey)), version=st.integers(-1, 20))
 def test_random_bytes_in_a_header_are_a_header_or_a_wire_error(
     data: bytes, key: ApiKey, version: int

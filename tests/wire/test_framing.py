@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fencepost.base.failures import WireError
 from fencepost.wire.framing import INBOX_BYTES, FrameBuffer, LargeBuffers
+from tests.halves import examples
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -57,7 +58,7 @@ def test_a_frame_at_a_size_boundary_arrives_whole(size: int) -> None:
     assert [len(f) for f in feed(FrameBuffer(), framed(body, b"x"), at_most=1000)] == [size, 1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     sizes=st.lists(
         st.sampled_from([0, 1, 3, 100, 5000, INBOX_BYTES - 5, INBOX_BYTES, 300_000]), max_size=5
@@ -137,7 +138,7 @@ def test_after_one_large_frame_the_next_gets_its_whole_buffer_immediately() -> N
     assert len(buffer.get_buffer()) > 900_000
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.binary(max_size=300))
 def test_random_bytes_are_frames_or_a_wire_error(data: bytes) -> None:
     buffer = FrameBuffer(max_bytes=200)

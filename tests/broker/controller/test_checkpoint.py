@@ -96,8 +96,7 @@ def test_a_power_loss_around_a_checkpoint_loses_nothing_acknowledged() -> None:
 
 
 @pytest.mark.usefixtures("short_history")
-def test_a_damaged_checkpoint_stops_the_start() -> None:
-    node = StubNode().start()
+def test_a_damaged_checkpoint_stops_the_start(node: StubNode) -> None:
     churn(node, 30)
     (name,) = checkpoints(node)
     content = bytearray(node.disk.read_file(f"{FOLDER}/{name}"))
@@ -108,8 +107,7 @@ def test_a_damaged_checkpoint_stops_the_start() -> None:
 
 
 @pytest.mark.usefixtures("short_history")
-def test_a_missing_checkpoint_stops_the_start() -> None:
-    node = StubNode().start()
+def test_a_missing_checkpoint_stops_the_start(node: StubNode) -> None:
     churn(node, 30)
     (name,) = checkpoints(node)
     node.disk.remove(f"{FOLDER}/{name}")
@@ -190,8 +188,7 @@ def test_changes_made_while_a_checkpoint_is_written_are_not_lost(
 
 
 @pytest.mark.usefixtures("short_history")
-def test_a_checkpoint_has_the_state_at_its_offset() -> None:
-    node = StubNode().start()
+def test_a_checkpoint_has_the_state_at_its_offset(node: StubNode) -> None:
     node.background.is_held = True
     node.made("orders", 3)
     churn(node, 30)
@@ -203,8 +200,7 @@ def test_a_checkpoint_has_the_state_at_its_offset() -> None:
     assert any(isinstance(r, TopicRecord) and r.name == "orders" for r in records)
 
 
-def test_retention_never_removes_metadata_records() -> None:
-    node = StubNode().start()
+def test_retention_never_removes_metadata_records(node: StubNode) -> None:
     assert node.log.partition.log.config == METADATA_LOG_CONFIG
     assert METADATA_LOG_CONFIG.retention_ms == -1
     assert METADATA_LOG_CONFIG.retention_bytes == -1
@@ -241,8 +237,7 @@ def test_checkpoint_files_have_kafkas_names() -> None:
     assert checkpoint_offset("00000000000000000012.snapshot") is None
 
 
-def test_a_thousand_partitions_fit_into_a_checkpoint() -> None:
-    node = StubNode().start()
+def test_a_thousand_partitions_fit_into_a_checkpoint(node: StubNode) -> None:
     node.made("wide", 1000)
     data = encode_checkpoint(snapshot(node.metadata), timestamp_ms=1, epoch=0)
     state = MetadataState()

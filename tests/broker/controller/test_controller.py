@@ -25,15 +25,13 @@ def errors(outcomes: list[Outcome]) -> list[ErrorCode]:
 # -- identity
 
 
-def test_the_cluster_keeps_its_id() -> None:
-    node = StubNode().start()
+def test_the_cluster_keeps_its_id(node: StubNode) -> None:
     cluster_id = node.follower.cluster_id
     assert len(cluster_id) == 22
     assert node.restarted().follower.cluster_id == cluster_id
 
 
-def test_meta_properties_are_kafkas_plus_the_fencepost_format() -> None:
-    node = StubNode().start()
+def test_meta_properties_are_kafkas_plus_the_fencepost_format(node: StubNode) -> None:
     lines = node.disk.read_file("/data/meta.properties").decode().splitlines()
     assert lines[0] == "version=1"
     assert f"cluster.id={node.follower.cluster_id}" in lines
@@ -41,8 +39,7 @@ def test_meta_properties_are_kafkas_plus_the_fencepost_format() -> None:
     assert any(line.startswith("directory.id=") for line in lines)
 
 
-def test_the_directory_of_another_node_is_refused() -> None:
-    node = StubNode().start()
+def test_the_directory_of_another_node_is_refused(node: StubNode) -> None:
     with pytest.raises(ConfigError, match=r"belongs to node 1.*node\.id=1"):
         node.restarted(node_id="2")
 
@@ -65,8 +62,7 @@ def test_the_directory_of_another_program_or_format_is_refused(content: bytes, r
         node.start()
 
 
-def test_a_directory_without_meta_properties_is_refused() -> None:
-    node = StubNode().start()
+def test_a_directory_without_meta_properties_is_refused(node: StubNode) -> None:
     node.disk.remove("/data/meta.properties")
     with pytest.raises(ConfigError, match=r"no meta\.properties"):
         node.restarted()
@@ -95,8 +91,7 @@ def test_leftovers_of_a_first_start_or_a_file_system_are_allowed_in_a_new_direct
 # -- topics
 
 
-def test_a_new_topic_is_writable_when_the_reply_is_sent() -> None:
-    node = StubNode().start()
+def test_a_new_topic_is_writable_when_the_reply_is_sent(node: StubNode) -> None:
     (outcome,) = node.create(NewTopic("orders", 3))
     assert outcome.error is ErrorCode.NONE
     assert outcome.partition_count == 3
@@ -113,17 +108,7 @@ def test_a_topic_without_a_partition_count_gets_the_default() -> None:
     assert outcome.partition_count == 4
 
 
-def test_the_settings_of_a_topic_apply_to_its_log() -> None:
-    node = StubNode().start()
-    node.made("orders", retention_ms="5", cleanup_policy="compact")
-    partition = node.partition("orders", 0)
-    assert partition is not None
-    assert partition.log.config.retention_ms == 5
-    assert partition.log.config.is_compacted
-
-
-def test_a_deleted_topic_is_removed_with_its_files() -> None:
-    node = StubNode().start()
+def test_a_deleted_topic_is_removed_with_its_files(node: StubNode) -> None:
     node.made("orders", 2)
     heard: list[Outcome] = []
     node.controller.delete(["orders", "absent"], heard.extend)
@@ -134,8 +119,7 @@ def test_a_deleted_topic_is_removed_with_its_files() -> None:
     assert node.groups.deleted_topics == ["orders"]
 
 
-def test_new_partitions_are_writable_when_the_reply_is_sent() -> None:
-    node = StubNode().start()
+def test_new_partitions_are_writable_when_the_reply_is_sent(node: StubNode) -> None:
     node.made("orders", 1, retention_ms="7")
     heard: list[Outcome] = []
     request = [CreatePartitions("orders", 3)]
@@ -151,8 +135,7 @@ def test_new_partitions_are_writable_when_the_reply_is_sent() -> None:
 # -- restarts
 
 
-def test_every_topic_and_its_records_survive_a_restart() -> None:
-    node = StubNode().start()
+def test_every_topic_and_its_records_survive_a_restart(node: StubNode) -> None:
     node.made("orders", 2, retention_ms="-1")
     node.fill("orders", 3, 1)
     again = node.restarted()
@@ -165,8 +148,7 @@ def test_every_topic_and_its_records_survive_a_restart() -> None:
     assert partition.log.config.retention_ms == -1
 
 
-def test_an_unclean_start_raises_every_leader_epoch() -> None:
-    node = StubNode().start()
+def test_an_unclean_start_raises_every_leader_epoch(node: StubNode) -> None:
     node.made("orders", 2)
     again = node.restarted(clean=False)
     assert [p.leader_epoch for p in again.metadata.topics["orders"].partitions] == [1, 1]
@@ -193,8 +175,7 @@ def test_a_changed_number_of_internal_partitions_is_refused() -> None:
         node.restarted(offsets_topic_num_partitions="4")
 
 
-def test_a_log_without_a_topic_is_set_aside() -> None:
-    node = StubNode().start()
+def test_a_log_without_a_topic_is_set_aside(node: StubNode) -> None:
     node.made("orders")
     stranger = node.layout.claim(TopicPartition("lost", 0), b"another topic id")
     assert node.disk.exists(stranger)
@@ -255,8 +236,7 @@ def test_a_small_segment_of_an_internal_topic_is_allowed() -> None:
 # -- settings
 
 
-def test_a_changed_topic_setting_applies_immediately() -> None:
-    node = StubNode().start()
+def test_a_changed_topic_setting_applies_immediately(node: StubNode) -> None:
     node.made("orders")
     node.made("other")
     heard: list[ErrorCode] = []
@@ -295,8 +275,7 @@ def allocate(node: StubNode, count: int) -> list[int | None]:
     return heard
 
 
-def test_producer_ids_continue_from_block_to_block() -> None:
-    node = StubNode().start()
+def test_producer_ids_continue_from_block_to_block(node: StubNode) -> None:
     assert allocate(node, 1002) == list(range(1002))
     assert node.metadata.next_producer_id == 2000
 
@@ -406,8 +385,7 @@ def test_a_setting_changed_while_partitions_are_being_opened_applies_to_all_of_t
     assert found == {1234}
 
 
-def test_after_a_stop_during_a_creation_the_next_start_opens_all_partitions() -> None:
-    node = StubNode().start()
+def test_after_a_stop_during_a_creation_the_next_start_opens_all_partitions(node: StubNode) -> None:
     heard: list[Outcome] = []
     node.controller.create([NewTopic("wide", 250)], heard.extend, validate_only=False)
     node.halt()
@@ -428,8 +406,7 @@ def test_a_topic_deleted_before_it_is_durable_is_never_opened() -> None:
     assert node.partition("orders", 0) is not None
 
 
-def test_on_a_full_disk_changes_are_refused_and_nothing_changes() -> None:
-    node = StubNode().start()
+def test_on_a_full_disk_changes_are_refused_and_nothing_changes(node: StubNode) -> None:
     node.made("orders")
     before = node.metadata.version
     node.disk.fill()
@@ -445,8 +422,7 @@ def test_on_a_full_disk_changes_are_refused_and_nothing_changes() -> None:
     assert allocate(node, 1) == [0]
 
 
-def test_a_partition_that_could_not_be_opened_is_retried() -> None:
-    node = StubNode().start()
+def test_a_partition_that_could_not_be_opened_is_retried(node: StubNode) -> None:
     node.store.is_refusing = True
     node.made("orders", 2)
     assert node.partition("orders", 0) is None
@@ -471,8 +447,7 @@ def test_a_partition_that_could_not_be_opened_is_not_retried_after_its_topic_is_
     assert node.runtime.timers == []
 
 
-def test_many_partitions_are_opened_over_several_turns() -> None:
-    node = StubNode().start()
+def test_many_partitions_are_opened_over_several_turns(node: StubNode) -> None:
     heard: list[Outcome] = []
     node.controller.create(
         [NewTopic("wide", 250), NewTopic("a")], heard.extend, validate_only=False
@@ -484,28 +459,14 @@ def test_many_partitions_are_opened_over_several_turns() -> None:
     assert errors(heard) == [ErrorCode.NONE] * 2
 
 
-def test_a_topic_may_be_deleted_while_it_is_being_opened() -> None:
-    node = StubNode().start()
-    heard: list[Outcome] = []
-    node.controller.create([NewTopic("wide", 250)], heard.extend, validate_only=False)
-    node.controller.delete(["wide"], heard.extend)
-    node.controller.create([NewTopic("wide", 2)], heard.extend, validate_only=False)
-    while node.turn():
-        pass
-    assert errors(heard) == [ErrorCode.NONE] * 3
-    assert len(node.partitions.by_name) == 1 + 2
-
-
-def test_a_broker_that_is_not_the_controller_refuses_changes() -> None:
-    node = StubNode().start()
+def test_a_broker_that_is_not_the_controller_refuses_changes(node: StubNode) -> None:
     node.follower.controller_id = 2
     (outcome,) = node.create("orders")
     assert outcome.error is ErrorCode.NOT_CONTROLLER
     assert node.metadata.topics == {}
 
 
-def test_raised_leader_epochs_apply_to_open_partitions() -> None:
-    node = StubNode().start()
+def test_raised_leader_epochs_apply_to_open_partitions(node: StubNode) -> None:
     node.made("orders", 2)
     heard: list[ErrorCode] = []
     bump_leader_epochs(node.controller, [TopicPartition("orders", 1)], heard.append)
@@ -516,8 +477,7 @@ def test_raised_leader_epochs_apply_to_open_partitions() -> None:
     assert (untouched.leader_epoch, raised.leader_epoch) == (0, 1)
 
 
-def test_topic_ids_look_like_random_uuids_and_never_like_options() -> None:
-    node = StubNode().start()
+def test_topic_ids_look_like_random_uuids_and_never_like_options(node: StubNode) -> None:
     outcomes = node.create(*(f"t{number}" for number in range(100)))
     ids = [outcome.topic_id for outcome in outcomes]
     assert len(set(ids)) == 100
@@ -525,8 +485,7 @@ def test_topic_ids_look_like_random_uuids_and_never_like_options() -> None:
     assert not any(topic_id_text(each).startswith("-") for each in ids)
 
 
-def test_a_request_for_many_topics_is_decided_over_several_turns() -> None:
-    node = StubNode().start()
+def test_a_request_for_many_topics_is_decided_over_several_turns(node: StubNode) -> None:
     heard: list[Outcome] = []
     wanted = [NewTopic(f"wide-{number}", 600) for number in range(4)]
     node.controller.create(wanted, heard.extend, validate_only=False)
@@ -563,8 +522,7 @@ def turn_all(node: StubNode) -> None:
 
 
 @pytest.mark.parametrize("is_grown", [False, True])
-def test_a_large_change_becomes_visible_all_at_once(is_grown: bool) -> None:
-    node = StubNode().start()
+def test_a_large_change_becomes_visible_all_at_once(node: StubNode, is_grown: bool) -> None:
     heard = begin_large(node, is_grown)
     counts = {node.metadata.partition_count("wide")}
     while node.turn():
@@ -606,16 +564,14 @@ def test_a_large_topic_waits_for_the_removal_of_a_short_lived_topic_of_the_same_
     assert node.metadata.partition_count("wide") == 3000
 
 
-def test_partitions_for_a_topic_deleted_meanwhile_are_refused() -> None:
-    node = StubNode().start()
+def test_partitions_for_a_topic_deleted_meanwhile_are_refused(node: StubNode) -> None:
     heard = begin_large(node, is_grown=True)
     node.controller.delete(["wide"], lambda _: None)
     turn_all(node)
     assert errors(heard) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_a_large_change_is_not_delayed_forever_by_others() -> None:
-    node = StubNode().start()
+def test_a_large_change_is_not_delayed_forever_by_others(node: StubNode) -> None:
     heard = begin_large(node, is_grown=False)
     number = 0
     while "wide" not in node.metadata.topics:
@@ -627,8 +583,7 @@ def test_a_large_change_is_not_delayed_forever_by_others() -> None:
     assert errors(heard) == [ErrorCode.NONE]
 
 
-def test_a_stop_while_a_large_change_is_encoded_writes_nothing() -> None:
-    node = StubNode().start()
+def test_a_stop_while_a_large_change_is_encoded_writes_nothing(node: StubNode) -> None:
     heard = begin_large(node, is_grown=False)
     node.halt()
     turn_all(node)
@@ -636,8 +591,7 @@ def test_a_stop_while_a_large_change_is_encoded_writes_nothing() -> None:
     assert "wide" not in node.restarted().metadata.topics
 
 
-def test_on_a_full_disk_a_large_change_is_refused() -> None:
-    node = StubNode().start()
+def test_on_a_full_disk_a_large_change_is_refused(node: StubNode) -> None:
     heard = begin_large(node, is_grown=False)
     node.disk.fill()
     turn_all(node)

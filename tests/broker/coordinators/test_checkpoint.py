@@ -25,11 +25,7 @@ COORDINATOR_LOG = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
 numbers = st.integers(-1, 2**62)
 records = st.lists(
     st.builds(
-        SavedRecord,
-        st.binary(max_size=40),
-        st.none() | st.binary(max_size=80),
-        numbers,
-        numbers,
+        SavedRecord, st.binary(max_size=40), st.none() | st.binary(max_size=80), numbers, numbers
     ),
     max_size=20,
 )

@@ -35,12 +35,8 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.simulation.disk import UnsyncedDisk
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.broker import requests
 from tests.broker.controller.topics_stage import CountingRandomness
 from tests.broker.node_stage import DiedError, Stage
 from tests.broker.raw import ClosedError
@@ -216,8 +212,7 @@ class Clients:
             assert table.get(key) in values, key
 
     def log_start(self, topic: str) -> int:
-        partition = self.stage.node.partitions.get(topic, 0)
-        assert partition is not None
+        partition = self.stage.partition(topic, 0)
         return partition.log_start_offset
 
     @staticmethod
@@ -280,15 +275,11 @@ def some_retention(clients: Clients) -> None:
 
 
 def delete_records(clients: Clients) -> None:
-    partition = clients.stage.node.partitions.get("t", 0)
-    assert partition is not None
+    partition = clients.stage.partition("t", 0)
     wanted = partition.high_watermark
-    asked = DeleteRecordsPartition(partition_index=0, offset=wanted)
-    topic = DeleteRecordsTopic(name="t", partitions=[asked])
     clients.fresh.clear()
     for _ in range(TRIES):
-        reply = clients.stage.call(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=[topic]))
-        error = reply.topics[0].partitions[0].error_code
+        error = requests.delete_records(clients.stage, "t", wanted)
         if error == NONE:
             break
         assert error == ErrorCode.KAFKA_STORAGE_ERROR

@@ -235,8 +235,7 @@ def test_a_crash_while_a_coordinator_saves_what_its_log_has_lost_lets_no_zombie_
             if (found := stage.node.partitions.get(topic, index)) is not None
             and len(found.log.segments) > 1
         )
-        partition = stage.node.partitions.get(topic, index)
-        assert partition is not None
+        partition = stage.partition(topic, index)
         clients.b.initialise()
         flip(stage, partition.log.segments[0].path(".log"), 70)
         stage.disk.lose_power_at(call)

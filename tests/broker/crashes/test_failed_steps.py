@@ -16,11 +16,6 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from fencepost.wire.forms.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from tests.broker.crashes.test_crash_matrix import (
     STORIES,
     TRIES,
@@ -33,7 +28,7 @@ from tests.broker.crashes.test_crash_matrix import (
 from tests.broker.crashes.test_crash_matrix_background import begin_scrub
 from tests.broker.node_stage import DiedError
 from tests.broker.raw import ClosedError
-from tests.broker.requests import create_topics
+from tests.broker.requests import alter_topic, create_topics
 from tests.halves import EVERY_CALL, half_of
 from tests.transactions.wire import NONE
 
@@ -83,14 +78,7 @@ def add_partitions(clients: Clients) -> None:
 
 
 def change_settings(clients: Clients) -> None:
-    def attempt() -> int:
-        config = AlterableConfig(name="max.message.bytes", config_operation=SET, value="100000")
-        resource = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[config])
-        request = IncrementalAlterConfigsRequest(resources=[resource])
-        reply = clients.stage.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
-        return int(reply.responses[0].error_code)
-
-    insist(clients, attempt)
+    insist(clients, lambda: alter_topic(clients.stage, "t", "max.message.bytes", "100000"))
     clients.write()
 
 

@@ -10,15 +10,16 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
-from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from fencepost.wire.forms.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from tests.broker.node_stage import Stage
-from tests.broker.requests import batch_of, create_topic, fetch, produce, read_topic
+from tests.broker.requests import (
+    alter_topic,
+    batch_of,
+    create_topic,
+    delete_topic,
+    fetch,
+    produce,
+    read_topic,
+)
 from tests.transactions.wire import GROUP, await_coordinator, find_coordinator
 
 
@@ -67,19 +68,10 @@ def test_deletions_and_changes_that_cannot_be_written_have_no_effect() -> None:
         create_topic(stage, "kept")
         produce(stage, "kept", batch_of(b"value"))
         stage.disk.fill()
-        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="kept")])
-        reply = stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
-        assert reply.responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        change = AlterConfigsResource(
-            resource_type=2,
-            resource_name="kept",
-            configs=[AlterableConfig(name="retention.ms", config_operation=0, value="1000")],
-        )
-        request = IncrementalAlterConfigsRequest(resources=[change])
-        reply = stage.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
-        assert reply.responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        partition = stage.node.partitions.get("kept", 0)
-        assert partition is not None
+        assert delete_topic(stage, "kept") == ErrorCode.KAFKA_STORAGE_ERROR
+        refused = alter_topic(stage, "kept", "retention.ms", "1000")
+        assert refused == ErrorCode.KAFKA_STORAGE_ERROR
+        partition = stage.partition("kept", 0)
         assert partition.log.config.retention_ms != 1_000
         assert read_topic(stage, "kept") == [b"value"]
         stage.disk.empty()

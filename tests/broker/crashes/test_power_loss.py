@@ -14,16 +14,18 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.metadata import MetadataRequest
 from tests.broker.controller.topics_stage import CountingRandomness, bump_leader_epochs
 from tests.broker.node_stage import Stage
-from tests.broker.requests import batch_of, create_topic, produce, produce_request, read_topic
+from tests.broker.requests import (
+    batch_of,
+    create_topic,
+    delete_records,
+    delete_topic,
+    produce,
+    produce_request,
+    read_topic,
+)
 from tests.log.batches import SeededRandomness
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -76,9 +78,7 @@ class Replacement:
         create_topic(stage, "name")
         self.told.append("created")
         produce(stage, "name", batch_of(b"of the first life"))
-        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="name")])
-        reply = stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
-        assert reply.responses[0].error_code == ErrorCode.NONE
+        assert delete_topic(stage, "name") == ErrorCode.NONE
         self.told.append("deleted")
         create_topic(stage, "name")
         self.told.append("created again")
@@ -90,16 +90,14 @@ def test_a_leader_epoch_known_only_from_batches_is_never_reused() -> None:
     create_topic(stage, "t")
     produce(stage, "t", batch_of(b"old"))
     stage.advance(2_000)
-    partition = stage.node.partitions.get("t", 0)
-    assert partition is not None
+    partition = stage.partition("t", 0)
     for _ in range(3):
         bump_leader_epochs(stage.node.controller, [partition.name])
     produce(stage, "t", batch_of(b"new"))
     seen = partition.leader_epoch
     partition.log.sync()
     again = stage.lose_power().again()
-    opened = again.node.partitions.get("t", 0)
-    assert opened is not None
+    opened = again.partition("t", 0)
     state = again.node.metadata.partition("t", 0)
     assert state is not None
     assert state.leader_epoch == opened.leader_epoch > seen
@@ -178,10 +176,7 @@ def test_a_producer_whose_records_were_deleted_survives_a_power_loss(torn: bool)
     producer: dict[str, Any] = {"producer_id": 4_000, "epoch": 0}
     for sequence in range(4):
         produce(stage, "t", batch_of(b"%d" % sequence, sequence=sequence, **producer))
-    everything = DeleteRecordsTopic(
-        name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=-1)]
-    )
-    stage.call(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=[everything]))
+    assert delete_records(stage, "t", -1) == ErrorCode.NONE
     # The sync of these makes the deletion durable too.
     for _ in range(4):
         produce(stage, "t", batch_of(b"of another"))

@@ -383,8 +383,7 @@ def test_a_repair_fences_all_producers_whose_records_may_be_lost(
         producer.client = again
         assert producer.add_one("t") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert producer.end(commit=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    opened = again.node.partitions.get("t", 0)
-    assert opened is not None
+    opened = again.partition("t", 0)
     assert opened.last_stable_offset == opened.high_watermark == opened.log_end_offset
     fresh = WireProducer(again, "a", protocol).initialise()
     assert fresh.producer_id not in (zombie.producer_id, held.producer_id)
@@ -499,8 +498,7 @@ def test_offsets_whose_marker_is_lost_are_not_unstable_after_a_repair(
         told = reply.groups[0].topics[0].partitions[0]
         assert told.error_code == NONE  # Not UNSTABLE_OFFSET_COMMIT.
         assert told.committed_offset in (4, 5)  # 5 where the commit is certain.
-        offsets = stage.node.partitions.get(CONSUMER_OFFSETS_TOPIC, 0)
-        assert offsets is not None
+        offsets = stage.partition(CONSUMER_OFFSETS_TOPIC, 0)
         assert offsets.last_stable_offset == offsets.log_end_offset
         getattr(stage, ending)()
 

@@ -72,8 +72,7 @@ def read_around(stage: Stage, topic: str, end: int) -> tuple[list[bytes | None],
 
 def test_a_flipped_bit_in_the_active_segment_loses_one_batch_after_a_kill() -> None:
     stage = written("os")
-    partition = stage.node.partitions.get("t", 0)
-    assert partition is not None
+    partition = stage.partition("t", 0)
     path = partition.log.segments[-1].path(".log")
     first = partition.log.segments[-1].base_offset
     stage.kill()
@@ -113,8 +112,7 @@ def test_a_first_batch_that_cannot_be_found_loses_one_batch_and_not_the_partitio
 def test_recovery_points_follow_the_segments_flushed_in_the_background() -> None:
     stage = written("os")
     stage.advance(2_000)
-    partition = stage.node.partitions.get("t", 0)
-    assert partition is not None
+    partition = stage.partition("t", 0)
     base = partition.log.segments[-1].base_offset
     assert base > 0
     points = decode_offsets(stage.disk.read_file(RECOVERY_POINTS))
@@ -123,8 +121,7 @@ def test_recovery_points_follow_the_segments_flushed_in_the_background() -> None
     # Sealed segments are on the disk although no client ever waited for a sync.
     values, refused = read_around(again, "t", base)
     assert (values, refused) == ([b"%d" % number for number in range(base)], [])
-    opened = again.node.partitions.get("t", 0)
-    assert opened is not None
+    opened = again.partition("t", 0)
     assert opened.log.recovered_from == base
     again.stop()
 

@@ -49,8 +49,7 @@ pytestmark = pytest.mark.interpreted
 # -- membership ------------------------------------------------------------------------------------
 
 
-def test_a_member_joins_syncs_sends_a_heartbeat_and_leaves() -> None:
-    node = GroupNode().begin()
+def test_a_member_joins_syncs_sends_a_heartbeat_and_leaves(node: GroupNode) -> None:
     told = join(node)
     assert told.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert told.member_id.startswith("test-")
@@ -66,8 +65,7 @@ def test_a_member_joins_syncs_sends_a_heartbeat_and_leaves() -> None:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_join_group_works_in_every_version(version: int) -> None:
-    node = GroupNode().begin()
+def test_join_group_works_in_every_version(node: GroupNode, version: int) -> None:
     fields: dict[str, Any] = {"rebalance_timeout_ms": SESSION_MS}
     refused = join(node, "stranger", version, **fields)
     assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -78,29 +76,25 @@ def test_join_group_works_in_every_version(version: int) -> None:
     assert first.reply.generation_id == 1
 
 
-def test_the_id_of_a_static_member_begins_with_its_instance_id() -> None:
-    node = GroupNode().begin()
+def test_the_id_of_a_static_member_begins_with_its_instance_id(node: GroupNode) -> None:
     waiting = join(node, group_instance_id="till-7")
     node.advance(0)
     assert waiting.reply.member_id.startswith("till-7-")
 
 
-def test_an_empty_instance_id_is_a_static_member() -> None:
-    node = GroupNode().begin()
+def test_an_empty_instance_id_is_a_static_member(node: GroupNode) -> None:
     waiting = join(node, group_instance_id="")
     node.advance(0)
     assert waiting.reply.member_id.startswith("-")
 
 
-def test_leave_group_v2_has_the_error_of_the_member() -> None:
-    node = GroupNode().begin()
+def test_leave_group_v2_has_the_error_of_the_member(node: GroupNode) -> None:
     stable(node)
     reply = leave(node, "stranger", version=2)
     assert reply.members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_sync_group_needs_a_protocol_from_version_5_on() -> None:
-    node = GroupNode().begin()
+def test_sync_group_needs_a_protocol_from_version_5_on(node: GroupNode) -> None:
     member_id = stable(node)
     assert sync(node, member_id, 1, 5, protocol_name=None).error_code == 23
     assert sync(node, member_id, 1, 4, protocol_name=None, protocol_type=None).error_code == 0
@@ -115,8 +109,7 @@ def test_waiting_requests_get_not_coordinator_when_the_partition_is_unloaded() -
     node.advance(60_000)
 
 
-def test_a_group_survives_a_restart() -> None:
-    node = GroupNode().begin()
+def test_a_group_survives_a_restart(node: GroupNode) -> None:
     member_id = stable(node)
     commit(node, {0: 7}, member_id=member_id, generation_id_or_member_epoch=1)
     node.advance(SESSION_MS - 1)
@@ -153,8 +146,7 @@ def test_an_empty_group_id_is_refused_before_its_coordinator_is_looked_up() -> N
     assert errors(commit_in_transaction(node, {0: 1}, group_id="")) == [invalid]
 
 
-def test_requests_get_a_load_error_while_a_long_log_is_read() -> None:
-    node = GroupNode().begin()
+def test_requests_get_a_load_error_while_a_long_log_is_read(node: GroupNode) -> None:
     for number in range(ENTRIES_PER_TURN + 1):
         commit(node, {0: number})
     node.stop()
@@ -173,8 +165,7 @@ def test_requests_get_a_load_error_while_a_long_log_is_read() -> None:
     assert offsets(fetch(node, [0])) == [ENTRIES_PER_TURN]
 
 
-def test_a_load_stops_when_another_one_replaces_it() -> None:
-    node = GroupNode().begin()
+def test_a_load_stops_when_another_one_replaces_it(node: GroupNode) -> None:
     for number in range(ENTRIES_PER_TURN + 1):
         commit(node, {0: number})
     node.stop()
@@ -186,8 +177,7 @@ def test_a_load_stops_when_another_one_replaces_it() -> None:
     assert offsets(fetch(node, [0])) == [ENTRIES_PER_TURN]
 
 
-def test_an_unreadable_record_is_skipped() -> None:
-    node = GroupNode().begin()
+def test_an_unreadable_record_is_skipped(node: GroupNode) -> None:
     commit(node, {0: 5})
     partition = node.partition(CONSUMER_OFFSETS_TOPIC, index_of(node))
     assert partition is not None
@@ -202,8 +192,7 @@ def test_an_unreadable_record_is_skipped() -> None:
 # -- the disk --------------------------------------------------------------------------------------
 
 
-def test_a_request_that_cannot_be_written_has_no_effect() -> None:
-    node = GroupNode().begin()
+def test_a_request_that_cannot_be_written_has_no_effect(node: GroupNode) -> None:
     member_id = stable(node)
     as_member: dict[str, Any] = {"member_id": member_id, "generation_id_or_member_epoch": 1}
     commit(node, {0: 5}, **as_member)
@@ -230,8 +219,7 @@ def test_all_waiting_members_get_an_error_for_an_assignment_that_cannot_be_writt
     assert waiting.reply.error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_commit_larger_than_a_batch_is_refused_as_a_whole() -> None:
-    node = GroupNode().begin()
+def test_a_commit_larger_than_a_batch_is_refused_as_a_whole(node: GroupNode) -> None:
     topic = OffsetCommitRequestTopic(
         name="orders",
         partitions=[

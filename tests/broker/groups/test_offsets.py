@@ -44,8 +44,7 @@ def test_offset_commit_and_offset_fetch_work_in_every_version(version: int) -> N
         assert fetch(node, [0], fetch_version, group_ids=("nobody",)).groups[0].error_code == NONE
 
 
-def test_offsets_of_missing_partitions_cannot_be_committed() -> None:
-    node = GroupNode().begin()
+def test_offsets_of_missing_partitions_cannot_be_committed(node: GroupNode) -> None:
     reply = commit(node, {0: 5, 3: 6, -1: 7})
     assert errors(reply) == [NONE, UNKNOWN_TOPIC, UNKNOWN_TOPIC]
     assert errors(commit(node, {0: 5}, topic="nowhere")) == [UNKNOWN_TOPIC]
@@ -54,8 +53,7 @@ def test_offsets_of_missing_partitions_cannot_be_committed() -> None:
     assert offsets(fetch(node, [0], 10, topic="nowhere")) == [unknown_id]
 
 
-def test_offsets_are_stored_with_their_topic_id_in_every_version() -> None:
-    node = GroupNode().begin()
+def test_offsets_are_stored_with_their_topic_id_in_every_version(node: GroupNode) -> None:
     commit(node, {0: 5}, 8)
     found = node.groups.find(GROUP)
     assert not isinstance(found, ErrorCode)
@@ -63,9 +61,8 @@ def test_offsets_are_stored_with_their_topic_id_in_every_version() -> None:
     assert stored.value.topic_id == node.metadata.topic_id("orders")
 
 
-def test_transactional_offsets_are_stored_with_their_topic_id() -> None:
+def test_transactional_offsets_are_stored_with_their_topic_id(node: GroupNode) -> None:
     """In Kafka an offset that outlives its topic passes to the next topic with that name."""
-    node = GroupNode().begin()
     commit_in_transaction(node, {0: 5})
     found = node.groups.find(GROUP)
     assert not isinstance(found, ErrorCode)
@@ -97,8 +94,7 @@ def test_an_old_client_may_set_the_retention_of_its_offsets() -> None:
     assert offsets(fetch(node, [0])) == [-1]
 
 
-def test_all_offsets_of_several_groups_are_fetched_in_one_request() -> None:
-    node = GroupNode().begin()
+def test_all_offsets_of_several_groups_are_fetched_in_one_request(node: GroupNode) -> None:
     node.made("refunds", 1)
     commit(node, {0: 5, 1: 6})
     commit(node, {0: 7}, topic="refunds")
@@ -127,8 +123,7 @@ def test_offsets_of_an_unused_group_expire() -> None:
     assert list_all(node.again()).groups == []
 
 
-def test_the_offsets_of_a_deleted_topic_are_removed() -> None:
-    node = GroupNode().begin()
+def test_the_offsets_of_a_deleted_topic_are_removed(node: GroupNode) -> None:
     node.made("refunds", 1)
     commit(node, {0: 5})
     commit(node, {0: 6}, topic="refunds")
@@ -137,16 +132,14 @@ def test_the_offsets_of_a_deleted_topic_are_removed() -> None:
     assert offsets(fetch(node)) == [6]
 
 
-def test_offsets_are_deleted_by_request() -> None:
-    node = GroupNode().begin()
+def test_offsets_are_deleted_by_request(node: GroupNode) -> None:
     commit(node, {0: 5, 1: 6})
     assert errors(delete_offsets(node, 0, 2, 9)) == [NONE, NONE, UNKNOWN_TOPIC]
     assert errors(delete_offsets(node, 0, topic="nowhere")) == [UNKNOWN_TOPIC]
     assert offsets(fetch(node)) == [6]
 
 
-def test_groups_are_deleted_by_request() -> None:
-    node = GroupNode().begin()
+def test_groups_are_deleted_by_request(node: GroupNode) -> None:
     commit(node, {0: 5}, group_id="idle")
     stable(node)
     reply = delete(node, GROUP, "idle", "idle", "nobody")
@@ -192,23 +185,20 @@ def test_the_transaction_coordinator_is_asked_once_per_transaction(version: int)
     ],
 )
 def test_errors_of_the_transaction_coordinator_are_mapped_to_group_errors(
-    said: ErrorCode, heard: ErrorCode
+    node: GroupNode, said: ErrorCode, heard: ErrorCode
 ) -> None:
-    node = GroupNode().begin()
     node.transactions.error = said
     assert errors(commit_in_transaction(node, {0: 6})) == [heard]
     assert offsets(fetch(node, [0], require_stable=True)) == [-1]
 
 
-def test_old_versions_get_no_abortable_error() -> None:
-    node = GroupNode().begin()
+def test_old_versions_get_no_abortable_error(node: GroupNode) -> None:
     node.transactions.error = ErrorCode.TRANSACTION_ABORTABLE
     assert errors(commit_in_transaction(node, {0: 6}, 3)) == [ErrorCode.INVALID_TXN_STATE]
     assert errors(commit_in_transaction(node, {0: 6}, 4)) == [ErrorCode.TRANSACTION_ABORTABLE]
 
 
-def test_a_marker_during_verification_leaves_no_hanging_offsets() -> None:
-    node = GroupNode().begin()
+def test_a_marker_during_verification_leaves_no_hanging_offsets(node: GroupNode) -> None:
     node.transactions.answers_later = True
     waiting = commit_in_transaction(node, {0: 6}, 4)
     assert waiting.holds_followers
@@ -228,9 +218,8 @@ def test_two_first_commits_of_a_transaction_may_wait_for_the_same_verification()
     assert errors(first.reply) == errors(second.reply) == [NONE]
 
 
-def test_the_member_is_checked_after_the_verification() -> None:
+def test_the_member_is_checked_after_the_verification(node: GroupNode) -> None:
     """A member may be fenced during the verification (KAFKA-15784)."""
-    node = GroupNode().begin()
     member_id = stable(node)
     node.transactions.answers_later = True
     waiting = commit_in_transaction(node, {0: 6}, member_id=member_id, generation_id=1)
@@ -239,8 +228,7 @@ def test_the_member_is_checked_after_the_verification() -> None:
     assert errors(waiting.reply) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_a_partition_unloaded_during_verification_accepts_nothing() -> None:
-    node = GroupNode().begin()
+def test_a_partition_unloaded_during_verification_accepts_nothing(node: GroupNode) -> None:
     node.transactions.answers_later = True
     waiting = commit_in_transaction(node, {0: 6})
     node.groups.unload(index_of(node))
@@ -248,8 +236,7 @@ def test_a_partition_unloaded_during_verification_accepts_nothing() -> None:
     assert errors(waiting.reply) == [NOT_COORDINATOR]
 
 
-def test_a_producer_fenced_by_a_marker_gets_an_error() -> None:
-    node = GroupNode().begin()
+def test_a_producer_fenced_by_a_marker_gets_an_error(node: GroupNode) -> None:
     commit_in_transaction(node, {0: 6})
     node.end_transaction(GROUP, 4000, 2, commit=False)
     reply = commit_in_transaction(node, {0: 7})

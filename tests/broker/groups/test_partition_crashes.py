@@ -14,16 +14,11 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_groups import DeleteGroupsRequest
-from fencepost.wire.forms.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from tests.broker.controller.topics_stage import CountingRandomness
 from tests.broker.crashes.test_many_partitions import delete
 from tests.broker.node_stage import DiedError, Stage
 from tests.broker.raw import ClosedError
-from tests.broker.requests import create_topic, create_topics
+from tests.broker.requests import commit_offset, create_topic, create_topics
 from tests.halves import EVERY_CALL, HALF
 from tests.transactions.protocol import TV2
 from tests.transactions.requests import offset_fetch_request
@@ -38,11 +33,7 @@ GROUPS = ("plain", "transactional")
 
 
 def commit(stage: Stage, offset: int, topic: str = "doomed", version: int = 8, **more: Any) -> int:
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-    asked = OffsetCommitRequestTopic(name=topic, partitions=[partition])
-    request = OffsetCommitRequest(group_id="plain", topics=[asked], **more)
-    reply = stage.call(ApiKey.OFFSET_COMMIT, version, request)
-    return int(reply.topics[0].partitions[0].error_code)
+    return commit_offset(stage, "plain", topic, offset, version, **more)
 
 
 def offset_of(stage: Stage, group: str, topic: str = "doomed") -> int:

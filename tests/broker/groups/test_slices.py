@@ -9,7 +9,6 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.groups import slices
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -21,7 +20,7 @@ from fencepost.wire.forms.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tests.broker.node_stage import Stage
-from tests.broker.requests import create_topic
+from tests.broker.requests import create_topic, delete_topic
 from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.requests import commit_offsets_request
 from tests.transactions.wire import WireProducer
@@ -116,8 +115,7 @@ def test_a_topic_deleted_between_slices_is_unknown_from_then_on() -> None:
         prepare(stage)
         line = stage.connect()
         sent = line.send(ApiKey.OFFSET_COMMIT, 8, plain(**WIDTHS))
-        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="c")], timeout_ms=1000)
-        stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
+        delete_topic(stage, "c")
         errors = errors_of(line.reply(ApiKey.OFFSET_COMMIT, 8, sent))
         assert errors["a"] == [0] * 8
         assert errors["c"][-1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -161,12 +159,6 @@ def test_a_transaction_fenced_between_slices_commits_none_of_its_offsets(turns: 
         assert set(errors["a"] + errors["c"]) <= {0, ErrorCode.INVALID_PRODUCER_EPOCH}
         stage.advance(1_000)
         assert committed(stage, stable=True)["c"] == [-1] * 7
-
-
-def delete_topic(stage: Stage, name: str) -> None:
-    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000)
-    (result,) = stage.call(ApiKey.DELETE_TOPICS, 6, deletion).responses
-    assert result.error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("kind", ["plain", "transactional"])

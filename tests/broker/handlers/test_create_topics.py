@@ -70,8 +70,7 @@ def topic(
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
-def test_a_topic_is_created(version: int) -> None:
-    node = StubNode().start()
+def test_a_topic_is_created(node: StubNode, version: int) -> None:
     (result,) = create(node, topic(partitions=3, copies=1, retention_ms="5"), version=version)
     assert (result.name, result.error_code, result.error_message) == ("orders", 0, None)
     assert node.partition("orders", 2) is not None
@@ -86,8 +85,7 @@ def test_a_topic_is_created(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
-def test_a_refused_topic_gets_an_error_message(version: int) -> None:
-    node = StubNode().start()
+def test_a_refused_topic_gets_an_error_message(node: StubNode, version: int) -> None:
     (result,) = create(node, topic("a b"), version=version)
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert "'a b'" in result.error_message
@@ -118,8 +116,7 @@ def test_an_invalid_topic_gets_kafkas_error(wanted: CreatableTopic, error: Error
     assert node.metadata.topics == {}
 
 
-def test_a_topic_listed_twice_is_not_created() -> None:
-    node = StubNode().start()
+def test_a_topic_listed_twice_is_not_created(node: StubNode) -> None:
     results = create(node, topic("twice"), topic("once"), topic("twice"))
     assert [(r.name, r.error_code) for r in results] == [
         ("twice", ErrorCode.INVALID_REQUEST),
@@ -128,8 +125,7 @@ def test_a_topic_listed_twice_is_not_created() -> None:
     assert list(node.metadata.topics) == ["once"]
 
 
-def test_validation_gets_the_same_reply_as_creation() -> None:
-    node = StubNode().start()
+def test_validation_gets_the_same_reply_as_creation(node: StubNode) -> None:
     (result,) = create(node, topic(partitions=4, retention_ms="9"), validate_only=True)
     assert (result.error_code, result.num_partitions, len(result.configs)) == (0, 4, 33)
     assert node.metadata.topics == {}
@@ -159,8 +155,7 @@ def delete(node: StubNode, *names: str, version: int = 6) -> Any:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DELETE_TOPICS))
-def test_topics_are_deleted_by_name(version: int) -> None:
-    node = StubNode().start()
+def test_topics_are_deleted_by_name(node: StubNode, version: int) -> None:
     node.made("orders")
     topic_id = node.metadata.topic_id("orders")
     deleted, absent = delete(node, "orders", "absent", version=version)
@@ -173,8 +168,7 @@ def test_topics_are_deleted_by_name(version: int) -> None:
     assert node.metadata.topics == {}
 
 
-def test_topics_are_deleted_by_id() -> None:
-    node = StubNode().start()
+def test_topics_are_deleted_by_id(node: StubNode) -> None:
     node.made("orders")
     known = node.metadata.topic_id("orders") or b""
     states = [DeleteTopicState(name=None, topic_id=each) for each in (known, b"?" * 16)]
@@ -186,8 +180,7 @@ def test_topics_are_deleted_by_id() -> None:
     assert by_id[b"?" * 16].name is None
 
 
-def test_a_topic_is_deleted_by_either_name_or_id_and_listed_once() -> None:
-    node = StubNode().start()
+def test_a_topic_is_deleted_by_either_name_or_id_and_listed_once(node: StubNode) -> None:
     node.made("orders")
     known = node.metadata.topic_id("orders") or b""
     for states in (
@@ -267,8 +260,7 @@ def add_partitions(
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_PARTITIONS))
-def test_partitions_are_added(version: int) -> None:
-    node = StubNode().start()
+def test_partitions_are_added(node: StubNode, version: int) -> None:
     node.made("orders", 2)
     (result,) = add_partitions(node, ("orders", 4, None), version=version)
     assert (result.name, result.error_code, result.error_message) == ("orders", 0, None)
@@ -286,9 +278,8 @@ def test_partitions_are_added(version: int) -> None:
     ],
 )
 def test_partitions_that_cannot_be_added_are_refused(
-    name: str, count: int, nodes: list[list[int]] | None, error: ErrorCode
+    node: StubNode, name: str, count: int, nodes: list[list[int]] | None, error: ErrorCode
 ) -> None:
-    node = StubNode().start()
     node.made("orders", 2)
     for validate_only in (True, False):
         (result,) = add_partitions(node, (name, count, nodes), validate_only=validate_only)
@@ -297,8 +288,7 @@ def test_partitions_that_cannot_be_added_are_refused(
     assert node.metadata.partition_count("orders") == 2
 
 
-def test_a_topic_listed_twice_gets_no_partitions() -> None:
-    node = StubNode().start()
+def test_a_topic_listed_twice_gets_no_partitions(node: StubNode) -> None:
     node.made("orders", 2)
     (result,) = add_partitions(node, ("orders", 3, None), ("orders", 4, None))
     assert result.error_code == ErrorCode.INVALID_REQUEST
@@ -332,8 +322,7 @@ def delete_records(
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DELETE_RECORDS))
-def test_records_are_deleted_up_to_an_offset(version: int) -> None:
-    node = StubNode().start()
+def test_records_are_deleted_up_to_an_offset(node: StubNode, version: int) -> None:
     node.made("orders")
     partition = node.fill("orders", 10)
     assert delete_records(node, 3, version=version) == (0, 3)
@@ -343,8 +332,7 @@ def test_records_are_deleted_up_to_an_offset(version: int) -> None:
 
 
 @pytest.mark.parametrize("offset", [11, -2])
-def test_records_beyond_the_end_cannot_be_deleted(offset: int) -> None:
-    node = StubNode().start()
+def test_records_beyond_the_end_cannot_be_deleted(node: StubNode, offset: int) -> None:
     node.made("orders")
     node.fill("orders", 10)
     assert delete_records(node, offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
@@ -366,8 +354,7 @@ def test_records_of_a_compacted_topic_cannot_be_deleted(policy: str, error: Erro
     assert delete_records(node, 1)[0] == error
 
 
-def test_records_of_an_internal_topic_cannot_be_deleted() -> None:
-    node = StubNode().start()
+def test_records_of_an_internal_topic_cannot_be_deleted(node: StubNode) -> None:
     node.internal_topics.ensure("__consumer_offsets")
     assert delete_records(node, 0, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
@@ -388,8 +375,7 @@ def test_records_of_a_missing_or_forbidden_partition_cannot_be_deleted() -> None
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
-def test_the_data_directory_is_described(version: int) -> None:
-    node = StubNode().start()
+def test_the_data_directory_is_described(node: StubNode, version: int) -> None:
     node.made("orders", 2)
     node.made("other")
     partition = node.fill("orders", 10, 1)
@@ -424,8 +410,7 @@ def test_describing_the_data_directory_needs_permission() -> None:
 # -- ElectLeaders
 
 
-def test_an_unknown_election_type_is_refused() -> None:
-    node = StubNode().start()
+def test_an_unknown_election_type_is_refused(node: StubNode) -> None:
     node.made("orders")
     asked = [TopicPartitions(topic="orders", partitions=[0])]
     request = ElectLeadersRequest(election_type=7, topic_partitions=asked)

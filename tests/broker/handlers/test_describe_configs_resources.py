@@ -17,9 +17,7 @@ from fencepost.wire.forms.describe_acls import DescribeAclsRequest
 from fencepost.wire.forms.describe_client_quotas import DescribeClientQuotasRequest
 from fencepost.wire.forms.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from fencepost.wire.forms.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
-from fencepost.wire.forms.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-)
+from fencepost.wire.forms.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from fencepost.wire.forms.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,

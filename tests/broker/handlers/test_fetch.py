@@ -16,6 +16,7 @@ from tests.broker.requests import (
     FETCH_VERSION,
     batch_of,
     create_topic,
+    delete_topic,
     fetch,
     fetch_request,
     produce,
@@ -98,15 +99,13 @@ def test_an_error_in_one_partition_does_not_wait_for_the_others() -> None:
 
 
 def test_a_poll_returns_immediately_when_its_topic_is_deleted() -> None:
-    from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     with Stage(durability="os") as stage:
         create_topic(stage, "doomed")
         line = stage.connect()
         request = fetch_request("doomed", max_wait_ms=A_MINUTE_MS)
         poll = line.send(ApiKey.FETCH, FETCH_VERSION, request)
-        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")], timeout_ms=1_000)
-        stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
+        delete_topic(stage, "doomed")
         stage.settle()
         reply = line.reply(ApiKey.FETCH, FETCH_VERSION, poll)
         code = reply.responses[0].partitions[0].error_code

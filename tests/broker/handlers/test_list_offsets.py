@@ -9,12 +9,6 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.broker import turns
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -28,7 +22,15 @@ from fencepost.wire.forms.offset_for_leader_epoch import (
 from tests.broker.conftest import NewTopic
 from tests.broker.node_stage import Stage
 from tests.broker.raw import RawClient
-from tests.broker.requests import NOW_MS, Client, batch_of, create_topic, produce
+from tests.broker.requests import (
+    NOW_MS,
+    Client,
+    batch_of,
+    create_topic,
+    delete_records,
+    delete_topic,
+    produce,
+)
 
 LATEST, EARLIEST, NEWEST = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
@@ -51,10 +53,7 @@ def filled(client: RawClient, new_topic: NewTopic) -> str:
     topic = new_topic()
     for time in (0, 20, 10, 30):
         produce(client, topic, batch_of(b"v", timestamp_ms=NOW_MS + time))
-    doomed = DeleteRecordsTopic(
-        name=topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=1)]
-    )
-    client.call(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=[doomed]))
+    assert delete_records(client, topic, 1) == ErrorCode.NONE
     return topic
 
 
@@ -222,8 +221,7 @@ def test_a_request_for_many_partitions_is_served_in_turns(monkeypatch: pytest.Mo
         ]
         line = stage.connect()
         sent = line.send(ApiKey.LIST_OFFSETS, 11, ListOffsetsRequest(replica_id=-1, topics=topics))
-        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="goes")], timeout_ms=1000)
-        stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
+        delete_topic(stage, "goes")
         stays, goes = line.reply(ApiKey.LIST_OFFSETS, 11, sent).topics
         assert [(p.partition_index, p.error_code) for p in stays.partitions] == [
             (n, 0) for n in range(10)

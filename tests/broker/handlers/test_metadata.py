@@ -69,8 +69,7 @@ def test_all_topics_are_returned_with_their_leaders(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS[1:])
-def test_an_empty_list_requests_no_topic(version: int) -> None:
-    node = StubNode().start()
+def test_an_empty_list_requests_no_topic(node: StubNode, version: int) -> None:
     node.made("a")
     assert metadata(node, version=version).topics == []
 
@@ -112,8 +111,7 @@ def test_auto_creation_needs_both_client_and_broker_to_allow_it(config: str, aut
     assert node.metadata.topics == {}
 
 
-def test_before_version_4_a_client_cannot_disable_auto_creation() -> None:
-    node = StubNode().start()
+def test_before_version_4_a_client_cannot_disable_auto_creation(node: StubNode) -> None:
     (topic,) = metadata(node, "new", auto=False, version=3).topics
     assert topic.error_code == ErrorCode.NONE
 
@@ -121,23 +119,20 @@ def test_before_version_4_a_client_cannot_disable_auto_creation() -> None:
 @pytest.mark.parametrize("auto", [True, False])
 @pytest.mark.parametrize("name", ["", "a b", "..", "x" * 250])
 def test_an_illegal_name_gets_an_error_with_and_without_auto_creation(
-    name: str, auto: bool
+    node: StubNode, name: str, auto: bool
 ) -> None:
-    node = StubNode().start()
     (topic,) = metadata(node, name, auto=auto).topics
     assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert node.metadata.topics == {}
 
 
-def test_a_colliding_name_gets_an_error() -> None:
-    node = StubNode().start()
+def test_a_colliding_name_gets_an_error(node: StubNode) -> None:
     node.made("a.b")
     (topic,) = metadata(node, "a_b", auto=True).topics
     assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_a_topic_requested_twice_is_returned_once() -> None:
-    node = StubNode().start()
+def test_a_topic_requested_twice_is_returned_once(node: StubNode) -> None:
     assert len(metadata(node, "a", "a", auto=True).topics) == 1
     assert len(metadata(node, "a", "a").topics) == 1
 
@@ -150,8 +145,7 @@ def test_an_internal_topic_is_created_with_its_own_settings() -> None:
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_a_topic_may_be_requested_by_its_id(version: int) -> None:
-    node = StubNode().start()
+def test_a_topic_may_be_requested_by_its_id(node: StubNode, version: int) -> None:
     node.made("a")
     topic_id = node.metadata.topic_id("a")
     assert topic_id is not None
@@ -163,8 +157,7 @@ def test_a_topic_may_be_requested_by_its_id(version: int) -> None:
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_names_are_ignored_if_there_are_ids() -> None:
-    node = StubNode().start()
+def test_names_are_ignored_if_there_are_ids(node: StubNode) -> None:
     node.made("a")
     node.made("b")
     topic_id = node.metadata.topic_id("a")
@@ -179,16 +172,14 @@ def test_names_are_ignored_if_there_are_ids() -> None:
     assert "c" not in node.metadata.topics
 
 
-def test_authorized_operations_are_returned_for_a_missing_topic() -> None:
-    node = StubNode().start()
+def test_authorized_operations_are_returned_for_a_missing_topic(node: StubNode) -> None:
     (topic,) = metadata(node, "a", include_topic_authorized_operations=True).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert topic.topic_authorized_operations == ALL_TOPIC_OPERATIONS
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_an_id_before_version_12_is_refused(version: int) -> None:
-    node = StubNode().start()
+def test_an_id_before_version_12_is_refused(node: StubNode, version: int) -> None:
     topics = [MetadataRequestTopic(name="a", topic_id=b"x" * 16)]
     (topic,) = node.ask(ApiKey.METADATA, MetadataRequest(topics=topics), version).topics
     assert topic.error_code == ErrorCode.INVALID_REQUEST
@@ -196,8 +187,7 @@ def test_an_id_before_version_12_is_refused(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS[8:])
-def test_authorized_operations_are_returned_on_request(version: int) -> None:
-    node = StubNode().start()
+def test_authorized_operations_are_returned_on_request(node: StubNode, version: int) -> None:
     node.made("a")
     (topic,) = metadata(node, "a", version=version).topics
     assert topic.topic_authorized_operations == NOT_REQUESTED
@@ -236,15 +226,13 @@ def test_auto_creation_needs_permission() -> None:
     assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_auto_creation_on_a_full_disk_gets_a_storage_error() -> None:
-    node = StubNode().start()
+def test_auto_creation_on_a_full_disk_gets_a_storage_error(node: StubNode) -> None:
     node.disk.fill()
     (topic,) = metadata(node, "new", auto=True).topics
     assert topic.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_every_change_is_seen_by_the_next_request() -> None:
-    node = StubNode().start()
+def test_every_change_is_seen_by_the_next_request(node: StubNode) -> None:
     node.made("a")
     assert len(metadata(node, "a").topics[0].partitions) == 1
     node.controller.delete(["a"], lambda _: None)
@@ -257,8 +245,7 @@ def test_every_change_is_seen_by_the_next_request() -> None:
     assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def test_a_partition_on_another_broker_is_listed_while_that_broker_is_live() -> None:
-    node = StubNode().start()
+def test_a_partition_on_another_broker_is_listed_while_that_broker_is_live(node: StubNode) -> None:
     other = RegisterBrokerRecord(
         broker_id=2, fenced=False, end_points=[BrokerEndpoint(name="PLAINTEXT", host="h", port=2)]
     )
@@ -292,8 +279,7 @@ def test_the_cluster_is_described(version: int) -> None:
     assert reply.cluster_authorized_operations == ALL_CLUSTER_OPERATIONS
 
 
-def test_cluster_operations_are_returned_only_on_request() -> None:
-    node = StubNode().start()
+def test_cluster_operations_are_returned_only_on_request(node: StubNode) -> None:
     reply = node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest())
     assert reply.cluster_authorized_operations == NOT_REQUESTED
 
@@ -310,8 +296,7 @@ def test_only_the_broker_endpoint_type_is_served(endpoint_type: int, error: Erro
     assert reply.brokers == []
 
 
-def test_fenced_brokers_are_listed_on_request() -> None:
-    node = StubNode().start()
+def test_fenced_brokers_are_listed_on_request(node: StubNode) -> None:
     fenced = RegisterBrokerRecord(
         broker_id=2, fenced=True, end_points=[BrokerEndpoint(name="PLAINTEXT", host="h", port=2)]
     )
@@ -433,8 +418,7 @@ def test_forbidden_topics_are_not_described() -> None:
 # -- many topics
 
 
-def test_a_description_over_several_turns_shows_the_state_at_its_end() -> None:
-    node = StubNode().start()
+def test_a_description_over_several_turns_shows_the_state_at_its_end(node: StubNode) -> None:
     for number in range(4):
         node.made(f"wide-{number}", 900)
     node.follower.shown.clear()

@@ -81,12 +81,6 @@ def test_a_produce_to_a_missing_partition_gets_an_error(
     assert reply.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
-def test_clients_cannot_write_internal_topics(client: RawClient, topic: str) -> None:
-    reply = produce(client, topic, batch_of(b"value"))
-    assert reply.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-
-
 def test_one_refused_partition_does_not_affect_the_others(
     client: RawClient, new_topic: NewTopic
 ) -> None:
@@ -109,14 +103,6 @@ def test_a_batch_sent_twice_is_written_once_and_gets_the_same_reply(
     assert read_topic(client, topic) == [b"once"]
 
 
-def test_a_gap_in_the_sequence_is_refused(client: RawClient, new_topic: NewTopic) -> None:
-    topic = new_topic()
-    produce(client, topic, batch_of(b"first", producer_id=901, epoch=0, sequence=0))
-    reply = produce(client, topic, batch_of(b"third", producer_id=901, epoch=0, sequence=2))
-    assert reply.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert read_topic(client, topic) == [b"first"]
-
-
 def test_zstd_needs_a_client_version_that_supports_it(
     client: RawClient, new_topic: NewTopic
 ) -> None:
@@ -127,14 +113,6 @@ def test_zstd_needs_a_client_version_that_supports_it(
         reply = client.call(ApiKey.PRODUCE, version, request)
         outcomes.append(reply.responses[0].partition_responses[0].error_code)
     assert outcomes == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.NONE]
-
-
-def test_a_transactional_batch_without_a_transactional_id_is_refused(
-    client: RawClient, new_topic: NewTopic
-) -> None:
-    batch = batch_of(b"value", producer_id=902, epoch=0, sequence=0, transactional=True)
-    reply = produce(client, new_topic(), batch)
-    assert reply.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_with_log_append_time_the_broker_sets_the_timestamp(

@@ -16,10 +16,10 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.seams import Buffer
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.fetch import FetchRequest
-from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.conftest import NewTopic
 from tests.broker.raw import RawClient
-from tests.broker.requests import batch_of, create_topics, fetch, produce, read_topic
+from tests.broker.requests import batch_of, fetch, produce, read_topic
+from tests.halves import examples
 
 LENGTH, MAGIC, CRC, ATTRIBUTES, LAST_DELTA, COUNT = 8, 16, 17, 21, 23, 57
 
@@ -104,7 +104,7 @@ def test_a_timestamp_far_from_the_clock_is_refused_if_the_topic_limits_it(
     assert read_topic(client, topic) == []
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_batch_with_any_byte_changed_is_refused_or_returned_as_it_was_sent(
     client: RawClient, new_topic: NewTopic, data: st.DataObject
@@ -125,25 +125,6 @@ def test_a_batch_with_any_byte_changed_is_refused_or_returned_as_it_was_sent(
 # -- names -----------------------------------------------------------------------------------------
 
 ILLEGAL = ["", ".", "..", "a/b", "a b", "a:b", "\x00", "naïve", "x" * 250, "../../etc/passwd"]
-
-
-@pytest.mark.parametrize("name", ILLEGAL)
-def test_a_topic_with_an_illegal_name_is_not_created(client: RawClient, name: str) -> None:
-    (made,) = create_topics(client, name)
-    assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-
-
-@pytest.mark.parametrize("name", ILLEGAL)
-def test_requesting_a_topic_with_an_illegal_name_does_not_create_it(
-    client: RawClient, name: str
-) -> None:
-    request = MetadataRequest(
-        topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True
-    )
-    (topic,) = client.call(ApiKey.METADATA, 12, request).topics
-    assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    everything = client.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))
-    assert name not in {topic.name for topic in everything.topics}
 
 
 @pytest.mark.parametrize("name", ILLEGAL)

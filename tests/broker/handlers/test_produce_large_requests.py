@@ -13,7 +13,6 @@ from fencepost.broker import turns
 from fencepost.broker.handlers import produce as handler
 from fencepost.broker.turns import Turn
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.metadata import MetadataRequest
 from fencepost.wire.forms.produce import ProduceRequest
 from tests.broker.node_stage import Line, Stage
@@ -22,6 +21,7 @@ from tests.broker.requests import (
     PRODUCE_VERSION,
     batch_of,
     create_topic,
+    delete_topic,
     produce_request,
     read_topic,
 )
@@ -88,8 +88,7 @@ def test_requests_after_a_large_one_stay_in_order(stage: Stage) -> None:
 def test_a_topic_deleted_meanwhile_is_unknown(stage: Stage) -> None:
     line = stage.connect()
     sent = line.send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request("doomed"))
-    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")], timeout_ms=1000)
-    stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
+    delete_topic(stage, "doomed")
     unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert errors_of(line, sent) == [0] * WIDTH + [unknown]
 

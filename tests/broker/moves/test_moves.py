@@ -29,12 +29,6 @@ from fencepost.records.metadata_log import BrokerRegistrationChangeRecord
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.add_offsets_to_txn import AddOffsetsToTxnRequest
 from fencepost.wire.forms.delete_groups import DeleteGroupsRequest
-from fencepost.wire.forms.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.describe_groups import DescribeGroupsRequest
 from fencepost.wire.forms.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from fencepost.wire.forms.describe_producers import DescribeProducersRequest, TopicRequest
@@ -49,16 +43,12 @@ from fencepost.wire.forms.list_offsets import (
     ListOffsetsTopic,
 )
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
-from fencepost.wire.forms.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from fencepost.wire.forms.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.broker import requests
 from tests.broker.moves.moving import (
     OTHER,
     OTHER_PORT,
@@ -80,12 +70,14 @@ from tests.broker.node_stage import FOLDER, Line, Stage
 from tests.broker.requests import (
     batch_of,
     create_topic,
+    delete_topic,
     fetch,
     fetch_request,
     produce,
     produce_request,
     read_topic,
 )
+from tests.halves import half_of
 from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.requests import init_request, offset_fetch_request
 from tests.transactions.wire import WireProducer
@@ -118,9 +110,7 @@ def finish(stage: Stage) -> None:
 
 
 def opened(stage: Stage, topic: str = "orders", index: int = 0) -> Partition:
-    partition = stage.node.partitions.get(topic, index)
-    assert partition is not None
-    return partition
+    return stage.partition(topic, index)
 
 
 def epoch_of(stage: Stage, topic: str = "orders") -> int:
@@ -161,15 +151,8 @@ def end_of_epoch(stage: Stage, leader_epoch: int = -1) -> int:
     return int(reply.topics[0].partitions[0].error_code)
 
 
-def delete_records_request(*offsets: int) -> DeleteRecordsRequest:
-    wanted = [DeleteRecordsPartition(partition_index=i, offset=o) for i, o in enumerate(offsets)]
-    topic = DeleteRecordsTopic(name="orders", partitions=wanted)
-    return DeleteRecordsRequest(topics=[topic], timeout_ms=1000)
-
-
 def delete_records(stage: Stage) -> int:
-    reply = stage.call(ApiKey.DELETE_RECORDS, 2, delete_records_request(0))
-    return int(reply.topics[0].partitions[0].error_code)
+    return requests.delete_records(stage, "orders", 0)
 
 
 def describe_producers(stage: Stage) -> int:
@@ -334,11 +317,7 @@ def join_request(member_id: str = "") -> JoinGroupRequest:
 
 
 def commit_offset(stage: Stage, offset: int) -> int:
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-    topic = OffsetCommitRequestTopic(name="orders", partitions=[partition])
-    request = OffsetCommitRequest(group_id="g", topics=[topic])
-    reply = stage.call(ApiKey.OFFSET_COMMIT, 8, request)
-    return int(reply.topics[0].partitions[0].error_code)
+    return requests.commit_offset(stage, "g", "orders", offset)
 
 
 def committed_offset(stage: Stage) -> tuple[int, int]:
@@ -471,7 +450,7 @@ def test_a_long_poll_that_is_woken_by_a_move_there_and_back_reads_on() -> None:
     finish(stage)
 
 
-@pytest.mark.parametrize("turns", range(10))
+@pytest.mark.parametrize("turns", half_of(range(10)))
 @pytest.mark.parametrize("acks", [-1, 1])
 def test_a_batch_that_waits_for_its_sync_is_acknowledged_before_the_partition_moves(
     turns: int, acks: int
@@ -512,7 +491,7 @@ def test_a_batch_that_is_being_synced_when_its_partition_moves_is_acknowledged()
     finish(stage)
 
 
-@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("turns", half_of(range(6)))
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.usefixtures("one_step_per_turn")
 def test_a_first_write_that_is_being_verified_when_its_partition_moves_is_refused(
@@ -563,7 +542,7 @@ def test_a_duplicate_after_a_move_is_recognised() -> None:
 
 
 @pytest.mark.usefixtures("one_step_per_turn")
-@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize("turns", half_of(range(4)))
 def test_records_are_not_deleted_from_a_partition_that_moves_meanwhile(turns: int) -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "orders", 2)
@@ -571,7 +550,7 @@ def test_records_are_not_deleted_from_a_partition_that_moves_meanwhile(turns: in
     for index in range(2):
         produce(stage, "orders", batch_of(b"first"), index=index)
     line = stage.connect()
-    sent = line.send(ApiKey.DELETE_RECORDS, 2, delete_records_request(1, 1))
+    sent = line.send(ApiKey.DELETE_RECORDS, 2, requests.delete_records_request("orders", 1, 1))
     for _ in range(turns):
         stage.loop.turn()
     start_move(stage, "orders", 1, to=OTHER)
@@ -706,7 +685,7 @@ class SlowStore:
 
 
 @pytest.mark.usefixtures("one_step_per_turn")
-@pytest.mark.parametrize("turns", range(8))
+@pytest.mark.parametrize("turns", half_of(range(8)))
 def test_a_release_ends_an_opening_that_is_in_progress(turns: int) -> None:
     stage = staged("os")
     move(stage, "orders", to=OTHER)
@@ -770,8 +749,7 @@ def test_many_partitions_move_over_several_turns_with_one_save(durability: str) 
 def test_a_topic_deleted_while_another_broker_leads_it_is_gone_when_it_is_created_again() -> None:
     stage = staged("os")
     move(stage, "orders", to=OTHER)
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")])
-    assert stage.call(ApiKey.DELETE_TOPICS, 6, request).responses[0].error_code == NONE
+    assert delete_topic(stage, "orders") == NONE
     assert produce(stage, "orders", batch_of()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     create_topic(stage, "orders")
     if epoch_of(stage) == 0 and stage.node.partitions.get("orders", 0) is None:
@@ -781,7 +759,7 @@ def test_a_topic_deleted_while_another_broker_leads_it_is_gone_when_it_is_create
 
 
 @BOTH_MODES
-@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("turns", half_of(range(6)))
 def test_a_stop_in_the_middle_of_a_release_closes_the_partition(
     durability: str, turns: int
 ) -> None:

@@ -11,7 +11,6 @@ from fencepost.records.batch import split_batches
 from fencepost.records.compression import Codec
 from fencepost.records.opened import open_batch
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.metadata import MetadataRequest
 from fencepost.wire.forms.produce import TopicProduceData
 from tests.broker.node_stage import Line, Stage
@@ -19,6 +18,7 @@ from tests.broker.requests import (
     PRODUCE_VERSION,
     batch_of,
     create_topic,
+    delete_topic,
     fetch,
     produce_request,
     read_topic,
@@ -108,8 +108,7 @@ def test_a_large_batch_with_damage_deep_inside_is_refused(stage: Stage) -> None:
 def test_a_topic_may_be_deleted_while_its_batch_is_being_opened(stage: Stage) -> None:
     line = stage.connect()
     sent = send(line, "compacted", many(), batch_of(b"behind", key=b"k"))
-    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="compacted")], timeout_ms=1000)
-    assert stage.call(ApiKey.DELETE_TOPICS, 6, deletion).responses[0].error_code == 0
+    assert delete_topic(stage, "compacted") == 0
     for each in sent:
         assert outcome(line, each).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     create_topic(stage, "again", settings=COMPACTED)

@@ -17,6 +17,7 @@ from tests.broker.requests import (
     PRODUCE_VERSION,
     batch_of,
     create_topic,
+    delete_topic,
     fetch,
     produce,
     produce_request,
@@ -155,8 +156,7 @@ def test_a_batch_that_arrives_during_a_sync_waits_for_the_next_one(
     for _ in range(turns_after):
         stage.loop.turn()
     acknowledged = 1 + (first in line.replies) + (second in other.replies)
-    partition = stage.node.partitions.get("t", 0)
-    assert partition is not None
+    partition = stage.partition("t", 0)
     shown = partition.high_watermark
     stage.disk.lose_power_at(1)  # Now, not after the pending sync.
     again = stage.lose_power().again()
@@ -188,8 +188,7 @@ def assert_ended(stage: Stage, line: Line, reason: str) -> None:
 
 def test_a_failing_continuation_stops_the_broker_before_anything_else_is_acknowledged() -> None:
     stage, line = broken_stage()
-    partition = stage.node.partitions.get("broken", 0)
-    assert partition is not None
+    partition = stage.partition("broken", 0)
     produced = partition.append_records([(b"key", b"value")], 0)
 
     def fail() -> None:
@@ -207,8 +206,7 @@ def test_a_failing_continuation_stops_the_broker_before_anything_else_is_acknowl
 
 def test_a_continuation_that_fails_when_its_topic_is_deleted_stops_the_broker() -> None:
     stage, line = broken_stage()
-    partition = stage.node.partitions.get("broken", 0)
-    assert partition is not None
+    partition = stage.partition("broken", 0)
 
     def fail() -> None:
         raise KeyError("planted")
@@ -248,10 +246,8 @@ def test_a_cancelled_sync_stops_the_broker() -> None:
 def test_a_callback_for_a_deleted_partition_is_called_immediately() -> None:
     with Stage() as stage:
         create_topic(stage, "t")
-        partition = stage.node.partitions.get("t", 0)
-        assert partition is not None
-        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
-        stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
+        partition = stage.partition("t", 0)
+        delete_topic(stage, "t")
         called: list[bool] = []
         stage.node.runtime.when_durable(partition, 10, lambda: called.append(partition.closed))
         assert called == [True]

@@ -20,13 +20,16 @@ from fencepost.wire.forms.create_partitions import CreatePartitionsRequest, Crea
 from fencepost.wire.forms.create_topics import CreatableTopic, CreateTopicsRequest
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
-from fencepost.wire.forms.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from tests.broker.node_stage import FOLDER, Line, Stage
-from tests.broker.requests import batch_of, create_topic, create_topics, fetch, produce, read_topic
+from tests.broker.requests import (
+    batch_of,
+    commit_offset,
+    create_topic,
+    create_topics,
+    fetch,
+    produce,
+    read_topic,
+)
 from tests.transactions.requests import (
     commit_offsets_request,
     end_request,
@@ -263,8 +266,7 @@ def test_a_transaction_ends_even_if_one_of_its_topics_is_deleted_meanwhile(
         admin.reply(ApiKey.DELETE_TOPICS, 6, deletion)
         create_topic(stage, "doomed")
         assert fetch(stage, "kept").last_stable_offset == 2
-        partition = stage.node.partitions.get("doomed", 0)
-        assert partition is not None
+        partition = stage.partition("doomed", 0)
         assert partition.last_stable_offset == partition.high_watermark
         assert_alive(stage)
 
@@ -307,11 +309,8 @@ def test_offsets_of_a_topic_deleted_during_a_load_do_not_pass_to_a_recreated_top
     stage = Stage(durability="os").start()
     create_topic(stage, "doomed")
     initialised(stage)
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
-    topic = OffsetCommitRequestTopic(name="doomed", partitions=[partition])
     for _ in range(20):
-        request = OffsetCommitRequest(group_id="g", topics=[topic])
-        stage.call(ApiKey.OFFSET_COMMIT, 8, request)
+        commit_offset(stage, "g", "doomed", 7)
     assert offset_of(stage, "doomed") == 7
     served = stage.node.groups.find("g")
     assert isinstance(served, GroupPartition)
@@ -371,13 +370,10 @@ def test_the_offset_tombstones_of_a_deleted_topic_become_durable() -> None:
     with Stage(durability="fsync") as stage:
         create_topic(stage, "doomed")
         initialised(stage)
-        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
-        topic = OffsetCommitRequestTopic(name="doomed", partitions=[partition])
-        stage.call(ApiKey.OFFSET_COMMIT, 8, OffsetCommitRequest(group_id="g", topics=[topic]))
+        commit_offset(stage, "g", "doomed", 7)
         admin = stage.connect()
         admin.reply(ApiKey.DELETE_TOPICS, 6, send_deletion(admin, "doomed"))
         stage.settle()
         for index in range(2):
-            offsets = stage.node.partitions.get("__consumer_offsets", index)
-            assert offsets is not None
+            offsets = stage.partition("__consumer_offsets", index)
             assert offsets.high_watermark == offsets.log_end_offset

@@ -29,15 +29,18 @@ from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from fencepost.wire.forms.leave_group import LeaveGroupRequest, MemberIdentity
 from fencepost.wire.forms.metadata import MetadataRequest
-from fencepost.wire.forms.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from fencepost.wire.forms.offset_commit import OffsetCommitRequest
 from fencepost.wire.forms.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.node_stage import Stage
 from tests.broker.raw import RawClient
-from tests.broker.requests import batch_of, create_topic, fetch_request, produce
+from tests.broker.requests import (
+    batch_of,
+    commit_offset,
+    create_topic,
+    fetch_request,
+    offset_commit_request,
+    produce,
+)
 from tests.transactions.protocol import TV1, TV2
 from tests.transactions.wire import WireProducer
 
@@ -117,15 +120,8 @@ def use_group(stage: Stage, group: str) -> None:
         assignments=[assignment],
     )
     assert stage.call(ApiKey.SYNC_GROUP, 3, sync).error_code == ErrorCode.NONE
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
-    topic = OffsetCommitRequestTopic(name="kept", partitions=[partition])
-    commit = OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=joined.generation_id,
-        member_id=joined.member_id,
-        topics=[topic],
-    )
-    stage.call(ApiKey.OFFSET_COMMIT, 7, commit)
+    member = {"generation_id_or_member_epoch": joined.generation_id, "member_id": joined.member_id}
+    commit_offset(stage, group, "kept", 1, 7, **member)
     other = stage.connect()
     other.send(ApiKey.JOIN_GROUP, 3, join)
     stage.settle()
@@ -176,17 +172,11 @@ def grow_request(name: str, count: int) -> CreatePartitionsRequest:
 
 def wide_commit(width: int) -> OffsetCommitRequest:
     """More offsets than are committed in one turn."""
-    partitions = [
-        OffsetCommitRequestPartition(partition_index=index, committed_offset=1)
-        for index in range(width)
-    ]
-    topic = OffsetCommitRequestTopic(name="wide", partitions=partitions)
-    return OffsetCommitRequest(group_id="plain", topics=[topic])
+    return offset_commit_request("plain", "wide", *[1] * width)
 
 
 def read_end(stage: Stage, topic: str) -> int:
-    partition = stage.node.partitions.get(topic, 0)
-    assert partition is not None
+    partition = stage.partition(topic, 0)
     return partition.log_end_offset
 
 

@@ -12,15 +12,15 @@ from fencepost.base.ids import TopicPartition, topic_id_text
 from fencepost.base.system import SystemDisk
 from fencepost.broker.storage.layout import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS, Layout
 from fencepost.simulation.disk import UnsyncedDisk
-from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.broker.node_stage import FOLDER, Stage
-from tests.broker.requests import batch_of, create_topic, produce, read_topic
+from tests.broker.requests import (
+    batch_of,
+    create_topic,
+    delete_records,
+    delete_topic,
+    produce,
+    read_topic,
+)
 
 ORDERS = TopicPartition("orders", 0)
 FIRST_ID, SECOND_ID = bytes(15) + b"\x07", bytes(15) + b"\x08"
@@ -185,11 +185,8 @@ def test_a_new_topic_of_an_old_name_starts_at_0_after_a_kill_before_its_first_wr
     stage = Stage(durability="os").start()
     create_topic(stage, "orders")
     produce(stage, "orders", batch_of(b"one", b"two", b"three"))
-    wanted = DeleteRecordsPartition(partition_index=0, offset=2)
-    topics = [DeleteRecordsTopic(name="orders", partitions=[wanted])]
-    stage.call(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=topics))
-    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")])
-    stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
+    assert delete_records(stage, "orders", 2) == 0
+    delete_topic(stage, "orders")
     create_topic(stage, "orders")
     stage.kill()
     again = stage.again()

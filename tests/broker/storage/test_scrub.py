@@ -38,7 +38,7 @@ from tests.broker.damage.test_damaged_directory import (
     written,
 )
 from tests.broker.node_stage import FOLDER, Stage
-from tests.broker.requests import batch_of, create_topic, fetch, produce
+from tests.broker.requests import batch_of, create_topic, delete_topic, fetch, produce
 from tests.transactions.wire import NONE
 
 SEGMENT = f"{FOLDER}/t-0/{0:020d}.log"
@@ -150,8 +150,6 @@ def test_a_segment_that_cannot_be_read_is_reported_and_the_others_are_read(
 def test_segments_that_change_during_the_scrub_are_not_reported(
     event: str, when: int, complaints: Complaints
 ) -> None:
-    from fencepost.wire.apis import ApiKey
-    from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     stage = Stage(durability="os").start()
     policy = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
@@ -163,8 +161,7 @@ def test_segments_that_change_during_the_scrub_are_not_reported(
     again = stage.again()
     again.run(_sleep(START_DELAY_MS - 1))
     again.run(_sleep(1 + when))
-    partition = again.node.partitions.get("t", 0)
-    assert partition is not None
+    partition = again.partition("t", 0)
     if event == "retention":
         partition.delete_before(60)
         again.node.housekeeping.retain_soon(partition)
@@ -177,8 +174,7 @@ def test_segments_that_change_during_the_scrub_are_not_reported(
         for number in range(50):
             produce(again, "t", batch_of(b"%d" % number, key=b"k"))
     else:
-        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
-        again.call(ApiKey.DELETE_TOPICS, 6, request)
+        delete_topic(again, "t")
     again.advance(60_000)
     assert complaints() == []
     again.stop()
@@ -281,8 +277,7 @@ def test_damage_disappears_when_retention_removes_its_segment() -> None:
     stage.stop()
     flip(stage, SEGMENT, 200)
     again = scrubbed(stage)
-    partition = again.node.partitions.get("t", 0)
-    assert partition is not None
+    partition = again.partition("t", 0)
     assert len(partition.log.segments[0].damage) == 1
     partition.delete_before(50)
     again.node.housekeeping.retain_soon(partition)

@@ -257,8 +257,7 @@ def test_a_start_in_fsync_mode_makes_data_of_os_mode_durable() -> None:
         producer.commit()
         stage.advance(1000)
     producer.send("t", b"open")
-    written = stage.node.partitions.get("t", 0)
-    assert written is not None
+    written = stage.partition("t", 0)
     assert len(written.log.segments) > 3
     producer.client = stage = stage.kill().again(durability="fsync")
     producer.client = stage = stage.lose_power().again(durability="fsync")

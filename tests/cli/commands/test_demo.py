@@ -117,7 +117,6 @@ def test_a_short_run_between_databases_passes_and_leaves_only_the_picture(tmp_pa
 @pytest.mark.parametrize(
     ("line", "options"),
     [
-        ("a broker serves", []),
         ("Spark starts", []),
         ("3 brokers serve", ["--brokers", "3"]),
         ("2 services write", ["--postgres"]),

@@ -18,7 +18,6 @@ from tests.forensics.situations.open_transactions import (
     forgotten_hanging_transaction,
     hanging_transaction,
     pinned_partition,
-    several_producers,
     stuck_marker_on_fencepost,
 )
 
@@ -56,19 +55,6 @@ def test_a_client_that_is_no_longer_known_is_not_made_up(
         own.restart()
         (row,) = Commands(own.bootstrap_servers, capsys).json("pins", name)
         assert (row["transactional_id"], row["client_host"]) == (name, None)
-
-
-def test_the_next_holder_decides_where_the_last_stable_offset_goes(
-    servers: str, commands: Commands, name: str
-) -> None:
-    ids = [f"{name}-{index}" for index in range(3)]
-    with several_producers(servers, name, ids):
-        (row,) = commands.json("pins", name)
-        assert (row["transactional_id"], row["open_producers"]) == (ids[0], 3)
-        assert row["next_last_stable_offset"]["value"] == 1
-        commands.json("txn", "commit", ids[0], "--yes")
-        (row,) = commands.json("pins", name)
-        assert (row["transactional_id"], row["last_stable_offset"]) == (ids[1], 1)
 
 
 def test_internal_topics_and_compaction_are_included(

@@ -29,8 +29,7 @@ def last_group_value(stage: GroupStage) -> object:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_members_join_and_each_gets_its_own_assignment(count: int) -> None:
-    stage = GroupStage()
+def test_members_join_and_each_gets_its_own_assignment(stage: GroupStage, count: int) -> None:
     tickets = [stage.join() for _ in range(count)]
     assert not stage.replies
     stage.tick(0)
@@ -51,8 +50,7 @@ def test_members_join_and_each_gets_its_own_assignment(count: int) -> None:
     assert {stage.synced(ticket).protocol_name for ticket in syncs} == {"range"}
 
 
-def test_only_the_leader_receives_the_list_of_members() -> None:
-    stage = GroupStage()
+def test_only_the_leader_receives_the_list_of_members(stage: GroupStage) -> None:
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first), stage.joined(second)
@@ -72,8 +70,7 @@ def test_a_member_without_an_assignment_from_the_leader_gets_an_empty_one() -> N
     assert stage.synced(stage.sync(follower, 1)).assignment == b""
 
 
-def test_a_new_group_is_in_the_log_from_its_first_join_on() -> None:
-    stage = GroupStage()
+def test_a_new_group_is_in_the_log_from_its_first_join_on(stage: GroupStage) -> None:
     stage.join(must_know_its_id=True)
     assert len(stage.log) == 1
     stage.restart()
@@ -84,8 +81,7 @@ def test_a_new_group_is_in_the_log_from_its_first_join_on() -> None:
 # -- ids (KIP-394)
 
 
-def test_a_member_without_an_id_is_given_one_and_joins_again_with_it() -> None:
-    stage = GroupStage()
+def test_a_member_without_an_id_is_given_one_and_joins_again_with_it(stage: GroupStage) -> None:
     reply = stage.joined(stage.join(must_know_its_id=True))
     assert reply.error is ErrorCode.MEMBER_ID_REQUIRED
     assert reply.member_id
@@ -96,16 +92,14 @@ def test_a_member_without_an_id_is_given_one_and_joins_again_with_it() -> None:
     assert stage.joined(ticket).error is ErrorCode.NONE
 
 
-def test_a_new_member_id_expires_if_its_member_does_not_join_with_it() -> None:
-    stage = GroupStage()
+def test_a_new_member_id_expires_if_its_member_does_not_join_with_it(stage: GroupStage) -> None:
     reply = stage.joined(stage.join(must_know_its_id=True))
     stage.tick(SESSION_MS)
     late = stage.join(reply.member_id, must_know_its_id=True)
     assert stage.joined(late).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_rebalance_waits_for_a_member_with_a_new_id() -> None:
-    stage = GroupStage()
+def test_a_rebalance_waits_for_a_member_with_a_new_id(stage: GroupStage) -> None:
     (leader,) = stage.stable(1)
     told = stage.joined(stage.join(must_know_its_id=True)).member_id
     waiting = stage.join(leader)
@@ -124,8 +118,7 @@ def test_a_rebalance_continues_without_a_member_that_does_not_join_with_its_new_
     assert stage.joined(waiting).generation_id == 2
 
 
-def test_a_member_that_leaves_before_it_joins_is_removed() -> None:
-    stage = GroupStage()
+def test_a_member_that_leaves_before_it_joins_is_removed(stage: GroupStage) -> None:
     told = stage.joined(stage.join(must_know_its_id=True)).member_id
     assert stage.leave(told) == (ErrorCode.NONE,)
     assert stage.joined(stage.join(told)).error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -143,14 +136,12 @@ def test_a_member_that_leaves_before_it_joins_is_removed() -> None:
         (1_800_001, ErrorCode.INVALID_SESSION_TIMEOUT),
     ],
 )
-def test_a_session_timeout_has_bounds(timeout_ms: int, error: ErrorCode) -> None:
-    stage = GroupStage()
+def test_a_session_timeout_has_bounds(stage: GroupStage, timeout_ms: int, error: ErrorCode) -> None:
     ticket = stage.join(session_timeout_ms=timeout_ms, must_know_its_id=True)
     assert stage.joined(ticket).error is error
 
 
-def test_an_empty_group_id_is_refused() -> None:
-    stage = GroupStage()
+def test_an_empty_group_id_is_refused(stage: GroupStage) -> None:
     assert stage.joined(stage.join(group_id="")).error is ErrorCode.INVALID_GROUP_ID
     assert stage.synced(stage.sync("m", 1, group_id="")).error is ErrorCode.INVALID_GROUP_ID
     assert stage.heartbeat("m", 1, group_id="") is ErrorCode.INVALID_GROUP_ID
@@ -168,8 +159,7 @@ def test_a_full_group_accepts_no_new_member() -> None:
     assert stage.heartbeat(leader, 1) is ErrorCode.NONE
 
 
-def test_the_number_of_member_ids_that_have_not_joined_is_bounded() -> None:
-    stage = GroupStage()
+def test_the_number_of_member_ids_that_have_not_joined_is_bounded(stage: GroupStage) -> None:
     stage.join(must_know_its_id=True)
     for number in range(MAX_GROUP_SIZE - 1):
         stage.group.pending_members[f"told-{number}"] = stage.now_ms + SESSION_MS
@@ -207,8 +197,7 @@ def test_the_protocol_with_the_most_votes_among_the_common_ones_is_chosen() -> N
     assert stage.joined(ticket).protocol_name == "range"
 
 
-def test_a_protocol_that_one_member_does_not_support_is_not_chosen() -> None:
-    stage = GroupStage()
+def test_a_protocol_that_one_member_does_not_support_is_not_chosen(stage: GroupStage) -> None:
     stage.join(protocols=(("sticky", b"s"), ("range", b"r")))
     stage.join(protocols=(("sticky", b"s"), ("range", b"r")))
     ticket = stage.join(protocols=(("range", b"r"),))
@@ -216,8 +205,7 @@ def test_a_protocol_that_one_member_does_not_support_is_not_chosen() -> None:
     assert stage.joined(ticket).protocol_name == "range"
 
 
-def test_a_protocol_listed_twice_counts_once() -> None:
-    stage = GroupStage()
+def test_a_protocol_listed_twice_counts_once(stage: GroupStage) -> None:
     ticket = stage.join(protocols=(("range", b"first"), ("range", b"second")))
     stage.tick(0)
     reply = stage.joined(ticket)
@@ -225,8 +213,7 @@ def test_a_protocol_listed_twice_counts_once() -> None:
     assert reply.members[0].metadata == b"first"
 
 
-def test_an_empty_group_may_change_its_type() -> None:
-    stage = GroupStage()
+def test_an_empty_group_may_change_its_type(stage: GroupStage) -> None:
     stage.leave(*stage.stable(1))
     ticket = stage.join(protocol_type="connect", protocols=(("sessioned", b""),))
     stage.tick(0)
@@ -236,16 +223,14 @@ def test_an_empty_group_may_change_its_type() -> None:
 # -- joining again
 
 
-def test_a_follower_that_rejoins_unchanged_gets_its_current_generation() -> None:
-    stage = GroupStage()
+def test_a_follower_that_rejoins_unchanged_gets_its_current_generation(stage: GroupStage) -> None:
     leader, follower = stage.stable(2)
     reply = stage.joined(stage.join(follower))
     assert (reply.generation_id, reply.leader, reply.members) == (1, leader, ())
     assert stage.is_in(State.STABLE)
 
 
-def test_a_leader_that_rejoins_starts_a_rebalance() -> None:
-    stage = GroupStage()
+def test_a_leader_that_rejoins_starts_a_rebalance(stage: GroupStage) -> None:
     leader, follower = stage.stable(2)
     first = stage.join(leader)
     assert stage.heartbeat(follower, 1) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -277,8 +262,7 @@ def test_changed_metadata_while_the_leader_assigns_starts_another_rebalance() ->
     assert stage.is_in(State.PREPARING_REBALANCE)
 
 
-def test_a_waiting_sync_gets_an_error_when_another_rebalance_starts() -> None:
-    stage = GroupStage()
+def test_a_waiting_sync_gets_an_error_when_another_rebalance_starts(stage: GroupStage) -> None:
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -288,8 +272,7 @@ def test_a_waiting_sync_gets_an_error_when_another_rebalance_starts() -> None:
     assert stage.group.members[leader].assignment == b""
 
 
-def test_a_newer_join_replaces_the_one_that_waits() -> None:
-    stage = GroupStage()
+def test_a_newer_join_replaces_the_one_that_waits(stage: GroupStage) -> None:
     leader, _ = stage.stable(2)
     older = stage.join(leader)
     newer = stage.join(leader)
@@ -298,8 +281,7 @@ def test_a_newer_join_replaces_the_one_that_waits() -> None:
     assert stage.group.awaiting_join_count == 1
 
 
-def test_a_newer_sync_replaces_the_one_that_waits() -> None:
-    stage = GroupStage()
+def test_a_newer_sync_replaces_the_one_that_waits(stage: GroupStage) -> None:
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -310,9 +292,8 @@ def test_a_newer_sync_replaces_the_one_that_waits() -> None:
     assert stage.synced(newer).assignment == b"mine"
 
 
-def test_a_cooperative_rebalance_takes_two_generations() -> None:
+def test_a_cooperative_rebalance_takes_two_generations(stage: GroupStage) -> None:
     """Members first revoke partitions; then they join again, and others get those partitions."""
-    stage = GroupStage()
     cooperative = (("cooperative-sticky", b"owns 0 1"),)
     (old,) = stage.stable(1, protocols=cooperative)
     new = stage.join(protocols=(("cooperative-sticky", b"owns"),))
@@ -349,24 +330,21 @@ def test_when_the_last_member_leaves_the_group_is_empty_and_its_generation_rises
     assert stage.joined(ticket).generation_id == 3
 
 
-def test_when_the_leader_leaves_another_member_leads() -> None:
-    stage = GroupStage()
+def test_when_the_leader_leaves_another_member_leads(stage: GroupStage) -> None:
     leader, follower = stage.stable(2)
     stage.leave(leader)
     ticket = stage.join(follower)
     assert stage.joined(ticket).leader == follower
 
 
-def test_several_members_leave_in_one_request() -> None:
-    stage = GroupStage()
+def test_several_members_leave_in_one_request(stage: GroupStage) -> None:
     first, second, third = stage.stable(3)
     errors = stage.leave(first, "nobody", third)
     assert errors == (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE)
     assert set(stage.group.members) == {second}
 
 
-def test_a_member_that_leaves_while_its_join_waits_gets_a_reply() -> None:
-    stage = GroupStage()
+def test_a_member_that_leaves_while_its_join_waits_gets_a_reply(stage: GroupStage) -> None:
     leader, _ = stage.stable(2)
     waiting = stage.join(leader)
     stage.leave(leader)
@@ -374,8 +352,7 @@ def test_a_member_that_leaves_while_its_join_waits_gets_a_reply() -> None:
     assert stage.joined(waiting).member_id == ""
 
 
-def test_a_rebalance_completes_when_the_member_it_waits_for_leaves() -> None:
-    stage = GroupStage()
+def test_a_rebalance_completes_when_the_member_it_waits_for_leaves(stage: GroupStage) -> None:
     leader, follower = stage.stable(2)
     waiting = stage.join(leader)
     stage.leave(follower)
@@ -385,15 +362,13 @@ def test_a_rebalance_completes_when_the_member_it_waits_for_leaves() -> None:
 # -- the disk
 
 
-def test_a_group_that_cannot_be_written_does_not_exist() -> None:
-    stage = GroupStage()
+def test_a_group_that_cannot_be_written_does_not_exist(stage: GroupStage) -> None:
     stage.disk_is_full = True
     assert stage.joined(stage.join()).error is ErrorCode.NOT_COORDINATOR
     assert GROUP not in stage.state.groups
 
 
-def test_an_assignment_that_cannot_be_written_starts_another_rebalance() -> None:
-    stage = GroupStage()
+def test_an_assignment_that_cannot_be_written_starts_another_rebalance(stage: GroupStage) -> None:
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -408,8 +383,7 @@ def test_an_assignment_that_cannot_be_written_starts_another_rebalance() -> None
     assert {stage.joined(ticket).generation_id for ticket in again} == {2}
 
 
-def test_writing_an_empty_generation_is_retried() -> None:
-    stage = GroupStage()
+def test_writing_an_empty_generation_is_retried(stage: GroupStage) -> None:
     (only,) = stage.stable(1)
     stage.disk_is_full = True
     assert stage.leave(only) is None
@@ -421,8 +395,7 @@ def test_writing_an_empty_generation_is_retried() -> None:
     assert (stage.group.state, stage.group.generation_id) == (State.EMPTY, 2)
 
 
-def test_a_member_can_join_before_the_empty_generation_is_written() -> None:
-    stage = GroupStage()
+def test_a_member_can_join_before_the_empty_generation_is_written(stage: GroupStage) -> None:
     (only,) = stage.stable(1)
     stage.disk_is_full = True
     stage.leave(only)

@@ -13,8 +13,7 @@ FENCED = ErrorCode.FENCED_INSTANCE_ID
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_member_joins_without_a_member_id_round_trip() -> None:
-    stage = GroupStage()
+def test_a_static_member_joins_without_a_member_id_round_trip(stage: GroupStage) -> None:
     ticket = stage.join(group_instance_id="a", must_know_its_id=True)
     stage.tick(0)
     reply = stage.joined(ticket)
@@ -23,8 +22,7 @@ def test_a_static_member_joins_without_a_member_id_round_trip() -> None:
     assert reply.members[0].group_instance_id == "a"
 
 
-def test_a_restarted_follower_gets_its_assignment_without_a_rebalance() -> None:
-    stage = GroupStage()
+def test_a_restarted_follower_gets_its_assignment_without_a_rebalance(stage: GroupStage) -> None:
     ids = stage.static("a", "b")
     reply = stage.joined(stage.join(group_instance_id="b"))
     assert stage.is_in(State.STABLE)
@@ -35,8 +33,7 @@ def test_a_restarted_follower_gets_its_assignment_without_a_rebalance() -> None:
     assert synced.assignment == f"for {ids['b']}".encode()
 
 
-def test_a_restarted_leader_gets_the_members_and_need_not_assign() -> None:
-    stage = GroupStage()
+def test_a_restarted_leader_gets_the_members_and_need_not_assign(stage: GroupStage) -> None:
     stage.static("a", "b")
     reply = stage.joined(stage.join(group_instance_id="a"))
     assert reply.leader == reply.member_id == stage.group.leader
@@ -44,8 +41,7 @@ def test_a_restarted_leader_gets_the_members_and_need_not_assign() -> None:
     assert [member.group_instance_id for member in reply.members] == ["a", "b"]
 
 
-def test_a_restarted_leader_with_an_older_client_gets_the_old_leader_id() -> None:
-    stage = GroupStage()
+def test_a_restarted_leader_with_an_older_client_gets_the_old_leader_id(stage: GroupStage) -> None:
     ids = stage.static("a", "b")
     reply = stage.joined(stage.join(group_instance_id="a", can_skip_assignment=False))
     assert reply.leader == ids["a"]
@@ -54,8 +50,7 @@ def test_a_restarted_leader_with_an_older_client_gets_the_old_leader_id() -> Non
     assert stage.group.leader == reply.member_id
 
 
-def test_the_new_id_survives_a_coordinator_move() -> None:
-    stage = GroupStage()
+def test_the_new_id_survives_a_coordinator_move(stage: GroupStage) -> None:
     stage.static("a", "b")
     new = stage.joined(stage.join(group_instance_id="b", protocols=BOTH)).member_id
     assert stage.group.members[new].protocols == BOTH
@@ -64,8 +59,7 @@ def test_the_new_id_survives_a_coordinator_move() -> None:
     assert stage.group.members[new].protocols == RANGE
 
 
-def test_the_old_process_of_an_instance_is_fenced() -> None:
-    stage = GroupStage()
+def test_the_old_process_of_an_instance_is_fenced(stage: GroupStage) -> None:
     ids = stage.static("a", "b")
     stage.join(group_instance_id="b")
     old = ids["b"]
@@ -80,14 +74,12 @@ def test_the_old_process_of_an_instance_is_fenced() -> None:
     assert stage.heartbeat(old, 1) is UNKNOWN
 
 
-def test_an_unknown_instance_is_refused() -> None:
-    stage = GroupStage()
+def test_an_unknown_instance_is_refused(stage: GroupStage) -> None:
     ids = stage.static("a")
     assert stage.heartbeat(ids["a"], 1, group_instance_id="z") is UNKNOWN
 
 
-def test_a_waiting_process_is_fenced_by_the_next_one_of_its_instance() -> None:
-    stage = GroupStage()
+def test_a_waiting_process_is_fenced_by_the_next_one_of_its_instance(stage: GroupStage) -> None:
     ids = stage.static("a", "b")
     waiting = stage.join(ids["a"], group_instance_id="a")
     assert stage.is_in(State.PREPARING_REBALANCE)
@@ -122,8 +114,7 @@ def test_an_instance_that_returns_with_another_preferred_protocol_starts_a_rebal
     assert stage.joined(ticket).protocol_name == "roundrobin"
 
 
-def test_a_new_id_that_cannot_be_written_changes_nothing() -> None:
-    stage = GroupStage()
+def test_a_new_id_that_cannot_be_written_changes_nothing(stage: GroupStage) -> None:
     ids = stage.static("a", "b")
     stage.disk_is_full = True
     reply = stage.joined(stage.join(group_instance_id="b", protocols=BOTH))
@@ -144,8 +135,7 @@ def test_a_static_member_that_does_not_rejoin_stays_in_the_next_generation() -> 
     assert [member.group_instance_id for member in reply.members] == ["a", "b"]
 
 
-def test_a_leader_that_does_not_rejoin_is_replaced_by_a_member_that_does() -> None:
-    stage = GroupStage()
+def test_a_leader_that_does_not_rejoin_is_replaced_by_a_member_that_does(stage: GroupStage) -> None:
     ids = stage.static("a", "b")
     ticket = stage.join(ids["b"], group_instance_id="b", protocols=BOTH)
     for _ in range(REBALANCE_MS // 5_000):
@@ -165,8 +155,7 @@ def test_while_no_static_member_rejoins_the_group_waits_until_their_sessions_end
     assert stage.is_in(State.EMPTY)
 
 
-def test_static_members_with_a_zero_rebalance_timeout_cause_no_busy_loop() -> None:
-    stage = GroupStage()
+def test_static_members_with_a_zero_rebalance_timeout_cause_no_busy_loop(stage: GroupStage) -> None:
     ticket = stage.join(group_instance_id="a", rebalance_timeout_ms=0)
     stage.tick(0)
     only = stage.joined(ticket).member_id
@@ -191,8 +180,7 @@ def test_an_administrator_removes_static_members_by_their_instance(
     assert stage.is_in(expected)
 
 
-def test_the_waiting_sync_of_a_removed_static_member_gets_a_reply() -> None:
-    stage = GroupStage()
+def test_the_waiting_sync_of_a_removed_static_member_gets_a_reply(stage: GroupStage) -> None:
     stage.join(group_instance_id="a")
     second = stage.join(group_instance_id="b")
     stage.tick(0)

@@ -26,8 +26,7 @@ def committed(stage: GroupStage, name: str) -> views.OffsetView:
 # -- plain commits
 
 
-def test_a_commit_without_a_member_creates_a_simple_group() -> None:
-    stage = GroupStage()
+def test_a_commit_without_a_member_creates_a_simple_group(stage: GroupStage) -> None:
     assert stage.commit({"orders-0": 5, "orders-1": 6}) == [NONE, NONE]
     assert (stage.fetch("orders-0"), stage.fetch("orders-1")) == (5, 6)
     assert stage.is_in(State.EMPTY)
@@ -44,8 +43,7 @@ def test_a_commit_with_a_generation_to_a_missing_group_gets_the_error_of_its_ver
     assert not stage.log
 
 
-def test_the_empty_group_id_can_still_commit() -> None:
-    stage = GroupStage()
+def test_the_empty_group_id_can_still_commit(stage: GroupStage) -> None:
     assert stage.commit({"orders-0": 5}, group_id="") == [NONE]
     assert stage.fetch("orders-0", group_id="") == 5
 
@@ -66,8 +64,7 @@ def test_the_metadata_limit_counts_utf_16_units_as_in_java(metadata: str, error:
     assert stage.fetch("orders-1") == 6
 
 
-def test_an_offset_of_a_deleted_topic_is_not_used_for_a_recreated_topic() -> None:
-    stage = GroupStage()
+def test_an_offset_of_a_deleted_topic_is_not_used_for_a_recreated_topic(stage: GroupStage) -> None:
     old, new = b"o" * 16, b"n" * 16
     stage.commit({"orders-0": OffsetToCommit(partition("orders-0"), 5, topic_id=old)})
     assert stage.fetch("orders-0", topic_id=old) == 5
@@ -89,14 +86,12 @@ def test_listing_all_offsets_of_a_group_leaves_out_those_that_are_only_pending()
 # -- case 78: who may commit in a transaction
 
 
-def test_case_78_a_transaction_without_a_member_may_commit() -> None:
-    stage = GroupStage()
+def test_case_78_a_transaction_without_a_member_may_commit(stage: GroupStage) -> None:
     stage.stable(1)
     assert stage.commit({"orders-0": 5}, PRODUCER) == [NONE]
 
 
-def test_case_78_the_wrong_member_generation_or_group_is_refused() -> None:
-    stage = GroupStage()
+def test_case_78_the_wrong_member_generation_or_group_is_refused(stage: GroupStage) -> None:
     (only,) = stage.stable(1)
     offsets = {"orders-0": 5}
     stranger = stage.commit(offsets, PRODUCER, member_id="stranger", generation_id=1)
@@ -108,21 +103,10 @@ def test_case_78_the_wrong_member_generation_or_group_is_refused() -> None:
     assert stage.commit(offsets, PRODUCER, member_id=only, generation_id=1) == [NONE]
 
 
-def test_case_78_a_member_without_a_generation_is_also_fenced() -> None:
-    stage = GroupStage()
+def test_case_78_a_member_without_a_generation_is_also_fenced(stage: GroupStage) -> None:
     (only,) = stage.stable(1)
     reply = stage.commit({"orders-0": 5}, PRODUCER, member_id=only)
     assert reply is ErrorCode.ILLEGAL_GENERATION
-
-
-def test_case_79_a_delayed_commit_joins_the_transaction_that_its_producer_has_open() -> None:
-    """The group's side of the hazard: only the transaction coordinator can tell the two apart."""
-    stage = GroupStage()
-    stage.commit({"orders-0": 5}, PRODUCER)
-    stage.end_transaction(PRODUCER, commit=True)
-    stage.commit({"orders-0": 4}, PRODUCER)
-    stage.end_transaction(PRODUCER, commit=True)
-    assert stage.fetch("orders-0") == 4
 
 
 # -- case 80: pending offsets
@@ -141,8 +125,7 @@ def test_case_80_pending_offsets_are_unstable_until_the_marker(commit: bool) -> 
     assert [stage.fetch(name, require_stable=True) for name in names] == expected
 
 
-def test_case_80_pending_offsets_survive_a_coordinator_move() -> None:
-    stage = GroupStage()
+def test_case_80_pending_offsets_survive_a_coordinator_move(stage: GroupStage) -> None:
     stage.commit({"foo-1": 110})
     stage.commit({"foo-1": 111}, PRODUCER)
     stage.restart()
@@ -161,8 +144,7 @@ def test_case_80_a_partition_is_stable_when_its_last_transaction_has_ended() -> 
     assert stage.fetch("foo-1", require_stable=True) == 1
 
 
-def test_case_80_one_transaction_may_commit_for_several_groups() -> None:
-    stage = GroupStage()
+def test_case_80_one_transaction_may_commit_for_several_groups(stage: GroupStage) -> None:
     stage.commit({"foo-1": 1}, PRODUCER, group_id="a")
     stage.commit({"foo-1": 2}, PRODUCER, group_id="b")
     stage.end_transaction(PRODUCER, commit=True)
@@ -189,8 +171,7 @@ def test_case_81_the_later_record_of_two_transactions_wins_in_any_order_of_their
     assert stage.fetch("foo-1") == 2
 
 
-def test_case_82_a_tombstone_clears_pending_offsets() -> None:
-    stage = GroupStage()
+def test_case_82_a_tombstone_clears_pending_offsets(stage: GroupStage) -> None:
     stage.commit({"foo-1": 110})
     stage.commit({"foo-1": 111, "bar-0": 5}, PRODUCER)
     assert stage.delete_offsets("foo-1") == [NONE]
@@ -200,8 +181,7 @@ def test_case_82_a_tombstone_clears_pending_offsets() -> None:
     assert stage.fetch("bar-0") == 5
 
 
-def test_case_82_an_offset_that_is_only_pending_can_be_deleted() -> None:
-    stage = GroupStage()
+def test_case_82_an_offset_that_is_only_pending_can_be_deleted(stage: GroupStage) -> None:
     stage.commit({"foo-1": 111}, PRODUCER)
     stage.delete_offsets("foo-1")
     stage.end_transaction(PRODUCER, commit=True)
@@ -232,8 +212,7 @@ def test_case_83_a_group_with_only_pending_offsets_does_not_expire() -> None:
     assert stage.fetch("foo-1") == 111
 
 
-def test_case_84_metadata_and_leader_epoch_survive_a_transaction() -> None:
-    stage = GroupStage()
+def test_case_84_metadata_and_leader_epoch_survive_a_transaction(stage: GroupStage) -> None:
     offset = OffsetToCommit(partition("foo-1"), 110, 15, "some metadata")
     stage.commit({"foo-1": offset}, PRODUCER)
     stage.end_transaction(PRODUCER, commit=True)
@@ -242,8 +221,7 @@ def test_case_84_metadata_and_leader_epoch_survive_a_transaction() -> None:
     assert (view.offset, view.leader_epoch, view.metadata) == (110, 15, "some metadata")
 
 
-def test_case_85_a_transaction_may_commit_while_its_group_rebalances() -> None:
-    stage = GroupStage()
+def test_case_85_a_transaction_may_commit_while_its_group_rebalances(stage: GroupStage) -> None:
     first, second = stage.join(), stage.join()
     stage.tick(0)
     member = stage.joined(first).member_id
@@ -258,8 +236,7 @@ def test_case_85_a_transaction_may_commit_while_its_group_rebalances() -> None:
     assert stage.commit({"orders-0": 6}, PRODUCER, **fields) == [NONE]
 
 
-def test_an_abort_of_a_producer_without_pending_offsets_changes_nothing() -> None:
-    stage = GroupStage()
+def test_an_abort_of_a_producer_without_pending_offsets_changes_nothing(stage: GroupStage) -> None:
     stage.commit({"foo-1": 110})
     stage.end_transaction(PRODUCER, commit=False)
     stage.end_transaction(PRODUCER, commit=True)

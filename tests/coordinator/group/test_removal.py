@@ -18,8 +18,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 # -- by request
 
 
-def test_an_empty_group_is_deleted_with_its_offsets() -> None:
-    stage = GroupStage()
+def test_an_empty_group_is_deleted_with_its_offsets(stage: GroupStage) -> None:
     stage.commit({"orders-0": 5})
     stage.commit({"refunds-0": 6}, 4000)
     assert stage.delete_group() is NONE
@@ -31,8 +30,7 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
     assert not stage.state.groups
 
 
-def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
-    stage = GroupStage()
+def test_offsets_of_subscribed_topics_are_not_deleted(stage: GroupStage) -> None:
     (only,) = stage.stable(1)
     stage.commit({"orders-0": 5, "old-0": 6}, member_id=only, generation_id=1)
     assert stage.delete_offsets("orders-0", "old-0", "old-1") == [
@@ -43,8 +41,7 @@ def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
     assert (stage.fetch("orders-0"), stage.fetch("old-0")) == (5, -1)
 
 
-def test_offsets_of_a_group_with_members_of_another_type_are_not_deleted() -> None:
-    stage = GroupStage()
+def test_offsets_of_a_group_with_members_of_another_type_are_not_deleted(stage: GroupStage) -> None:
     stage.stable(1, protocol_type="connect", protocols=(("sessioned", b""),))
     assert stage.delete_offsets("orders-0") is ErrorCode.NON_EMPTY_GROUP
 
@@ -56,8 +53,7 @@ def test_a_consumer_with_unreadable_metadata_counts_as_subscribed_to_every_topic
     assert stage.delete_offsets("orders-0") == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
-def test_offsets_can_only_be_deleted_from_an_existing_group() -> None:
-    stage = GroupStage()
+def test_offsets_can_only_be_deleted_from_an_existing_group(stage: GroupStage) -> None:
     assert stage.delete_offsets("a-0", group_id="") is ErrorCode.INVALID_GROUP_ID
     assert stage.delete_offsets("a-0") is ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -65,8 +61,7 @@ def test_offsets_can_only_be_deleted_from_an_existing_group() -> None:
 # -- with the topic
 
 
-def test_the_offsets_of_a_deleted_topic_are_deleted_with_it() -> None:
-    stage = GroupStage()
+def test_the_offsets_of_a_deleted_topic_are_deleted_with_it(stage: GroupStage) -> None:
     stage.commit({"orders-0": 5, "refunds-0": 6})
     stage.commit({"orders-1": 7, "refunds-1": 8}, 4000, group_id="other")
     stage.delete_topics("orders")
@@ -82,8 +77,7 @@ def test_the_offsets_of_a_deleted_topic_are_deleted_with_it() -> None:
 # -- by retention
 
 
-def test_offsets_of_a_simple_group_expire_separately_by_commit_time() -> None:
-    stage = GroupStage()
+def test_offsets_of_a_simple_group_expire_separately_by_commit_time(stage: GroupStage) -> None:
     stage.commit({"orders-0": 5})
     stage.tick(DAY_MS)
     stage.commit({"orders-1": 6})
@@ -101,8 +95,7 @@ def test_offsets_of_a_simple_group_expire_separately_by_commit_time() -> None:
     assert not stage.state.groups
 
 
-def test_the_retention_of_offsets_starts_when_the_last_member_leaves() -> None:
-    stage = GroupStage()
+def test_the_retention_of_offsets_starts_when_the_last_member_leaves(stage: GroupStage) -> None:
     (only,) = stage.stable(1, session_timeout_ms=1_800_000)
     stage.commit({"orders-0": 5}, member_id=only, generation_id=1)
     stage.tick(1_000_000)
@@ -138,8 +131,7 @@ def test_no_offset_expires_during_a_rebalance() -> None:
     assert stage.fetch("old-0") == 6
 
 
-def test_a_retention_in_the_commit_overrides_the_setting() -> None:
-    stage = GroupStage()
+def test_a_retention_in_the_commit_overrides_the_setting(stage: GroupStage) -> None:
     stage.commit({"orders-0": 5}, retention_ms=1_000)
     stage.commit({"orders-1": 6}, retention_ms=30 * DAY_MS)
     stage.tick(999)
@@ -154,8 +146,7 @@ def test_a_retention_in_the_commit_overrides_the_setting() -> None:
     assert stage.fetch("orders-1") == 6
 
 
-def test_the_longest_retention_keeps_an_offset_forever() -> None:
-    stage = GroupStage()
+def test_the_longest_retention_keeps_an_offset_forever(stage: GroupStage) -> None:
     assert stage.commit({"orders-0": 5}, retention_ms=2**63 - 1) == [NONE]
     stage.tick(1_000 * DAY_MS)
     stage.expire()
@@ -169,8 +160,7 @@ def test_an_empty_group_without_offsets_is_removed_by_the_next_expiry_check() ->
     assert GROUP not in stage.state.groups
 
 
-def test_a_group_with_a_new_member_id_is_not_removed() -> None:
-    stage = GroupStage()
+def test_a_group_with_a_new_member_id_is_not_removed(stage: GroupStage) -> None:
     told = stage.joined(stage.join(must_know_its_id=True)).member_id
     stage.expire()
     ticket = stage.join(told)

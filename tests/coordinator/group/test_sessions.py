@@ -24,8 +24,7 @@ def keep_alive(stage: GroupStage, milliseconds: int, *member_ids: str) -> None:
 # -- sessions
 
 
-def test_a_silent_member_is_removed_when_its_session_ends() -> None:
-    stage = GroupStage()
+def test_a_silent_member_is_removed_when_its_session_ends(stage: GroupStage) -> None:
     leader, follower = stage.stable(2)
     keep_alive(stage, SESSION_MS - 1_000, leader)
     assert stage.is_in(State.STABLE)
@@ -35,8 +34,7 @@ def test_a_silent_member_is_removed_when_its_session_ends() -> None:
     assert stage.heartbeat(follower, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_when_all_sessions_end_the_group_is_empty() -> None:
-    stage = GroupStage()
+def test_when_all_sessions_end_the_group_is_empty(stage: GroupStage) -> None:
     stage.stable(3)
     stage.tick(SESSION_MS)
     assert (stage.group.state, stage.group.generation_id) == (State.EMPTY, 2)
@@ -44,15 +42,13 @@ def test_when_all_sessions_end_the_group_is_empty() -> None:
     assert stage.group.alarm_ms == NEVER
 
 
-def test_heartbeats_keep_a_session_alive() -> None:
-    stage = GroupStage()
+def test_heartbeats_keep_a_session_alive(stage: GroupStage) -> None:
     (only,) = stage.stable(1)
     keep_alive(stage, 10 * SESSION_MS, only)
     assert stage.heartbeat(only, 1) is NONE
 
 
-def test_a_commit_keeps_a_session_alive() -> None:
-    stage = GroupStage()
+def test_a_commit_keeps_a_session_alive(stage: GroupStage) -> None:
     (only,) = stage.stable(1)
     stage.tick(SESSION_MS - 1)
     stage.commit({"orders-0": 1}, member_id=only, generation_id=1)
@@ -60,8 +56,7 @@ def test_a_commit_keeps_a_session_alive() -> None:
     assert stage.heartbeat(only, 1) is NONE
 
 
-def test_a_transactional_commit_does_not_keep_a_session_alive() -> None:
-    stage = GroupStage()
+def test_a_transactional_commit_does_not_keep_a_session_alive(stage: GroupStage) -> None:
     (only,) = stage.stable(1)
     stage.tick(SESSION_MS - 1)
     stage.commit({"orders-0": 1}, 7, member_id=only, generation_id=1)
@@ -69,8 +64,7 @@ def test_a_transactional_commit_does_not_keep_a_session_alive() -> None:
     assert stage.is_in(State.EMPTY)
 
 
-def test_a_member_whose_join_waits_need_not_send_heartbeats() -> None:
-    stage = GroupStage()
+def test_a_member_whose_join_waits_need_not_send_heartbeats(stage: GroupStage) -> None:
     leader, follower = stage.stable(2)
     waiting = stage.join(leader)
     keep_alive(stage, 3 * SESSION_MS, follower)
@@ -83,8 +77,7 @@ def test_a_member_whose_join_waits_need_not_send_heartbeats() -> None:
     assert leader not in stage.group.members
 
 
-def test_a_member_whose_sync_waits_need_not_send_heartbeats() -> None:
-    stage = GroupStage()
+def test_a_member_whose_sync_waits_need_not_send_heartbeats(stage: GroupStage) -> None:
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -98,8 +91,7 @@ def test_a_member_whose_sync_waits_need_not_send_heartbeats() -> None:
     assert follower not in stage.group.members
 
 
-def test_a_member_whose_sync_failed_must_send_heartbeats_again() -> None:
-    stage = GroupStage()
+def test_a_member_whose_sync_failed_must_send_heartbeats_again(stage: GroupStage) -> None:
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -112,9 +104,8 @@ def test_a_member_whose_sync_failed_must_send_heartbeats_again() -> None:
     assert follower not in stage.group.members
 
 
-def test_a_new_member_does_not_wait_forever() -> None:
+def test_a_new_member_does_not_wait_forever(stage: GroupStage) -> None:
     """Its client may have given up and retried without its id."""
-    stage = GroupStage()
     patient = 2 * NEW_MEMBER_JOIN_TIMEOUT_MS
     (old,) = stage.stable(1, rebalance_timeout_ms=patient)
     waiting = stage.join(rebalance_timeout_ms=patient)
@@ -126,8 +117,7 @@ def test_a_new_member_does_not_wait_forever() -> None:
 # -- rebalances
 
 
-def test_members_that_do_not_rejoin_in_time_are_removed() -> None:
-    stage = GroupStage()
+def test_members_that_do_not_rejoin_in_time_are_removed(stage: GroupStage) -> None:
     leader, slow, slower = stage.stable(3)
     waiting = stage.join(leader)
     keep_alive(stage, REBALANCE_MS - 1_000, slow, slower)
@@ -137,8 +127,7 @@ def test_members_that_do_not_rejoin_in_time_are_removed() -> None:
     assert set(stage.group.members) == {leader}
 
 
-def test_the_longest_rebalance_timeout_of_the_members_applies() -> None:
-    stage = GroupStage()
+def test_the_longest_rebalance_timeout_of_the_members_applies(stage: GroupStage) -> None:
     (impatient,) = stage.stable(1, rebalance_timeout_ms=10_000)
     waiting = stage.join(rebalance_timeout_ms=30_000)
     keep_alive(stage, 29_000, impatient)
@@ -147,8 +136,7 @@ def test_the_longest_rebalance_timeout_of_the_members_applies() -> None:
     assert stage.joined(waiting).error is NONE
 
 
-def test_members_that_never_sync_are_removed() -> None:
-    stage = GroupStage()
+def test_members_that_never_sync_are_removed(stage: GroupStage) -> None:
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -158,8 +146,7 @@ def test_members_that_never_sync_are_removed() -> None:
     assert stage.is_in(State.PREPARING_REBALANCE)
 
 
-def test_a_leader_that_never_assigns_is_removed_and_the_others_rejoin() -> None:
-    stage = GroupStage()
+def test_a_leader_that_never_assigns_is_removed_and_the_others_rejoin(stage: GroupStage) -> None:
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -170,8 +157,7 @@ def test_a_leader_that_never_assigns_is_removed_and_the_others_rejoin() -> None:
     assert stage.joined(stage.join(follower)).leader == follower
 
 
-def test_there_is_no_sync_deadline_once_all_members_have_synced() -> None:
-    stage = GroupStage()
+def test_there_is_no_sync_deadline_once_all_members_have_synced(stage: GroupStage) -> None:
     ids = stage.stable(2)
     assert stage.group.sync_deadline_ms == NEVER
     keep_alive(stage, 2 * REBALANCE_MS, *ids)
@@ -232,8 +218,7 @@ def test_a_rebalance_of_a_group_with_members_does_not_wait() -> None:
 # -- moves of the coordinator
 
 
-def test_loaded_members_get_a_full_session_to_find_their_coordinator() -> None:
-    stage = GroupStage()
+def test_loaded_members_get_a_full_session_to_find_their_coordinator(stage: GroupStage) -> None:
     (only,) = stage.stable(1)
     stage.tick(SESSION_MS - 1)
     stage.restart()
@@ -243,8 +228,7 @@ def test_loaded_members_get_a_full_session_to_find_their_coordinator() -> None:
     assert stage.is_in(State.EMPTY)
 
 
-def test_a_waiting_join_is_sent_to_the_new_coordinator() -> None:
-    stage = GroupStage()
+def test_a_waiting_join_is_sent_to_the_new_coordinator(stage: GroupStage) -> None:
     leader, _ = stage.stable(2)
     joining = stage.join(leader)
     stage.restart()
@@ -253,8 +237,7 @@ def test_a_waiting_join_is_sent_to_the_new_coordinator() -> None:
     assert stage.group.generation_id == 1
 
 
-def test_a_waiting_sync_is_sent_to_the_new_coordinator() -> None:
-    stage = GroupStage()
+def test_a_waiting_sync_is_sent_to_the_new_coordinator(stage: GroupStage) -> None:
     first, second = stage.join(), stage.join()
     stage.tick(0)
     follower = stage.joined(second).member_id
@@ -266,8 +249,7 @@ def test_a_waiting_sync_is_sent_to_the_new_coordinator() -> None:
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
-def test_a_jump_of_the_clock_breaks_no_invariant(jump_ms: int) -> None:
-    stage = GroupStage()
+def test_a_jump_of_the_clock_breaks_no_invariant(stage: GroupStage, jump_ms: int) -> None:
     leader, follower = stage.stable(2)
     stage.now_ms += jump_ms
     stage.heartbeat(leader, 1)

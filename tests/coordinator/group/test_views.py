@@ -6,8 +6,7 @@ from fencepost.coordinator.group import views
 from tests.coordinator.group.stage import GROUP, GroupStage, subscription
 
 
-def test_a_stable_group_shows_its_members_with_metadata_and_assignment() -> None:
-    stage = GroupStage()
+def test_a_stable_group_shows_its_members_with_metadata_and_assignment(stage: GroupStage) -> None:
     leader, _ = stage.stable(2)
     view = views.describe_group(stage.state, GROUP)
     assert view is not None
@@ -17,8 +16,7 @@ def test_a_stable_group_shows_its_members_with_metadata_and_assignment() -> None
     )
 
 
-def test_a_group_that_rebalances_shows_its_members_without_metadata() -> None:
-    stage = GroupStage()
+def test_a_group_that_rebalances_shows_its_members_without_metadata(stage: GroupStage) -> None:
     stage.stable(1)
     stage.join()
     view = views.describe_group(stage.state, GROUP)
@@ -31,8 +29,7 @@ def test_a_missing_group_has_no_view() -> None:
     assert views.describe_group(GroupStage().state, GROUP) is None
 
 
-def test_groups_are_listed_by_state_and_type_regardless_of_case() -> None:
-    stage = GroupStage()
+def test_groups_are_listed_by_state_and_type_regardless_of_case(stage: GroupStage) -> None:
     stage.stable(1)
     stage.commit({"orders-0": 1}, group_id="simple")
 

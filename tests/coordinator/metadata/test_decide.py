@@ -19,9 +19,14 @@ from fencepost.coordinator.metadata.events import (
     DeleteTopic,
 )
 from fencepost.coordinator.metadata.state import MetadataState, PartitionState
-from tests.coordinator.metadata.cluster import one_broker
+from tests.coordinator.metadata.cluster import Cluster, one_broker
 
 TOPIC_ID = b"topic id 16 byte"
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return one_broker()
 
 
 def wanted(name: str = "orders", partition_count: int = 1, **more: object) -> CreateTopic:
@@ -36,8 +41,7 @@ def refused(decision: Decision) -> ErrorCode:
     return decision.error
 
 
-def test_a_new_topic_has_leader_epoch_zero_on_the_only_broker() -> None:
-    cluster = one_broker()
+def test_a_new_topic_has_leader_epoch_zero_on_the_only_broker(cluster: Cluster) -> None:
     cluster.take(decide_create_topic(cluster.state, wanted(partition_count=3)))
     assert cluster.effects == [PartitionsCreated("orders", 0, 3, TOPIC_ID)]
     topic = cluster.state.topics["orders"]
@@ -47,8 +51,7 @@ def test_a_new_topic_has_leader_epoch_zero_on_the_only_broker() -> None:
     assert cluster.state.partition_count("orders") == 3
 
 
-def test_a_topic_is_created_with_its_settings() -> None:
-    cluster = one_broker()
+def test_a_topic_is_created_with_its_settings(cluster: Cluster) -> None:
     cluster.create("orders", settings={"retention.ms": "5", "cleanup.policy": "compact"})
     assert cluster.state.settings_of(2, "orders") == {
         "retention.ms": "5",
@@ -57,28 +60,24 @@ def test_a_topic_is_created_with_its_settings() -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250, "a\n"])
-def test_an_illegal_name_is_refused(name: str) -> None:
-    cluster = one_broker()
+def test_an_illegal_name_is_refused(cluster: Cluster, name: str) -> None:
     assert refused(decide_create_topic(cluster.state, wanted(name))) is (
         ErrorCode.INVALID_TOPIC_EXCEPTION
     )
 
 
 @pytest.mark.parametrize("name", ["a", "x" * 249, "A-Z_0.9", "...", "__mine"])
-def test_a_legal_name_is_accepted(name: str) -> None:
-    cluster = one_broker()
+def test_a_legal_name_is_accepted(cluster: Cluster, name: str) -> None:
     cluster.create(name)
     assert cluster.state.partition_count(name) == 1
 
 
-def test_an_existing_topic_is_not_created_again() -> None:
-    cluster = one_broker()
+def test_an_existing_topic_is_not_created_again(cluster: Cluster) -> None:
     cluster.create("orders")
     assert refused(decide_create_topic(cluster.state, wanted())) is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
-    cluster = one_broker()
+def test_names_that_differ_only_in_dots_and_underscores_collide(cluster: Cluster) -> None:
     cluster.create("a.b_c")
     decision = decide_create_topic(cluster.state, wanted("a_b.c"))
     assert refused(decision) is ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -86,21 +85,18 @@ def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
     assert decide_create_topic(cluster.state, wanted("a_b.c")).error is ErrorCode.NONE
 
 
-def test_the_metadata_log_is_not_a_topic() -> None:
-    cluster = one_broker()
+def test_the_metadata_log_is_not_a_topic(cluster: Cluster) -> None:
     decision = decide_create_topic(cluster.state, wanted("__cluster_metadata"))
     assert refused(decision) is ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("count", [0, -1, -2])
-def test_a_topic_needs_partitions(count: int) -> None:
-    cluster = one_broker()
+def test_a_topic_needs_partitions(cluster: Cluster, count: int) -> None:
     decision = decide_create_topic(cluster.state, wanted(partition_count=count))
     assert refused(decision) is ErrorCode.INVALID_PARTITIONS
 
 
-def test_an_excessive_number_of_partitions_is_refused() -> None:
-    cluster = one_broker()
+def test_an_excessive_number_of_partitions_is_refused(cluster: Cluster) -> None:
     decision = decide_create_topic(cluster.state, wanted(partition_count=MAX_NEW_PARTITIONS + 1))
     assert refused(decision) is ErrorCode.POLICY_VIOLATION
 
@@ -128,8 +124,7 @@ def test_an_invalid_number_of_partitions_is_refused_before_too_many_replicas() -
     assert refused(decide_create_topic(cluster.state, event)) is ErrorCode.INVALID_PARTITIONS
 
 
-def test_a_manual_assignment_in_any_order_is_accepted() -> None:
-    cluster = one_broker()
+def test_a_manual_assignment_in_any_order_is_accepted(cluster: Cluster) -> None:
     cluster.register(2, 9093)
     event = wanted(partition_count=-1, assignments=[(2, [1]), (0, [2]), (1, [1])])
     cluster.take(decide_create_topic(cluster.state, event))
@@ -161,9 +156,8 @@ def test_an_impossible_manual_assignment_is_refused(
 
 @pytest.mark.parametrize(("count", "factor"), [(2, -1), (-1, 1)])
 def test_a_manual_assignment_excludes_a_partition_count_and_a_replication_factor(
-    count: int, factor: int
+    cluster: Cluster, count: int, factor: int
 ) -> None:
-    cluster = one_broker()
     event = wanted(partition_count=count, replication_factor=factor, assignments=[(0, [1])])
     assert refused(decide_create_topic(cluster.state, event)) is ErrorCode.INVALID_REQUEST
 
@@ -173,8 +167,7 @@ def test_a_topic_cannot_be_created_without_a_broker() -> None:
     assert refused(decision) is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_the_settings_of_a_deleted_topic_are_deleted_with_it() -> None:
-    cluster = one_broker()
+def test_the_settings_of_a_deleted_topic_are_deleted_with_it(cluster: Cluster) -> None:
     cluster.create("orders", 2, {"retention.ms": "5"})
     topic_id = cluster.state.topics["orders"].topic_id
     cluster.take(decide_delete_topic(cluster.state, DeleteTopic("orders")))
@@ -183,8 +176,7 @@ def test_the_settings_of_a_deleted_topic_are_deleted_with_it() -> None:
     assert cluster.state.settings_of(2, "orders") == {}
 
 
-def test_a_recreated_topic_has_a_new_id() -> None:
-    cluster = one_broker()
+def test_a_recreated_topic_has_a_new_id(cluster: Cluster) -> None:
     cluster.create("orders")
     before = cluster.state.topic_id("orders")
     assert before is not None
@@ -200,8 +192,7 @@ def test_a_missing_topic_cannot_be_deleted() -> None:
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
-def test_an_internal_topic_cannot_be_deleted_or_extended(name: str) -> None:
-    cluster = one_broker()
+def test_an_internal_topic_cannot_be_deleted_or_extended(cluster: Cluster, name: str) -> None:
     cluster.create(name, 50)
     assert cluster.state.topics[name].is_internal
     assert refused(decide_delete_topic(cluster.state, DeleteTopic(name))) is (
@@ -212,8 +203,7 @@ def test_an_internal_topic_cannot_be_deleted_or_extended(name: str) -> None:
     )
 
 
-def test_new_partitions_are_numbered_after_the_old_ones() -> None:
-    cluster = one_broker()
+def test_new_partitions_are_numbered_after_the_old_ones(cluster: Cluster) -> None:
     cluster.create("orders", 2)
     event = CreatePartitions("orders", 5)
     cluster.take(decide_create_partitions(cluster.state, event))
@@ -226,8 +216,7 @@ def test_new_partitions_are_numbered_after_the_old_ones() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 1, 0, -1])
-def test_the_number_of_partitions_cannot_be_reduced(count: int) -> None:
-    cluster = one_broker()
+def test_the_number_of_partitions_cannot_be_reduced(cluster: Cluster, count: int) -> None:
     cluster.create("orders", 2)
     decision = decide_create_partitions(cluster.state, CreatePartitions("orders", count))
     assert refused(decision) is ErrorCode.INVALID_PARTITIONS
@@ -248,8 +237,7 @@ def test_an_invalid_assignment_of_new_partitions_is_refused(assignments: list[li
     )
 
 
-def test_new_partitions_may_be_assigned_manually() -> None:
-    cluster = one_broker()
+def test_new_partitions_may_be_assigned_manually(cluster: Cluster) -> None:
     cluster.create("orders", 2)
     event = CreatePartitions("orders", 4, [[1], [1]])
     cluster.take(decide_create_partitions(cluster.state, event))

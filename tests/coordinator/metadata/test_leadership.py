@@ -30,8 +30,7 @@ def changed(cluster: Cluster) -> dict[tuple[str, int], PartitionChange]:
 # -- a broker dies
 
 
-def test_the_next_live_replica_leads_at_a_higher_epoch() -> None:
-    cluster = brokers(3)
+def test_the_next_live_replica_leads_at_a_higher_epoch(cluster: Cluster) -> None:
     cluster.assign("orders", [1, 2])
     cluster.fence(1)
     partition = cluster.partition("orders")
@@ -51,8 +50,7 @@ def test_a_dead_follower_leaves_the_in_sync_replicas_and_the_leader_keeps_its_ep
     assert not any(change.opens_at(node) or change.closes_at(node) for node in (1, 2, 3))
 
 
-def test_partitions_of_other_brokers_do_not_change() -> None:
-    cluster = brokers(3)
+def test_partitions_of_other_brokers_do_not_change(cluster: Cluster) -> None:
     cluster.assign("orders", [1, 2], [2, 3])
     cluster.fence(1)
     assert set(changed(cluster)) == {("orders", 0)}
@@ -69,8 +67,7 @@ def test_a_partition_without_a_live_replica_has_no_leader_and_keeps_its_last_rep
     assert not cluster.fence(2).records
 
 
-def test_a_partition_changes_once_when_several_brokers_die_together() -> None:
-    cluster = brokers(3)
+def test_a_partition_changes_once_when_several_brokers_die_together(cluster: Cluster) -> None:
     cluster.assign("orders", [1, 2, 3])
     cluster.assign("refunds", [2, 1])
     cluster.fence(1, 2)
@@ -97,8 +94,7 @@ def test_partitions_move_before_their_broker_is_fenced_and_after_it_is_unfenced_
     ]
 
 
-def test_the_partitions_of_a_dead_broker_are_spread_over_the_others() -> None:
-    cluster = brokers(3)
+def test_the_partitions_of_a_dead_broker_are_spread_over_the_others(cluster: Cluster) -> None:
     cluster.create("__transaction_state", 48)
     cluster.create("orders", 30, replication_factor=3)
     cluster.fence(1)
@@ -121,8 +117,7 @@ def test_each_topic_is_spread_even_if_one_broker_leads_more_of_other_topics() ->
     assert Counter(cluster.leaders("__transaction_state")) == {2: 5, 3: 5}
 
 
-def test_topics_of_one_partition_go_to_the_broker_that_leads_the_fewest() -> None:
-    cluster = brokers(3)
+def test_topics_of_one_partition_go_to_the_broker_that_leads_the_fewest(cluster: Cluster) -> None:
     cluster.assign("orders", *[[2]] * 10)
     for number in range(10):
         cluster.assign(f"topic-{number}", [1, 2, 3])
@@ -130,8 +125,7 @@ def test_topics_of_one_partition_go_to_the_broker_that_leads_the_fewest() -> Non
     assert {cluster.leaders(f"topic-{number}")[0] for number in range(10)} == {3}
 
 
-def test_the_new_leader_opens_the_partition_and_the_old_one_closes_it() -> None:
-    cluster = brokers(3)
+def test_the_new_leader_opens_the_partition_and_the_old_one_closes_it(cluster: Cluster) -> None:
     cluster.assign("orders", [1, 2])
     cluster.fence(1)
     change = changed(cluster)["orders", 0]
@@ -141,8 +135,7 @@ def test_the_new_leader_opens_the_partition_and_the_old_one_closes_it() -> None:
     assert [node for node in (1, 2, 3) if change.closes_at(node)] == [1]
 
 
-def test_one_batch_moves_ten_thousand_partitions() -> None:
-    cluster = brokers(3)
+def test_one_batch_moves_ten_thousand_partitions(cluster: Cluster) -> None:
     cluster.create("wide", 10_000, replication_factor=3)
     assert len(cluster.fence(1).records) == 10_000 + 1
     assert cluster.state.leader_counts == {2: 5_000, 3: 5_000}
@@ -151,8 +144,7 @@ def test_one_batch_moves_ten_thousand_partitions() -> None:
 # -- a broker comes back
 
 
-def test_a_broker_that_comes_back_is_in_sync_again_and_does_not_lead_yet() -> None:
-    cluster = brokers(3)
+def test_a_broker_that_comes_back_is_in_sync_again_and_does_not_lead_yet(cluster: Cluster) -> None:
     cluster.assign("orders", [1, 2, 3])
     cluster.fence(1)
     cluster.bring_back(1)
@@ -185,8 +177,7 @@ def test_any_replica_that_comes_back_can_lead_because_there_is_one_copy() -> Non
     assert (partition.leader, partition.leader_epoch, partition.isr) == (1, 3, (1,))
 
 
-def test_preferred_leaders_lead_when_all_brokers_come_back_together() -> None:
-    cluster = brokers(3)
+def test_preferred_leaders_lead_when_all_brokers_come_back_together(cluster: Cluster) -> None:
     cluster.create("orders", 9, replication_factor=3)
     before = cluster.leaders("orders")
     cluster.fence(1, 2, 3)
@@ -276,8 +267,7 @@ def test_a_dead_broker_needs_no_controlled_shutdown() -> None:
 # -- a broker is killed and does not die
 
 
-def test_nobody_leads_what_a_suspended_broker_led_until_it_is_fenced() -> None:
-    cluster = brokers(3)
+def test_nobody_leads_what_a_suspended_broker_led_until_it_is_fenced(cluster: Cluster) -> None:
     cluster.assign("orders", [1, 2, 3], [2, 1, 3])
     cluster.suspend(1)
     led, other = cluster.state.topics["orders"].partitions
@@ -289,8 +279,7 @@ def test_nobody_leads_what_a_suspended_broker_led_until_it_is_fenced() -> None:
     assert (led.leader, led.leader_epoch, led.isr) == (3, 2, (2, 3))
 
 
-def test_no_event_gives_the_partitions_of_a_suspended_broker_to_others() -> None:
-    cluster = brokers(3)
+def test_no_event_gives_the_partitions_of_a_suspended_broker_to_others(cluster: Cluster) -> None:
     cluster.assign("orders", [1, 2, 3])
     cluster.suspend(1)
     withheld = cluster.partition("orders")
@@ -324,8 +313,7 @@ def test_the_preferred_leader_is_not_elected_while_the_last_leader_is_suspended(
     assert cluster.partition("orders").leader == -1
 
 
-def test_two_brokers_may_be_suspended_at_once() -> None:
-    cluster = brokers(3)
+def test_two_brokers_may_be_suspended_at_once(cluster: Cluster) -> None:
     cluster.assign("orders", [1, 2, 3], [2, 1, 3])
     cluster.suspend(1)
     cluster.suspend(2)

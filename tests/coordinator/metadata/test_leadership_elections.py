@@ -115,8 +115,7 @@ def test_a_partition_that_is_named_twice_is_elected_once() -> None:
 # -- reassignments
 
 
-def test_a_partition_gets_other_replicas_at_once() -> None:
-    cluster = brokers(3)
+def test_a_partition_gets_other_replicas_at_once(cluster: Cluster) -> None:
     cluster.assign("orders", [1, 2])
     assert errors(cluster.reassign({ORDERS_0: [3, 2]})) == {ORDERS_0: ErrorCode.NONE}
     partition = cluster.partition("orders")
@@ -124,16 +123,14 @@ def test_a_partition_gets_other_replicas_at_once() -> None:
     assert partition.replicas == partition.isr == (3, 2)
 
 
-def test_the_leader_stays_if_it_is_among_the_new_replicas() -> None:
-    cluster = brokers(3)
+def test_the_leader_stays_if_it_is_among_the_new_replicas(cluster: Cluster) -> None:
     cluster.assign("orders", [1, 2])
     cluster.reassign({ORDERS_0: [3, 1]})
     partition = cluster.partition("orders")
     assert (partition.leader, partition.leader_epoch, partition.isr) == (1, 0, (3, 1))
 
 
-def test_the_same_replicas_again_change_nothing() -> None:
-    cluster = brokers(3)
+def test_the_same_replicas_again_change_nothing(cluster: Cluster) -> None:
     cluster.assign("orders", [1, 2])
     assert errors(cluster.reassign({ORDERS_0: [1, 2]})) == {ORDERS_0: ErrorCode.NONE}
     assert cluster.partition("orders").partition_epoch == 0
@@ -159,8 +156,7 @@ def test_a_partition_without_a_leader_can_be_moved_to_a_live_broker() -> None:
     assert (partition.leader, partition.leader_epoch, partition.isr) == (2, 2, (2,))
 
 
-def test_a_dead_broker_among_the_new_replicas_is_not_in_sync() -> None:
-    cluster = brokers(3)
+def test_a_dead_broker_among_the_new_replicas_is_not_in_sync(cluster: Cluster) -> None:
     cluster.assign("orders", [1])
     cluster.fence(2)
     cluster.reassign({ORDERS_0: [2, 3]})
@@ -177,8 +173,7 @@ def test_there_is_never_a_reassignment_to_cancel() -> None:
 
 
 @pytest.mark.parametrize("replicas", [[], [1, 1], [4], [1, -1], [2]])
-def test_invalid_replicas_are_refused(replicas: list[int]) -> None:
-    cluster = brokers(3)
+def test_invalid_replicas_are_refused(cluster: Cluster, replicas: list[int]) -> None:
     cluster.assign("orders", [1])
     cluster.fence(2)
     outcomes = cluster.reassign({ORDERS_0: replicas})
@@ -225,8 +220,7 @@ def test_one_bad_reassignment_does_not_stop_the_others() -> None:
 # -- balance
 
 
-def test_a_broker_that_came_back_gets_its_share_of_the_leaders() -> None:
-    cluster = brokers(3)
+def test_a_broker_that_came_back_gets_its_share_of_the_leaders(cluster: Cluster) -> None:
     cluster.create("orders", 9, replication_factor=3)
     cluster.create("__transaction_state", 50)
     before = cluster.leaders("orders"), cluster.leaders("__transaction_state")
@@ -236,32 +230,28 @@ def test_a_broker_that_came_back_gets_its_share_of_the_leaders() -> None:
     assert (cluster.leaders("orders"), cluster.leaders("__transaction_state")) == before
 
 
-def test_a_second_rebalance_changes_nothing() -> None:
-    cluster = brokers(3)
+def test_a_second_rebalance_changes_nothing(cluster: Cluster) -> None:
     cluster.assign("orders", *[[1, 2, 3]] * 7)
     cluster.assign("refunds", *[[2, 3]] * 5)
     assert cluster.rebalance().records
     assert not decide_rebalance(cluster.state).records
 
 
-def test_leaders_are_balanced_even_if_all_partitions_prefer_one_broker() -> None:
-    cluster = brokers(3)
+def test_leaders_are_balanced_even_if_all_partitions_prefer_one_broker(cluster: Cluster) -> None:
     cluster.assign("orders", *[[1, 2, 3]] * 10)
     assert Counter(cluster.leaders("orders")) == {1: 10}
     cluster.rebalance()
     assert Counter(cluster.leaders("orders")) == {1: 4, 2: 3, 3: 3}
 
 
-def test_partitions_with_a_choice_make_up_for_those_without() -> None:
-    cluster = brokers(3)
+def test_partitions_with_a_choice_make_up_for_those_without(cluster: Cluster) -> None:
     cluster.assign("orders", *[[1, 2, 3]] * 8)
     cluster.assign("refunds", *[[1]] * 4, *[[2]] * 3)
     cluster.rebalance()
     assert Counter(cluster.leaders("orders")) == {1: 1, 2: 2, 3: 5}
 
 
-def test_partitions_with_more_choices_make_up_for_those_with_fewer() -> None:
-    cluster = brokers(3)
+def test_partitions_with_more_choices_make_up_for_those_with_fewer(cluster: Cluster) -> None:
     cluster.assign("orders", *[[1, 2, 3]] * 3)
     cluster.assign("refunds", *[[1, 2]] * 6)
     cluster.rebalance()
@@ -275,8 +265,7 @@ def test_a_difference_of_one_moves_nothing() -> None:
     assert not cluster.rebalance().records
 
 
-def test_a_dead_broker_gets_no_share_of_the_leaders() -> None:
-    cluster = brokers(3)
+def test_a_dead_broker_gets_no_share_of_the_leaders(cluster: Cluster) -> None:
     cluster.assign("orders", *[[1, 2, 3]] * 4)
     cluster.assign("refunds", [1])
     cluster.fence(1)

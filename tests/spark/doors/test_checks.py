@@ -39,10 +39,7 @@ def session(version: str = "4.2.0", slots: int = 2, **conf: str) -> Any:
         maxNumConcurrentTasks=lambda profile: slots,
     )
     context = SimpleNamespace(
-        _conf=values,
-        master="local[2]",
-        pythonExec="python3",
-        _jsc=SimpleNamespace(sc=lambda: jvm),
+        _conf=values, master="local[2]", pythonExec="python3", _jsc=SimpleNamespace(sc=lambda: jvm)
     )
     return SimpleNamespace(version=version, sparkContext=context)
 

@@ -24,10 +24,7 @@ REFUSED = {
     ),
     # A cluster without executors.
     "no executor that can run a task registered within 0 s: the write stage needs at least one "
-    "free core": (
-        "local-cluster[0,1,1024]",
-        {},
-    ),
+    "free core": ("local-cluster[0,1,1024]", {}),
 }
 
 

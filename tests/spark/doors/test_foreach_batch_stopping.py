@@ -50,5 +50,9 @@ def test_a_query_stopped_in_a_batch_has_no_exception_and_continues_later(
     stop.query = query = pipeline.start(pipeline.sink(on_step=stop))
     stop.started.set()
     assert finish(query) is None
+    # No transaction is left open until its timeout.
+    view = cluster.describe_transactions([pipeline.transactional_id])[pipeline.transactional_id]
+    assert view is not None
+    assert view.state != "Ongoing"
     assert pipeline.run() is None
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0, 8) + numbered(1, 8))

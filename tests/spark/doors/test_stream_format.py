@@ -22,7 +22,7 @@ from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values
 from tests.spark.doors import faults
 from tests.spark.doors.routed import RoutedPipeline
-from tests.spark.pipeline import finish, numbered
+from tests.spark.pipeline import failed, finish, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,8 +79,7 @@ def test_rows_are_written_once_and_a_repeated_batch_is_drained(
 
 def test_a_dataframe_without_route_is_refused(routed: RoutedPipeline, cluster: Cluster) -> None:
     routed.add(numbered(0))
-    failure = routed.run_routed(routing=lambda rows: rows)
-    assert failure is not None
+    failure = failed(routed.run_routed(routing=lambda rows: rows))
     assert "the rows are not packed (the columns are key, value)" in failure
     assert read_values(cluster, routed.topic) == []
 
@@ -142,10 +141,9 @@ def test_a_task_that_fails_is_not_tried_again_and_the_restart_writes_the_batch_o
 ) -> None:
     marker = tmp_path / "marker"
     routed.add(numbered(0))
-    failure = routed.run_routed(
-        format=faults.FORMAT, faultStep="fail", faultBatch=0, faultMarker=marker
+    failure = failed(
+        routed.run_routed(format=faults.FORMAT, faultStep="fail", faultBatch=0, faultMarker=marker)
     )
-    assert failure is not None
     assert "the task fails with everything written" in failure
     attempts = Path(f"{marker}.attempts").read_text().split()
     # One of two tasks may not have begun when the other one fails.
@@ -194,8 +192,7 @@ def test_a_record_that_no_task_reported_aborts_the_batch(
     routed: RoutedPipeline, cluster: Cluster
 ) -> None:
     routed.add(numbered(0))
-    failure = routed.run_routed(format=faults.FORMAT, faultStep="extra", faultBatch=0)
-    assert failure is not None
+    failure = failed(routed.run_routed(format=faults.FORMAT, faultStep="extra", faultBatch=0))
     assert "another task has written with its identity" in failure
     assert read_values(cluster, routed.topic) == []
 
@@ -204,8 +201,7 @@ def test_tasks_that_write_and_report_nothing_cannot_commit(
     routed: RoutedPipeline, cluster: Cluster
 ) -> None:
     routed.add(numbered(0))
-    failure = routed.run_routed(format=faults.FORMAT, faultStep="silent", faultBatch=0)
-    assert failure is not None
+    failure = failed(routed.run_routed(format=faults.FORMAT, faultStep="silent", faultBatch=0))
     assert "is only in the transaction" in failure
     assert read_values(cluster, routed.topic) == []
     assert routed.run_routed() is None
@@ -219,9 +215,7 @@ def test_a_new_checkpoint_is_refused_until_it_takes_over(
     assert routed.run_routed() is None
     before = entry_of(cluster, routed)
     routed.checkpoint = tmp_path / "new-checkpoint"
-    failure = routed.run_routed()
-    assert failure is not None
-    assert "the checkpoint is new and would write rows again" in failure
+    assert "the checkpoint is new and would write rows again" in failed(routed.run_routed())
     assert routed.run_routed(takeOver=before.query_id) is None
     assert len(read_values(cluster, routed.topic)) == 2 * len(numbered(0))
     after = entry_of(cluster, routed)
@@ -242,12 +236,9 @@ def test_without_a_readable_checkpoint_the_tasks_decide(
         (tmp_path / "elsewhere" / name / "commits" / ".0.crc").unlink(missing_ok=True)
         assert routed.run_routed(checkpointLocation=None, queryName=name) is None
         assert len(read_values(cluster, routed.topic)) == len(numbered(0))
-        failure = routed.run_routed()
-        assert failure is not None
-        assert "either two queries use one id" in failure
+        assert "either two queries use one id" in failed(routed.run_routed())
         # The tasks refuse another query, and Spark shows their reason.
-        failure = routed.run_routed(checkpointLocation=None, queryName=f"{name}other")
-        assert failure is not None
+        failure = failed(routed.run_routed(checkpointLocation=None, queryName=f"{name}other"))
         assert "either two queries use one id" in failure
         assert len(read_values(cluster, routed.topic)) == len(numbered(0))
     finally:
@@ -259,8 +250,7 @@ def test_tasks_that_do_not_know_their_query_or_batch_write_nothing(
     routed: RoutedPipeline, cluster: Cluster, unknown: str
 ) -> None:
     routed.add(numbered(0))
-    failure = routed.run_routed(format=faults.FORMAT, faultStep=unknown, faultBatch=0)
-    assert failure is not None
+    failure = failed(routed.run_routed(format=faults.FORMAT, faultStep=unknown, faultBatch=0))
     assert "does not tell its tasks which query and batch they belong to" in failure
     assert read_values(cluster, routed.topic) == []
     assert routed.run_routed() is None
@@ -305,8 +295,9 @@ def test_a_row_too_large_and_a_missing_topic_are_one_sentence(
     cluster.create_topics([NewTopic(f"{routed.topic}-small", 1, 1, {"max.message.bytes": "1000"})])
     routed.add(["x" * 2_000])
     small = f"{routed.topic}-small"
-    failure = routed.run_routed(routing=lambda rows: route(rows, routed.bootstrap, topic=small))
-    assert failure is not None
+    failure = failed(
+        routed.run_routed(routing=lambda rows: route(rows, routed.bootstrap, topic=small))
+    )
     assert "it is larger than max.message.bytes of the topic, which is 1000" in failure
     assert read_values(cluster, small) == []
     # Batches are made to fit, so many small rows are no problem.
@@ -355,14 +346,10 @@ def test_output_modes_other_than_append_are_refused(
         return lines.groupBy("value").count().selectExpr("value AS key", "value")
 
     routed.add(["a"])
-    failure = routed.run_routed(counted, mode=mode)
-    assert failure is not None
-    assert words in failure
+    assert words in failed(routed.run_routed(counted, mode=mode))
 
 
 def test_brokers_that_are_not_there_are_one_sentence(routed: RoutedPipeline) -> None:
     routed.add(["a"])
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "100"}
-    failure = routed.run_routed(**options)
-    assert failure is not None
-    assert "the cluster at 127.0.0.1:1 does not answer" in failure
+    assert "the cluster at 127.0.0.1:1 does not answer" in failed(routed.run_routed(**options))

@@ -47,7 +47,7 @@ from fencepost.spark.engine.stored_batch import read_checkpoint
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.settings import read_settings
 from tests.spark.conftest import Sessions, on_spark, read_values
-from tests.spark.pipeline import Pipeline, add_files, numbered
+from tests.spark.pipeline import Pipeline, add_files, failed, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -152,8 +152,7 @@ def test_a_call_in_a_thread_of_the_users_own_is_refused(
             pool.submit(sink, df, batch_id).result()
 
     pipeline.add(numbered(0))
-    failure = pipeline.run(write)
-    assert failure is not None
+    failure = failed(pipeline.run(write))
     assert "this Spark does not show which query a thread of your own belongs to" in failure
     assert read_values(cluster, pipeline.topic) == []
 

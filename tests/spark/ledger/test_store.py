@@ -30,19 +30,13 @@ from fencepost.spark.ledger.entry import LedgerEntry, LedgerView, group_of
 from fencepost.spark.ledger.rule import NO_OVERRIDES, Batch, Overrides, Verdict
 from fencepost.spark.ledger.sources import SourceUse
 from fencepost.spark.ledger.store import LedgerStore
-from fencepost.spark.ledger.topic import (
-    LEDGER_TOPIC,
-    PARTITIONS,
-    SEGMENT_BYTES,
-    ensure_topic,
-)
+from fencepost.spark.ledger.topic import LEDGER_TOPIC, PARTITIONS, SEGMENT_BYTES, ensure_topic
 from fencepost.spark.ledger.writer import append_record, write_entry
 from tests.spark.ledger.ledgers import OURS, FakeMicroBatch, LedgerCluster, embedded_ledger
 from tests.spark.ledger.ledgers import enter as enter_in
 
 SOURCE = TopicPartition("source", 0)
 ENDS = '{"source": {"0": 42}}'
-OUT = TopicPartition("out", 0)
 
 
 @pytest.fixture(scope="module")
@@ -129,18 +123,14 @@ def test_offsets_of_a_missing_topic_are_in_the_entry_but_not_committed(home: Led
     assert committed(home, "missing") == {SOURCE: CommittedOffset(42)}
 
 
-def test_a_query_that_reads_no_topics_has_an_entry_without_sources(
-    home: LedgerCluster,
-) -> None:
+def test_a_query_that_reads_no_topics_has_an_entry_without_sources(home: LedgerCluster) -> None:
     view = enter(home, "files", ends='{"logOffset": 3}')
     assert view.entry is not None
     assert view.entry.sources is None
     assert home.view("files") == view
 
 
-def test_an_empty_batch_is_recorded_like_any_other(
-    home: LedgerCluster,
-) -> None:
+def test_an_empty_batch_is_recorded_like_any_other(home: LedgerCluster) -> None:
     enter(home, "empty", 0)
     enter(home, "empty", 1)
     assert home.batch_in("empty") == 1
@@ -287,9 +277,7 @@ def test_an_unknown_topic_is_not_mistaken_for_an_empty_ledger() -> None:
             store.read(producer)
 
 
-def test_partitions_missing_from_stale_metadata_are_read(
-    home: LedgerCluster,
-) -> None:
+def test_partitions_missing_from_stale_metadata_are_read(home: LedgerCluster) -> None:
     """Its metadata may have fewer partitions than at the start."""
     enter(home, "few", 0, ends="")
     store = home.store("few")
@@ -528,14 +516,6 @@ def test_a_ledger_topic_deleted_under_a_running_query_is_created_again() -> None
         view = enter_in(store, identity, micro_batch, view, sources=SourceUse())
         home.cluster.end_txn(identity, commit=True)
         assert home.view("id") == view
-
-
-def test_a_ledger_topic_deleted_while_the_query_is_stopped_leaves_no_entry() -> None:
-    with embedded_ledger() as home:
-        enter(home, "id", ends="")
-        home.delete()
-        view = home.store("id").peek()
-        assert view == LedgerView()
 
 
 # Taking over.

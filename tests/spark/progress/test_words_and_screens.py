@@ -28,10 +28,7 @@ REFUNDS = QueryStatus(
     batch_id=41,
     rows_per_second=12_431.4,
     batch_ms=820,
-    sources=(
-        SourceStatus("one", 10, {"t-0": 3_000, "t-1": 10}, 1_505),
-        SourceStatus("two", 0),
-    ),
+    sources=(SourceStatus("one", 10, {"t-0": 3_000, "t-1": 10}, 1_505), SourceStatus("two", 0)),
     commit_ms=14,
     retries=2,
 )

@@ -15,7 +15,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster
 from tests.spark.conftest import on_spark, read_values
-from tests.spark.pipeline import Pipeline
+from tests.spark.pipeline import Pipeline, failed
 from tests.spark.ways.watching import WAYS, watch_ways
 
 if TYPE_CHECKING:
@@ -100,8 +100,7 @@ def test_a_batch_with_a_row_that_is_too_large_is_written_once_after_the_limit_is
         return lines.selectExpr("repeat('x', int(value)) AS value")
 
     for _ in range(2):
-        failure = pipeline.run(pipeline.sink(topic=roomy), sized)
-        assert failure is not None
+        failure = failed(pipeline.run(pipeline.sink(topic=roomy), sized))
         assert "kafka.max.request.size allows" in failure
         assert read_values(cluster, roomy) == ["x"]
     options = {"kafka.max.request.size": "3000000"}

@@ -124,9 +124,7 @@ def test_an_invalid_end_offset_is_refused() -> None:
             read_source_options(BASE | {name: f'{{"a":{{"0":{number}}}}}'}, streaming=False)
 
 
-def test_trigger_limits_have_no_effect_in_a_batch(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_trigger_limits_have_no_effect_in_a_batch(caplog: pytest.LogCaptureFixture) -> None:
     limits = {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "2", "maxTriggerDelay": "1m"}
     read_source_options(BASE | limits, streaming=False)
     assert all(f"{name} is without effect in spark.read" in caplog.text for name in limits)

@@ -220,10 +220,7 @@ def test_offsets_may_name_a_topic_that_is_left_out(cluster: ThreeTopicCluster) -
             {"startingOffsets": '{"refunds":{"0":1}}'},
             "startingOffsets says nothing about refunds-1",
         ),
-        (
-            {"startingOffsets": '{"refunds":{"0":1,"1":1,"2":1}}'},
-            "startingOffsets names refunds-2",
-        ),
+        ({"startingOffsets": '{"refunds":{"0":1,"1":1,"2":1}}'}, "startingOffsets names refunds-2"),
         (
             {"startingOffsetsByTimestamp": '{"refunds":{"0":1}}'},
             "startingOffsetsByTimestamp says nothing about refunds-1",

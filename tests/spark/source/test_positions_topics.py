@@ -150,22 +150,6 @@ def test_a_query_continues_if_one_of_two_topics_is_deleted(
     assert caplog.text == ""
 
 
-def test_with_fail_on_data_loss_a_query_stops_before_its_checkpoint_changes(
-    engine: Engine, cluster: Cluster
-) -> None:
-    began(engine)
-    delete(cluster, "b")
-    write(cluster, "a", "a3")
-    before = list(engine.offsets)
-    for _ in range(2):
-        with pytest.raises(DataLost, match="topic 'b' no longer exists"):
-            engine.batch()
-        engine.restart()
-    assert engine.offsets == before
-    engine.restart(**LENIENT)
-    assert engine.batch() == ["a3"]
-
-
 def test_a_topic_missing_at_the_start_is_left_out_until_it_appears(
     broker: Broker, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,12 +15,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 pytest.importorskip("pyarrow", reason="the spark extra is not installed")
 
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
 from fencepost.base.ids import TopicPartition
 from fencepost.spark.failures import DataLost
@@ -132,9 +127,7 @@ def test_the_first_batch_is_planned_again_from_its_original_start(world: Plannin
     ]
 
 
-def test_the_second_batch_follows_the_first_in_sparks_own_layout(
-    world: PlanningCluster,
-) -> None:
+def test_the_second_batch_follows_the_first_in_sparks_own_layout(world: PlanningCluster) -> None:
     source = reader()
     start = through_json(source.initialOffset())
     first = through_json(source.latestOffset(start, EVERYTHING))

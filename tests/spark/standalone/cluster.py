@@ -94,9 +94,7 @@ class Machine:
         """Starts the server, for the first time or after `kill`."""
         assert not self.is_alive, "the machine runs already"
         self._process = ServerProcess(
-            self._command,
-            environment=self._variables | {_MARK: self._mark},
-            folder=self.folder,
+            self._command, environment=self._variables | {_MARK: self._mark}, folder=self.folder
         )
 
     def kill(self) -> None:
@@ -234,12 +232,6 @@ class StandaloneCluster:
     def await_workers(self, count: int, seconds: float = START_SECONDS) -> None:
         """Returns when the master has exactly so many workers alive."""
         await_truth(lambda: len(self.alive_workers()) == count, seconds)
-
-    def await_executors(self, count: int, seconds: float = START_SECONDS) -> None:
-        """Returns when at least so many executors have been started."""
-        await_truth(
-            lambda: sum(len(worker.pids(EXECUTOR)) for worker in self.workers) >= count, seconds
-        )
 
     def state(self) -> dict[str, Any]:
         """What the master tells: `workers`, `activeapps`, ... (its page `/json/`)."""

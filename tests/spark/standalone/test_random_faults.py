@@ -38,10 +38,7 @@ def test_a_query_is_exactly_once_under_random_faults(tmp_path: Path) -> None:
         print(f"{time.monotonic() - began:7.1f} {line}", flush=True)
 
     say(f"seed {SEED}, {COUNT} faults")
-    with (
-        fencepost.Cluster(BROKERS) as brokers,
-        StandaloneCluster(tmp_path, WORKERS) as spark,
-    ):
+    with fencepost.Cluster(BROKERS) as brokers, StandaloneCluster(tmp_path, WORKERS) as spark:
         application = Application(
             "faults",
             tmp_path / "app",

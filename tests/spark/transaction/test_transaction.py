@@ -15,13 +15,7 @@ import pytest
 from fencepost.base.failures import FencepostError
 from fencepost.client.failures import ProducerFenced, UnknownOutcome
 from fencepost.client.transactions import ProducerIdentity
-from fencepost.spark.failures import (
-    BatchTooLarge,
-    RowRefused,
-    SinkFailed,
-    SinkFenced,
-    SinkRefused,
-)
+from fencepost.spark.failures import BatchTooLarge, RowRefused, SinkFailed, SinkFenced, SinkRefused
 from fencepost.spark.ledger.entry import LedgerEntry, LedgerView
 from fencepost.spark.ledger.rule import Batch, Decision, Verdict
 from fencepost.spark.transaction import transaction as module

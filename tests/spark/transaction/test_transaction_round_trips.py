@@ -40,10 +40,7 @@ class Commands:
 
 @pytest.mark.parametrize(
     "columns",
-    [
-        ["CAST(value AS BINARY) AS key", "CAST(value AS BINARY) AS value"],
-        ["value AS key", "value"],
-    ],
+    [["CAST(value AS BINARY) AS key", "CAST(value AS BINARY) AS value"], ["value AS key", "value"]],
     ids=["bytes", "text that is cast"],
 )
 def test_a_small_batch_makes_few_calls_into_the_jvm(

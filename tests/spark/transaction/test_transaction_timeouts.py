@@ -7,7 +7,7 @@ import pytest
 from fencepost.client.blocking import Cluster
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values
-from tests.spark.pipeline import Pipeline, numbered
+from tests.spark.pipeline import Pipeline, failed, numbered
 
 pytestmark = on_spark()
 
@@ -19,11 +19,7 @@ SHORT = {"kafka.transaction.timeout.ms": "1000"}
     [(2, "written"), (2, "entered"), (2, "in a task"), (1, "written"), (1, "ending")],
 )
 def test_a_batch_that_exceeds_the_transaction_timeout_stops_the_query_with_a_clear_message(
-    pipeline: Pipeline,
-    cluster: Cluster,
-    monkeypatch: pytest.MonkeyPatch,
-    step: str,
-    version: int,
+    pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, step: str, version: int
 ) -> None:
     chaos.speak_by_name(monkeypatch)
     name = pipeline.transactional_id = f"{pipeline.transactional_id}-tv{version}"
@@ -40,8 +36,7 @@ def test_a_batch_that_exceeds_the_transaction_timeout_stops_the_query_with_a_cle
         marker = str(pipeline.folder / "slow")
         chaos.in_tasks(monkeypatch, chaos.AfterFirstWrite(pipeline.bootstrap, marker, slow))
     pipeline.add(numbered(0))
-    failure = pipeline.run(pipeline.sink(on_step=wait, options=SHORT))
-    assert failure is not None
+    failure = failed(pipeline.run(pipeline.sink(on_step=wait, options=SHORT)))
     assert "open for longer than kafka.transaction.timeout.ms (1000), and the brokers" in failure
     assert attempts == [0]
     assert read_values(cluster, pipeline.topic) == []

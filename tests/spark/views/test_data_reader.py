@@ -234,9 +234,7 @@ def test_the_same_partition_of_two_brokers_is_not_mixed(
         rows_of("records", {"path": f"{data}, {tmp_path}"})
 
 
-def test_records_behind_the_last_stable_offset_are_shown_too(
-    history: tuple[History, Path],
-) -> None:
+def test_records_behind_the_last_stable_offset_are_shown_too(history: tuple[History, Path]) -> None:
     written, _ = history
     with connect(written.servers) as cluster:
         stable = cluster.fetch({PLACE: 0}, max_wait_ms=0)[PLACE].last_stable_offset

@@ -42,9 +42,7 @@ def limits_with(**options: Any) -> TopicLimits:
     )
 
 
-def test_batches_fit_max_message_bytes_which_is_requested_once(
-    cluster: ConfiguredCluster,
-) -> None:
+def test_batches_fit_max_message_bytes_which_is_requested_once(cluster: ConfiguredCluster) -> None:
     found = limits_with()
     assert [found.batch_bytes("small") for _ in range(3)] == [5_000 - 61] * 3
     assert cluster.asked == 1

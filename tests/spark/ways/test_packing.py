@@ -242,9 +242,7 @@ def test_the_first_batch_of_a_partition_has_the_length_set_by_its_writer(
     assert max(lengths[1:]) > 7
 
 
-def test_rows_with_headers_keep_their_order_and_count_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_with_headers_keep_their_order_and_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "compiled_columns", lambda *_: columnwise)
     packer = Packer(plan(topic="a", batch_bytes=10_000), 0)
     headers = pa.array([[{"key": "h", "value": b"x"}]], HEADERS)

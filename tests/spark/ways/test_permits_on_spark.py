@@ -19,7 +19,7 @@ from fencepost.client.blocking import Cluster
 from tests.spark import chaos
 from tests.spark.chaos import Batches, Deliver
 from tests.spark.conftest import on_spark, read_values
-from tests.spark.pipeline import Pipeline, numbered
+from tests.spark.pipeline import Pipeline, failed, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -116,8 +116,7 @@ def test_rows_that_the_topic_refuses_are_reported_and_not_tried_again(
     cluster.create_topics([NewTopic(topic, 1, 1, configs={"cleanup.policy": "compact"})])
     pipeline.add(numbered(0))
     sink = pipeline.sink(topic=topic, on_step=count_in(attempts))
-    failure = pipeline.run(sink, lambda lines: lines.select("value"))
-    assert failure is not None
+    failure = failed(pipeline.run(sink, lambda lines: lines.select("value")))
     assert "a compacted topic needs a key in every row" in failure
     assert attempts == [0]
 
@@ -148,8 +147,7 @@ def test_tasks_that_cannot_reach_the_driver_write_nothing_and_say_so(
 
     monkeypatch.setattr(permits, "PermitServer", unreachable)
     pipeline.add(numbered(0))
-    failure = pipeline.run(pipeline.sink(on_step=count_in(attempts), max_attempts=2))
-    assert failure is not None
+    failure = failed(pipeline.run(pipeline.sink(on_step=count_in(attempts), max_attempts=2)))
     assert "no answer of the driver at 127.0.0.1:1" in failure
     assert "executors can connect to any port of the driver at this address" in failure
     assert attempts == [0, 0]

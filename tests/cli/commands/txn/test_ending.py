@@ -22,13 +22,3 @@ def test_a_yes_on_the_terminal_is_enough(servers: str, commands: Commands, name:
         code, shown = on_terminal(*arguments, answer="y\n")
         assert (code, "Continue? [y/N]" in shown) == (0, True)
         assert commands.json("pins", name) == []
-
-
-def test_a_second_run_says_that_nothing_is_open(
-    servers: str, commands: Commands, name: str
-) -> None:
-    with pinned_partition(servers, name, name):
-        assert commands.json("txn", "fence", name, "--yes")["changed"] is True
-        again = commands.json("txn", "fence", name, "--yes")
-        assert again["changed"] is False
-        assert "Nothing is open" in again["found"]

@@ -33,6 +33,11 @@ from tests.forensics.tap.talk import Talk, framed, request_frame
 SECRET = b"correct horse battery staple"
 
 
+@pytest.fixture
+def talk() -> Talk:
+    return Talk()
+
+
 def asked(api: ApiKey, version: int, number: int, form: object) -> bytes:
     return b"".join(encode_request(api, version, number, "client", form))
 
@@ -63,8 +68,7 @@ def produce(partitions: dict[int, bytes], acks: int = -1) -> ProduceRequest:
     )
 
 
-def test_an_exchange_has_its_key_fields_and_its_duration() -> None:
-    talk = Talk()
+def test_an_exchange_has_its_key_fields_and_its_duration(talk: Talk) -> None:
     request = EndTxnRequest(
         transactional_id="refunds-1", producer_id=7, producer_epoch=2, committed=True
     )
@@ -86,8 +90,7 @@ def test_an_exchange_has_its_key_fields_and_its_duration() -> None:
 
 
 @pytest.mark.parametrize("size", [10, 3 * COPIED_BYTES], ids=["small", "large"])
-def test_a_produce_request_shows_its_batches_and_never_its_records(size: int) -> None:
-    talk = Talk()
+def test_a_produce_request_shows_its_batches_and_never_its_records(talk: Talk, size: int) -> None:
     wanted = {0: batch(size, sequence=4) + batch(size, sequence=5), 1: batch(size)}
     frame = asked(ApiKey.PRODUCE, 9, 1, produce(wanted))
     talk.ask(frame, list(range(1, len(frame), 1 + len(frame) // 50)))
@@ -109,8 +112,7 @@ def test_a_produce_request_shows_its_batches_and_never_its_records(size: int) ->
     ]
 
 
-def test_many_batches_of_a_partition_are_cut() -> None:
-    talk = Talk()
+def test_many_batches_of_a_partition_are_cut(talk: Talk) -> None:
     many = b"".join(batch(sequence=number) for number in range(MAX_ITEMS + 5))
     for records in (many, many + batch(COPIED_BYTES)):
         talk.ask(asked(ApiKey.PRODUCE, 9, 1, produce({0: records})))
@@ -120,8 +122,7 @@ def test_many_batches_of_a_partition_are_cut() -> None:
 
 
 @pytest.mark.parametrize("size", [10, 3 * COPIED_BYTES], ids=["small", "large"])
-def test_a_produce_request_with_acks_0_gets_no_reply(size: int) -> None:
-    talk = Talk()
+def test_a_produce_request_with_acks_0_gets_no_reply(talk: Talk, size: int) -> None:
     end = EndTxnRequest(transactional_id="x")
     for number in range(1, 4):
         talk.ask(asked(ApiKey.PRODUCE, 9, number, produce({0: batch(size)}, acks=0)))
@@ -132,8 +133,7 @@ def test_a_produce_request_with_acks_0_gets_no_reply(size: int) -> None:
     assert talk.lines[-1]["api"] == "EndTxn"
 
 
-def test_pipelined_requests_get_their_own_replies() -> None:
-    talk = Talk()
+def test_pipelined_requests_get_their_own_replies(talk: Talk) -> None:
     requests = b"".join(
         asked(ApiKey.PRODUCE, 9, number, produce({0: batch(sequence=number)}))
         for number in range(5)
@@ -170,8 +170,7 @@ def test_requests_cut_anywhere_give_the_same_lines(data: st.DataObject) -> None:
 # -- what is hidden --------------------------------------------------------------------------------
 
 
-def test_the_bytes_of_a_login_are_hidden() -> None:
-    talk = Talk()
+def test_the_bytes_of_a_login_are_hidden(talk: Talk) -> None:
     handshake = SaslHandshakeRequest(mechanism="PLAIN")
     talk.ask(asked(ApiKey.SASL_HANDSHAKE, 1, 1, handshake))
     talk.answer(answered(ApiKey.SASL_HANDSHAKE, 1, 1, SaslHandshakeResponse(mechanisms=["PLAIN"])))
@@ -186,9 +185,8 @@ def test_the_bytes_of_a_login_are_hidden() -> None:
 
 
 @pytest.mark.parametrize("token", [b"\x00user\x00" + SECRET, b"\x00A\x00" + SECRET, b"", b"n,,n=u"])
-def test_a_login_without_headers_is_hidden_and_passes(token: bytes) -> None:
+def test_a_login_without_headers_is_hidden_and_passes(talk: Talk, token: bytes) -> None:
     """SaslHandshake 0: the tokens come as frames of their own."""
-    talk = Talk()
     talk.ask(asked(ApiKey.SASL_HANDSHAKE, 0, 1, SaslHandshakeRequest(mechanism="PLAIN")))
     reply = answered(ApiKey.SASL_HANDSHAKE, 0, 1, SaslHandshakeResponse(mechanisms=["PLAIN"]))
     assert talk.answer(reply) == reply
@@ -205,8 +203,7 @@ def test_a_login_without_headers_is_hidden_and_passes(token: bytes) -> None:
     ]
 
 
-def test_secret_settings_are_hidden() -> None:
-    talk = Talk()
+def test_secret_settings_are_hidden(talk: Talk) -> None:
     configs = [
         AlterableConfig(name="ssl.key.password", value=SECRET.decode()),
         AlterableConfig(name="retention.ms", value="1000"),
@@ -223,8 +220,7 @@ def test_secret_settings_are_hidden() -> None:
 # -- what cannot be decoded ------------------------------------------------------------------------
 
 
-def test_an_unknown_api_passes_and_is_named_if_possible() -> None:
-    talk = Talk()
+def test_an_unknown_api_passes_and_is_named_if_possible(talk: Talk) -> None:
     for key, name in ((68, "ConsumerGroupHeartbeat"), (200, "API 200")):
         talk.ask(framed(key.to_bytes(2, "big") + b"\x00\x01\x00\x00\x00\x07\x00\x03abcsecret"))
         reply = framed(b"\x00\x00\x00\x07whatever")
@@ -237,8 +233,7 @@ def test_an_unknown_api_passes_and_is_named_if_possible() -> None:
 
 
 @pytest.mark.parametrize("size", [100, 2 * COPIED_BYTES])
-def test_a_version_newer_than_ours_passes(size: int) -> None:
-    talk = Talk()
+def test_a_version_newer_than_ours_passes(talk: Talk, size: int) -> None:
     talk.ask(request_frame(API[ApiKey.METADATA], 99, bytes(size)))
     reply = framed(b"\x00\x00\x00\x01" + bytes(size))
     assert talk.answer(reply, [2, 90]) == reply
@@ -270,23 +265,20 @@ def test_bytes_that_are_not_kafkas_pass_with_one_line(garbage: bytes) -> None:
         assert ("TLS" in line["reason"]) == garbage.startswith(b"\x16\x03")
 
 
-def test_a_reply_that_is_not_kafkas_passes_whole() -> None:
-    talk = Talk()
+def test_a_reply_that_is_not_kafkas_passes_whole(talk: Talk) -> None:
     talk.ask(asked(ApiKey.END_TXN, 1, 9, EndTxnRequest(transactional_id="x")))
     garbage = b"HTTP/1.1 400 Bad Request\r\n\r\n"
     assert talk.answer(garbage, [1, 2, 3, 9]) == garbage
     assert talk.lines[-1]["event"] == "not_decoded"
 
 
-def test_a_reply_to_no_request_passes() -> None:
-    talk = Talk()
+def test_a_reply_to_no_request_passes(talk: Talk) -> None:
     stray = framed(b"\x00\x00\x00\x05hello")
     assert talk.answer(stray, [5]) == stray
     assert talk.lines[-1]["reason"] == "no request waits for it"
 
 
-def test_an_incomplete_reply_is_delivered_when_the_broker_ends_the_connection() -> None:
-    talk = Talk()
+def test_an_incomplete_reply_is_delivered_when_the_broker_ends_the_connection(talk: Talk) -> None:
     talk.ask(request_frame(API[ApiKey.METADATA], 9, b""))
     part = b"\x00\x00\x01\x00\x00\x00\x00\x01abc"
     got = talk.answer(part) + b"".join(talk.conversation.end_of_broker())
@@ -294,8 +286,7 @@ def test_an_incomplete_reply_is_delivered_when_the_broker_ends_the_connection() 
     assert talk.conversation.end_of_broker() == []
 
 
-def test_garbage_of_the_client_does_not_keep_a_reply() -> None:
-    talk = Talk()
+def test_garbage_of_the_client_does_not_keep_a_reply(talk: Talk) -> None:
     talk.ask(request_frame(API[ApiKey.METADATA], 9, b""))
     part, rest = b"\x00\x00\x00\x08\x00\x00\x00\x01ab", b"cd"
     got = talk.answer(part)
@@ -313,8 +304,7 @@ def test_no_bytes_break_it(sent: bytes, got: bytes) -> None:
         assert delivered == got
 
 
-def test_a_request_that_cannot_be_decoded_says_why() -> None:
-    talk = Talk()
+def test_a_request_that_cannot_be_decoded_says_why(talk: Talk) -> None:
     body = encode(EndTxnRequest(transactional_id="x"), 1)
     talk.ask(request_frame(API[ApiKey.END_TXN], 1, body[:3]))
     (line,) = talk.lines
