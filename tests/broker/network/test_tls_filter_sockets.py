@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fencepost
-from fencepost.broker.network import tls_filter
+from fencepost.broker.network import connection, tls_filter
 from fencepost.broker.network.limits import ConnectionLimits
 from fencepost.broker.network.tls_filter import SLICE_BYTES
 from fencepost.broker.node import Node
@@ -195,6 +195,35 @@ def test_clients_that_leave_without_reading_give_everything_back(
         client.close()
     wait_until_alone(broker)
     assert broker.call(lambda node: node.replies.taken_bytes) == 0
+
+
+def test_a_client_whose_ciphertext_others_wait_for_is_disconnected(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection, "STUCK_SECONDS", 0.1)
+    settings = tls_config(authority) | {
+        "listeners": "SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "queued.max.response.bytes": 1_000,
+    }
+    with fencepost.Broker(config=settings) as broker:
+        with RawClient(plain_address(broker)) as plain:
+            create_topic(plain, "deaf", 1, {})
+            fill(plain, "deaf", 20)
+        deaf = RawClient(
+            broker.bootstrap_servers, tls=authority.trusting(), receive_buffer_bytes=1 << 14
+        )
+        # Views of the file, which take no memory: the budget is full of ciphertext.
+        for number in range(10):
+            deaf.send_bytes(frame_of(ApiKey.FETCH, FETCH_VERSION, fetch_request("deaf"), number))
+        while not broker.call(lambda node: node.replies.is_full):
+            pass
+        with connected(broker, authority) as other:
+            assert other.call(ApiKey.METADATA, 9, METADATA).brokers
+        with pytest.raises(ClosedError):
+            for _ in range(10):
+                deaf.read_frame()
+        deaf.close()
+    assert "queued.max.response.bytes" in caplog.text
 
 
 # -- many clients
