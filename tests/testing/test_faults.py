@@ -294,6 +294,37 @@ def test_a_function_that_fails_lets_the_request_pass_and_fails_the_test(
     broker.faults.check()  # Raised once.
 
 
+def test_faults_of_many_threads_fire_exactly_as_often_as_they_should(
+    broker: fencepost.Broker,
+) -> None:
+    named = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    codes: list[int] = []
+
+    def arm_and_send() -> None:
+        broker.faults.on("Metadata").fail("LEADER_NOT_AVAILABLE").times(2)
+        with RawClient(broker.bootstrap_servers) as client:
+            for _ in range(5):
+                codes.append(client.call(ApiKey.METADATA, 1, named).topics[0].error_code)
+
+    threads = [threading.Thread(target=arm_and_send) for _ in range(20)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(codes) == 100
+    assert len(broker.faults.fired) == 40 == codes.count(5)
+    assert broker.faults.pending == []
+
+
+def test_a_throttled_first_of_several_requests_does_not_change_their_order(
+    broker: fencepost.Broker, client: RawClient
+) -> None:
+    broker.faults.on("Metadata").throttle(20)
+    sent = [client.send(ApiKey.METADATA, VERSION, METADATA) for _ in range(5)]
+    for number in sent:
+        assert client.reply(ApiKey.METADATA, VERSION, number).brokers
+
+
 # -- crashes ---------------------------------------------------------------------------------------
 
 

@@ -180,7 +180,7 @@ class Broker(Contents):
 
     @property
     def node(self) -> Node:
-        """The node, for tests; use it only inside `call`."""
+        """The node, for tests of fencepost itself; use it only inside `call`."""
         assert self._node is not None, "the broker is not running"
         return self._node
 
@@ -382,7 +382,11 @@ class Broker(Contents):
                     shutil.rmtree(self._snapshots.pop(), ignore_errors=True)
 
     def call(self, function: Callable[[Node], T]) -> T:
-        """Runs `function(node)` on the broker's loop and returns its result."""
+        """Runs `function(node)` on the broker's loop; for tests of fencepost itself.
+
+        The node is the inside of the broker, and changes without notice: `faults`, `clock` and the
+        words of `Contents` do not.
+        """
         self._require_running()
         if self._is_inherited:
             raise FencepostError(

@@ -148,6 +148,9 @@ def _throttle(
 
     dispatcher.park(connection, route, context, throttled)
     if parked is reply:
+        if parked.holds_followers:
+            connection.hold()
+            parked.when_released(connection.release)
         parked.when_answered(answered)
     else:
         answered(reply)
