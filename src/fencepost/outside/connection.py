@@ -67,6 +67,7 @@ _ADVICE_BY_STATE: Final[Mapping[str, str]] = {
     "53300": "all connections are in use: raise max_connections, or close some",
     "53400": "raise the limit in the server's configuration",
     "55006": "stop its other user first",
+    "57014": "raise statement_timeout for this user, or give it less to do at once",
     "57P01": "an administrator stopped the server or ended the connection: start again",
     "57P02": "the server crashed and is restarting: start again",
     "57P03": "the server is starting or stopping: start again when it runs",

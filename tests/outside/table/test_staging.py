@@ -67,6 +67,12 @@ def test_only_rows_of_the_reported_attempts_are_merged(dsn: str, connection: Any
     assert orders(connection) == [(1, "a"), (2, "b")]
 
 
+def test_a_batch_without_partitions_merges_nothing(connection: Any) -> None:
+    found = staging(connection)
+    found.merge(connection, [])
+    assert orders(connection) == []
+
+
 def test_a_copy_that_is_given_up_leaves_nothing(dsn: str, connection: Any) -> None:
     found = staging(connection)
 
