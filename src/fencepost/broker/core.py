@@ -262,7 +262,7 @@ class BrokerCore:
             await self._server.close()
         self._batch_opener.close()
         self.logins.close()
-        await self.host.settle()
+        await self.host.finish_work()
         self.groups.close()
         self.transactions.close()
 

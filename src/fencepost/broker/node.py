@@ -98,7 +98,7 @@ class Node(BrokerCore):
         self._randomness = randomness
         self._loaded = False
         self._is_after_crash = False
-        self._is_settled = False
+        self._is_reconciled = False
         """Whether this start has settled what the last stop left."""
 
     async def start(self, administrator: Administrator | None = None) -> str:
@@ -117,7 +117,7 @@ class Node(BrokerCore):
         endpoints = endpoints_of(config, ports)
         try:
             self.controller.register(endpoints)
-            self._settle()
+            self._reconcile()
         except OSError as problem:
             raise self._not_loaded(problem) from problem
         self.host.store.recovery.log_start(
@@ -170,13 +170,13 @@ class Node(BrokerCore):
 
         create_first(self.controller, administrator, self._randomness)
 
-    def _settle(self) -> None:
+    def _reconcile(self) -> None:
         """Loads the coordinators, and makes all logs agree."""
         self._reconciliation.load_coordinators()
         if not self.effects.has_offline:
             # Offline partitions have been neither synced nor compared with the other logs.
             self.layout.trust_session(sync=self.partitions.fsync)
-            self._is_settled = True
+            self._is_reconciled = True
 
     def _not_loaded(self, problem: OSError) -> StorageError:
         return StorageError(
@@ -192,10 +192,10 @@ class Node(BrokerCore):
         self.attach(asyncio.get_running_loop())
         try:
             await self._load()
-            self._settle()
+            self._reconcile()
         finally:
             await self.stop()
-        if not self._is_settled:
+        if not self._is_reconciled:
             unopened = ", ".join(map(str, sorted(self.partitions.offline)))
             raise StorageError(
                 f"After a power loss all logs are compared before several brokers serve them, "
@@ -214,5 +214,5 @@ class Node(BrokerCore):
         self.controller.stop()
         await self.close_services()
         if self._loaded:
-            self.host.store.close_all(clean=clean, settled=self._is_settled)
+            self.host.store.close_all(clean=clean, settled=self._is_reconciled)
         self.close_trace()

@@ -422,5 +422,5 @@ def bump_leader_epochs(
     done: Callable[[ErrorCode], None] = lambda _: None,
 ) -> None:
     """Raises leader epochs without a change of leader, as no broker does while it runs."""
-    decision, effects = controller._take(decide_bump_leader_epochs(controller._state, partitions))
+    decision, effects = controller._append(decide_bump_leader_epochs(controller._state, partitions))
     controller._log.finish(effects, lambda: done(decision.error))

@@ -54,7 +54,7 @@ def in_a_turn(stage: Stage) -> Iterator[None]:
 
 def apply(stage: Stage, *records: MetadataRecord) -> Sequence[Effect]:
     """Appends records to the metadata log and applies them; their effects are left."""
-    _, effects = stage.node.controller._log.take(Decision(records))
+    _, effects = stage.node.controller._log.append(Decision(records))
     return effects
 
 

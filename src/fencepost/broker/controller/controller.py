@@ -306,19 +306,19 @@ class Controller:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def _take(self, decision: Decision, values: Sequence[bytes] | None = None) -> Taken:
+    def _append(self, decision: Decision, values: Sequence[bytes] | None = None) -> Taken:
         """Appends and applies a decision, if this node is the controller."""
         leader = self._followers.controller_id
         if decision.records and leader != self._node_id:
             return refuse(ErrorCode.NOT_CONTROLLER, f"The controller is broker {leader}."), ()
-        return self._log.take(decision, values)
+        return self._log.append(decision, values)
 
     def _commit(self, decision: Decision, done: Callable[[ErrorCode], None] | None) -> ErrorCode:
         """Makes a change of brokers or leaders; calls `done` when brokers have carried it out.
 
         Returns whether the change is in the log.
         """
-        taken, effects = self._take(decision)
+        taken, effects = self._append(decision)
         self._log.finish(effects, lambda: None if done is None else done(taken.error))
         return taken.error
 
@@ -444,7 +444,7 @@ class Controller:
     ) -> None:
         making.attempts = 0
         if not making.validate_only:
-            decision, effects = self._take(decision, values)
+            decision, effects = self._append(decision, values)
             making.effects += effects
         making.outcomes.append(_outcome(making.left.popleft().name, decision))
 
@@ -462,7 +462,7 @@ class Controller:
         deleted: set[str] = set()
         for name in names:
             topic_id = self._state.topic_id(name) or bytes(16)
-            decision, removal = self._take(decide_delete_topic(self._state, DeleteTopic(name)))
+            decision, removal = self._append(decide_delete_topic(self._state, DeleteTopic(name)))
             if decision.error is ErrorCode.NONE:
                 deleted.add(name)
                 effects += removal
@@ -504,7 +504,7 @@ class Controller:
         self, records: Sequence[MetadataRecord], done: Callable[[], None]
     ) -> Refusal | None:
         """Calls `done` later, unless the records cannot be written."""
-        taken, effects = self._take(Decision(tuple(records)))
+        taken, effects = self._append(Decision(tuple(records)))
         if taken.error is not ErrorCode.NONE:
             return Refusal(taken.error, taken.message or "")
         self._log.finish(effects, done)
@@ -519,7 +519,7 @@ class Controller:
         errors = []
         effects: list[Effect] = []
         for event in changes:
-            decision, changed = self._take(decide_alter_settings(self._state, event))
+            decision, changed = self._append(decide_alter_settings(self._state, event))
             errors.append(decision.error)
             effects += changed
         self._log.finish(effects, lambda: done(errors))
@@ -529,7 +529,7 @@ class Controller:
     ) -> None:
         """Changes the credentials of users in one batch; each user has an outcome."""
         decision, outcomes = decide_alter_users(self._state, changes)
-        taken, effects = self._take(decision)
+        taken, effects = self._append(decision)
         if taken.error is not ErrorCode.NONE:
             failed = Refusal(taken.error, taken.message or "")
             outcomes = [each._replace(refusal=each.refusal or failed) for each in outcomes]
@@ -626,7 +626,7 @@ class Controller:
     ) -> Iterator[None]:
         while not self._stopped and (part := list(islice(left, PARTITIONS_PER_STEP))):
             decision, found = decide(part)
-            taken, changed = self._take(decision)
+            taken, changed = self._append(decision)
             if taken.error is not ErrorCode.NONE:
                 found = _unless_refused(found, taken.error, taken.message)
             outcomes += found
@@ -685,7 +685,7 @@ class Controller:
         """
         first = self._state.next_producer_id
         owner = self._node_id if node_id is None else node_id
-        decision, _ = self._take(decide_allocate_block(self._state, owner))
+        decision, _ = self._append(decide_allocate_block(self._state, owner))
         if decision.error is not ErrorCode.NONE:
             done(None)
             return

@@ -70,7 +70,7 @@ class MetadataLog:
         self._opened.reconfigure(METADATA_LOG_CONFIG)
         self._checkpoints.load(self._followers.state, self._opened)
 
-    def take(self, decision: Decision, values: Sequence[bytes] | None = None) -> Taken:
+    def append(self, decision: Decision, values: Sequence[bytes] | None = None) -> Taken:
         """Appends and applies a decision; returns a refusal if the log cannot be written.
 
         `values` are its encoded records, if the caller has them.
@@ -111,7 +111,7 @@ class MetadataLog:
 
         That is so in both modes: a metadata log that is missing later was lost, not unwritten.
         """
-        taken, effects = self.take(decision)
+        taken, effects = self.append(decision)
         if taken.error is not ErrorCode.NONE:
             raise StorageError(taken.message)
         self.partition.advance_high_watermark(self.partition.log.sync())

@@ -109,7 +109,7 @@ class Sorting:
                 admitted.reply.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self.admitted = still_there
 
-    def settle(self, decided: CommitReply) -> None:
+    def add_errors(self, decided: CommitReply) -> None:
         """Puts the coordinator's errors into the reply."""
         if decided.error is not ErrorCode.NONE:
             for admitted in self.admitted:

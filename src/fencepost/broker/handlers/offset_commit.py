@@ -59,7 +59,7 @@ def _commit(
     parked = Parked()
 
     def done(reply: CommitReply) -> None:
-        sorting.settle(reply)
+        sorting.add_errors(reply)
         parked.answer(response)
 
     context.services.groups.commit(_read(request, sorting, context), done)

@@ -36,7 +36,7 @@ def handle(request: OffsetDeleteRequest, context: Context) -> OffsetDeleteRespon
             # An error of the group comes without partitions.
             parked.answer(OffsetDeleteResponse(error_code=reply.error))
             return
-        sorting.settle(reply)
+        sorting.add_errors(reply)
         parked.answer(OffsetDeleteResponse(topics=sorting.topics))
 
     partitions = tuple(admitted.partition for admitted in sorting.admitted)

@@ -65,7 +65,7 @@ def _commit(
     parked = Parked(holds_followers=True)
 
     def done(reply: CommitReply) -> None:
-        sorting.settle(_lower(reply, context))
+        sorting.add_errors(_lower(reply, context))
         parked.answer(response)
 
     def read_now() -> Commit:

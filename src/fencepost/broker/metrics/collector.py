@@ -248,7 +248,7 @@ class Collector:
         recovery = broker.host.store.recovery
         yield family_of(catalogue.BROKER, [((str(broker.config.node_id),), 1)])
         yield _one(catalogue.READY, broker.why_not_ready() is None)
-        yield _one(catalogue.STALL, self._stalls.take())
+        yield _one(catalogue.STALL, self._stalls.read_longest())
         yield _one(catalogue.RECOVERY_SECONDS, recovery.seconds)
         yield _one(catalogue.RECOVERY_CUT, recovery.cut_bytes)
         loads = sorted(broker.runtime.loads.times.items())

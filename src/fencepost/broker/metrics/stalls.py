@@ -32,7 +32,7 @@ class StallWatch:
             self._timer.cancel()
             self._timer = None
 
-    def take(self) -> float:
+    def read_longest(self) -> float:
         """The longest stall since the last call, in seconds."""
         longest, self._longest = self._longest, 0.0
         return longest

@@ -200,7 +200,7 @@ class LocalPartitions:
         future.add_done_callback(lambda done: self._synced(pending, done))
         self._last_sync = future
 
-    async def settle(self) -> None:
+    async def finish_syncs(self) -> None:
         """Waits until no sync is running, so that the logs can be closed."""
         await asyncio.sleep(0)  # A sync that was requested in this turn starts now.
         while self._last_sync is not None and not self._last_sync.done():

@@ -67,8 +67,8 @@ class PartitionHost(Generic[L]):
         self.runtime.attach(loop)
         self.partitions.attach(loop)
 
-    async def settle(self) -> None:
+    async def finish_work(self) -> None:
         """Waits until nothing touches the disk, so that the logs can be closed."""
-        await self.partitions.settle()
+        await self.partitions.finish_syncs()
         await self.removal.stop()
-        await self.background.settle()
+        await self.background.finish()

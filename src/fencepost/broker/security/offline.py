@@ -109,7 +109,7 @@ async def _run(
         return result
     finally:
         host.flusher.stop()
-        await host.settle()
+        await host.finish_work()
         host.store.close_all(clean=is_done and is_clean, settled=is_clean)
 
 

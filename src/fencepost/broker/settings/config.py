@@ -100,7 +100,7 @@ class BrokerConfig(BrokerSettings):
                 self.warnings.append(warning)
         self.dynamic_default: dict[str, str] = {}
         self.dynamic_own: dict[str, str] = {}
-        self._settle()
+        self._compute_values()
         self._warn_of_copies()
         self._warn_of_no_authorizer()
         self._check_identity()
@@ -113,9 +113,9 @@ class BrokerConfig(BrokerSettings):
         """Replaces all dynamic values."""
         self.dynamic_default = dict(default)
         self.dynamic_own = dict(own)
-        self._settle()
+        self._compute_values()
 
-    def _settle(self) -> None:
+    def _compute_values(self) -> None:
         """Computes every value again; dynamic texts were checked before they were stored."""
         for setting in BROKER_SETTINGS.values():
             given = next(self._texts_of(setting.name), None)

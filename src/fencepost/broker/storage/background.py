@@ -69,7 +69,7 @@ class Background:
             return
         self._on_fatal(f"{problem}; the state of the disk is unknown, stopping")
 
-    async def settle(self) -> None:
+    async def finish(self) -> None:
         """Accepts no more work, and returns when all running jobs have ended."""
         self._stopped = True
         while self._running:

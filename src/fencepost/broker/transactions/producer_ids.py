@@ -27,13 +27,13 @@ class ProducerIds:
     def allocate(self, done: Callable[[int | None], None]) -> None:
         """Calls back with the next id, at once if the block has one; None without a new block."""
         if self._left and not self._waiting:
-            done(self._take())
+            done(self._next_id())
             return
         self._waiting.append(done)
         if len(self._waiting) == 1:
             self._reserve(self._reserved)
 
-    def _take(self) -> int:
+    def _next_id(self) -> int:
         producer_id = self._left[0]
         self._left = self._left[1:]
         return producer_id

@@ -92,7 +92,7 @@ def reconcile(
         owned.add(txn.producer_id)
         found = by_producer.get(txn.producer_id, [])
         if found or txn.state == ONGOING:
-            _settle(transactional_id, txn, found, now_ms, result)
+            _reconcile(transactional_id, txn, found, now_ms, result)
     for producer_id, found in by_producer.items():
         if producer_id not in owned:
             result.markers.extend(
@@ -101,7 +101,7 @@ def reconcile(
     return result
 
 
-def _settle(
+def _reconcile(
     transactional_id: str,
     txn: TransactionMetadata,
     found: list[ProducerSeen],
