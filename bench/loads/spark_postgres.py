@@ -1,7 +1,7 @@
 """Spark rows into a table of PostgreSQL: PostgresSink beside Spark's JDBC writer.
 
-A round is one micro-batch of a fresh query into an empty table, from trigger to commit, with each in
-turn. The JDBC writer is at-least-once. It is there with its defaults, and with the settings with
+A round is one micro-batch of a fresh query into an empty table, from trigger to commit, with each
+in turn. The JDBC writer is at-least-once. It is there with its defaults, and with the settings with
 which it was fastest here: inserts of many rows each, 10,000 rows per round trip. Its driver comes
 from Maven Central.
 """
@@ -148,7 +148,7 @@ LOAD: Final = Load(
     _session,
     rounds=3,
     quick_rounds=1,
-    warmup_seconds=1,
+    warmup_seconds=30,
     quick_warmup_seconds=1,
     quick_note=f"{QUICK_ROWS:,} rows",
     only_ours=True,
