@@ -149,7 +149,7 @@ LOAD: Final = Load(
     _session,
     rounds=3,
     quick_rounds=1,
-    warmup_seconds=1,
+    warmup_seconds=30,
     quick_warmup_seconds=1,
     quick_note=f"{QUICK_ROWS:,} rows",
     only_ours=True,

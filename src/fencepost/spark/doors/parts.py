@@ -117,7 +117,7 @@ def session_of(frames: tuple[Any, ...]) -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is None:
         raise SinkRefused(
-            "TransactionalSink was called outside of a streaming query: call it in the function "
+            "the sink was called outside of a streaming query: call it in the function "
             "that you pass to foreachBatch. Nothing was written"
         )
     return active
