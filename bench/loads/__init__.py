@@ -20,6 +20,7 @@ from bench.loads import (
     growth,
     idle,
     java,
+    kit,
     memory,
     metrics,
     outbox,
@@ -67,6 +68,7 @@ CHAPTERS: Final = (
     Chapter(
         "life", "Start, memory, restart", (start.LOAD, memory.LOAD, restart.LOAD, partitions.LOAD)
     ),
+    Chapter("kit", "Suites of tests", (kit.LOAD,)),
     Chapter("stalls", "While the broker does something large", (stalls.LOAD,)),
     Chapter("metrics", "Metrics", (metrics.LOAD,)),
     Chapter("recovery", "Recovery", recovery.LOADS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from fencepost.base.seams import Disk, File
 from fencepost.base.system import SystemDisk
 from fencepost.testing.crashing import CrashableDisk
+from fencepost.testing.embedded import Broker
 
 ARGUMENTS: dict[str, Any] = {
     "chunks": [b"more"],
@@ -54,3 +56,24 @@ def test_no_call_of_a_file_that_was_open_succeeds_but_close(tmp_path: Path, name
     disk.close_all()
     disk.close_all()
     assert (tmp_path / "file").read_bytes() == b"before"
+
+
+@pytest.mark.parametrize(
+    ("is_kept", "durability", "waits"),
+    [(False, "os", False), (True, "os", True), (False, "fsync", True)],
+)
+def test_only_a_directory_that_is_deleted_with_the_broker_is_not_synced(
+    is_kept: bool,
+    durability: str,
+    waits: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    synced: list[int] = []
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, synced.append, raising=False)
+    with Broker(data=tmp_path if is_kept else None, durability=durability) as broker:
+        broker.produce("refunds", "s-1")
+        broker.restart()
+        assert [record.value for record in broker.committed("refunds")] == [b"s-1"]
+    assert bool(synced) == waits

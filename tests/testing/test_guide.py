@@ -24,4 +24,4 @@ def test_the_examples_of_the_guide_pass(
     count = len(re.findall(r"^def test_", "\n".join(examples), re.MULTILINE))
     ended = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     ended.assert_outcomes(passed=count)
-    assert count >= 7
+    assert count >= 8

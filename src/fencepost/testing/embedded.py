@@ -453,7 +453,8 @@ class Broker(Contents):
             log.warning("%s", warning)
         refuse_taken_address(config)
         lock = self._lock = DirectoryLock(data)
-        disk = self._disk = CrashableDisk(SystemDisk())
+        is_kept = self._temporary is None or self._durability != "os"
+        disk = self._disk = CrashableDisk(SystemDisk(), syncs=is_kept)
         try:
             metrics_at = metrics_address(self._metrics, allow_remote=False)
             node = make_node(

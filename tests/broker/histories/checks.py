@@ -1,11 +1,15 @@
-"""The promises of the broker, checked against what its clients were told."""
+"""The promises of the broker, checked against what its clients were told.
+
+What has a name in `fencepost.testing.checks` is checked by it.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.base.errors import ErrorCode
+from fencepost.testing import checks
 from fencepost.wire.apis import ApiKey
 from tests.broker.histories.clients import PARTITIONS, SHOUTED_OFFSET, TransactionalProducer
 from tests.broker.histories.model import Incarnation, Place, Transaction, require
@@ -45,6 +49,10 @@ def check_all(world: World) -> None:
     check_producers_go_on(world)
 
 
+def none_of(where: str, problems: list[str]) -> None:
+    require(not problems, f"{where}: {problems}")
+
+
 def check_topics(world: World) -> None:
     state = world.stage.node.metadata
     for name, topic in world.model.topics.items():
@@ -77,41 +85,50 @@ def check_nothing_is_open(stage: Stage) -> None:
 
 def check_log(topic: Incarnation, index: int, log: Log) -> None:
     where = f"{topic.name}-{index}"
-    twice = [value for value, count in Counter(log.everything.values()).items() if count > 1]
-    require(not twice, f"{where} has twice: {twice}")
+    none_of(where, checks.duplicate(log.everything.values()))
     require(log.start >= topic.deleted_below.get(index, 0), f"{where}: deleted records came back")
+    none_of(where, checks.nonmonotonic_send(sent_to(topic, index)))
     if topic.is_compacted:
         return
-    for (at, offset), value in topic.acknowledged.items():
-        if at == index and offset >= log.start:
-            found = log.everything.get(offset)
-            require(found == value, f"{where}: {value!r} at {offset} is gone; there is {found!r}")
+    acknowledged = [
+        (offset, value)
+        for (at, offset), value in topic.acknowledged.items()
+        if at == index and offset >= log.start
+    ]
+    none_of(where, checks.lost_write(acknowledged, log.everything.items()))
     for (at, offset), value in topic.seen.items():
         if at == index and offset >= log.start:
             found = log.committed.get(offset)
             require(found == value, f"{where}: a reader saw {value!r} at {offset}, now {found!r}")
 
 
+def sent_to(topic: Incarnation, index: int) -> list[tuple[bytes, int]]:
+    """Who wrote, and at which offset, in the order in which each client sent its values."""
+    found: defaultdict[bytes, list[tuple[int, int]]] = defaultdict(list)
+    for (at, offset), value in topic.acknowledged.items():
+        who, _, number = value.rpartition(b".")
+        if at == index:
+            found[who].append((int(number), offset))
+    return [(who, offset) for who, places in found.items() for _, offset in sorted(places)]
+
+
 def check_transaction(txn: Transaction, logs: dict[tuple[Incarnation, int], Log]) -> None:
     """Committed records are there, aborted ones are not, and unknown ones all or none."""
     visible = {value for log in logs.values() for value in log.committed.values()}
     if txn.state in ("aborted", "open"):
-        leaked = visible & set(txn.values)
-        require(not leaked, f"{txn.name}: aborted, and visible: {leaked}")
+        none_of(txn.name, checks.aborted_read(txn.values, visible))
         for topic, _ in logs:
-            seen = set(topic.seen.values()) & set(txn.values)
-            require(not seen, f"{txn.name}: aborted, and a reader saw {seen}")
+            none_of(txn.name, checks.aborted_read(txn.values, topic.seen.values()))
         return
     readable = [
         value
         for topic, index, offset, value in txn.certain
         if (topic, index) in logs and not topic.is_compacted and offset >= logs[topic, index].start
     ]
-    shown = [value for value in readable if value in visible]
     if txn.state == "committed":
-        require(shown == readable, f"{txn.name}: committed {readable}, and visible {shown}")
+        none_of(txn.name, checks.lost_write(readable, visible))
     else:
-        require(shown in ([], readable), f"{txn.name}: a part of {readable} is visible: {shown}")
+        none_of(txn.state, checks.torn_transaction({txn.name: readable}, visible))
 
 
 def check_plain_values(world: World, logs: dict[tuple[Incarnation, int], Log]) -> None:
@@ -119,13 +136,13 @@ def check_plain_values(world: World, logs: dict[tuple[Incarnation, int], Log]) -
     outcomes = {value: txn.state for txn in world.model.transactions for value in txn.values}
     for (topic, index), log in logs.items():
         if not topic.is_compacted:
-            missing = [
-                value
+            plain = [
+                (offset, value)
                 for (at, offset), value in topic.acknowledged.items()
                 if at == index and offset >= log.start and value in world.model.plain
-                if log.committed.get(offset) != value
             ]
-            require(not missing, f"{topic.name}-{index}: not visible: {missing}")
+            lost = checks.lost_write(plain, log.committed.items())
+            none_of(f"{topic.name}-{index}, read_committed", lost)
             continue
         newest: dict[bytes, int] = {}
         for (at, offset), value in topic.acknowledged.items():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.records.batch import split_batches
+from fencepost.testing import checks
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_topics import (
     CreatableTopic,
@@ -493,6 +494,8 @@ class Reader(Client):
             return
         aborted = sorted((t.first_offset, t.producer_id) for t in told.aborted_transactions or ())
         got = _take_batches(Consumed([], [], offset), split_batches(told.records), aborted)
+        backwards = checks.nonmonotonic_poll((topic.name, each.offset) for each in got.records)
+        require(not backwards, f"{self.name}: {backwards}")
         for record in got.records:
             self.model.saw(topic, index, record.offset, bytes(record.value or b""))
 

@@ -1,22 +1,26 @@
 """What must be true after any faults. Every auditor takes plain values and returns problems.
 
+What has a name in `fencepost.testing.checks` is checked by it.
+
 copies        every record of the source once, none twice, none that was to be aborted
 order         copies of one source partition have its order, in every partition of `copies`
 source        the feeder's records, once each and in order
+reader        the reader that follows the copies never goes back
 views         what a reader saw during the faults is what readers see afterwards
 transactions  none is open, and no last stable offset is behind
 producer ids  none belongs to two producers
-offsets       the groups stand at the end of what was copied
+offsets       the groups stand at the end of the source, and nothing they passed has no copy
 log           no broker has failed an assertion or logged a traceback
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from fencepost.testing import checks
 from tests.cluster.chaos.copier import Copy
 
 SHOWN: Final = 5
@@ -45,38 +49,32 @@ class OpenTransaction(NamedTuple):
 
 def audit_copies(source: Mapping[int, Sequence[int]], seen: Iterable[Seen]) -> list[str]:
     """`source` has the offsets of the records of each partition."""
-    counts: Counter[tuple[int, int]] = Counter()
-    problems = []
-    for each in seen:
-        counts[each.copy.partition, each.copy.offset] += 1
-        if each.copy.is_doomed:
-            problems.append(f"{_place(each)} shows a record of an aborted transaction: {each.copy}")
-    wanted = {(partition, offset) for partition, found in source.items() for offset in found}
-    missing = sorted(wanted - counts.keys())
-    strange = sorted(counts.keys() - wanted)
-    doubled = sorted(place for place, count in counts.items() if count > 1)
+    found = list(seen)
+    copied = [source_place(each) for each in found]
+    wanted = {(f"source-{p}", offset) for p, offsets in source.items() for offset in offsets}
+    doomed = [each.copy for each in found if each.copy.is_doomed]
     return [
-        *_some(problems),
-        *_some([f"source-{p}@{o} was never copied" for p, o in missing]),
-        *_some([f"source-{p}@{o} was copied {counts[p, o]} times" for p, o in doubled]),
-        *_some([f"a copy of source-{p}@{o}, which does not exist" for p, o in strange]),
+        *_some(checks.aborted_read(doomed, (each.copy for each in found))),
+        *_some(checks.lost_write(wanted, copied)),
+        *_some(checks.duplicate(copied)),
+        *_some([f"a copy of {each}, which does not exist" for each in sorted({*copied} - wanted)]),
     ]
 
 
 def audit_order(seen: Iterable[Seen]) -> list[str]:
-    """Copies of one source partition must keep its order."""
-    last: dict[tuple[int, int], Seen] = {}
-    problems = []
-    for each in sorted(seen, key=lambda one: (one.partition, one.offset)):
-        line = each.partition, each.copy.partition
-        before = last.get(line)
-        if before is not None and each.copy.offset < before.copy.offset:
-            problems.append(
-                f"{_place(each)} has source offset {each.copy.offset} after "
-                f"{before.copy.offset} at {before.offset}, of source-{each.copy.partition}"
-            )
-        last[line] = each
-    return _some(problems)
+    """Copies of one source partition must keep its order in each partition of `copies`."""
+    in_order = sorted(seen, key=lambda one: (one.copy.partition, one.copy.offset, one.offset))
+    return _some(
+        checks.nonmonotonic_send(
+            (f"copies-{each.partition} from source-{each.copy.partition}", each.offset)
+            for each in in_order
+        )
+    )
+
+
+def audit_reader(during: Iterable[Seen]) -> list[str]:
+    """The reader never goes back: what it saw, in the order in which it saw it."""
+    return _some(checks.nonmonotonic_poll((f"copies-{p}", offset) for p, offset, _ in during))
 
 
 def audit_source(fed: Mapping[int, Sequence[str]], found: Mapping[int, Sequence[str]]) -> list[str]:
@@ -151,12 +149,24 @@ def audit_epochs(history: Iterable[tuple[str, int, int]]) -> list[str]:
     return _some(problems)
 
 
-def audit_offsets(committed: Mapping[int, int], copied: Mapping[int, int]) -> list[str]:
-    """`copied` has, per source partition, the offset after the last copy."""
+def audit_offsets(
+    committed: Mapping[int, int], source: Mapping[int, Sequence[int]], seen: Iterable[Seen]
+) -> list[str]:
+    """The groups stand at the end of the source, and have passed nothing without a copy."""
     return [
-        f"source-{partition} is copied up to {end}, its group stands at {committed.get(partition)}"
-        for partition, end in copied.items()
-        if committed.get(partition) != end
+        *_some(
+            checks.offsets_without_output(
+                {f"source-{partition}": offset for partition, offset in committed.items()},
+                [(f"source-{p}", offset) for p, offsets in source.items() for offset in offsets],
+                map(source_place, seen),
+            )
+        ),
+        *(
+            f"source-{partition} ends at {offsets[-1] + 1}, its group stands at "
+            f"{committed.get(partition)}"
+            for partition, offsets in source.items()
+            if offsets and committed.get(partition) != offsets[-1] + 1
+        ),
     ]
 
 
@@ -165,8 +175,9 @@ def audit_log(lines: Iterable[str]) -> list[str]:
     return _some([line.strip() for line in lines if COMPLAINTS.search(line)])
 
 
-def _place(seen: Seen) -> str:
-    return f"copies-{seen.partition}@{seen.offset}"
+def source_place(seen: Seen) -> tuple[str, int]:
+    """Where the copied record stands."""
+    return f"source-{seen.copy.partition}", seen.copy.offset
 
 
 def _some(problems: list[str]) -> list[str]:

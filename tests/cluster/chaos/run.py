@@ -115,12 +115,12 @@ def audit_cluster(servers: str, workload: Workload) -> list[str]:
         ]
         offsets = {index: [each.offset for each in found] for index, found in source.items()}
         found = {index: [each.value.decode() for each in rows] for index, rows in source.items()}
-        ends = {index: rows[-1] + 1 for index, rows in offsets.items() if rows}
         problems += audit.audit_copies(offsets, after)
         problems += audit.audit_order(after)
         problems += audit.audit_source(workload.feeder.fed, found)
+        problems += audit.audit_reader(workload.reader.seen)
         problems += audit.audit_views(workload.reader.seen, after)
-        problems += audit.audit_offsets(_committed(client, workload), ends)
+        problems += audit.audit_offsets(_committed(client, workload), offsets, after)
         history = list(_history(client))
         problems += audit.audit_epochs((name, pid, epoch) for name, pid, epoch in history)
         owners = [(producer_id, name) for name, producer_id, _ in history]

@@ -16,6 +16,7 @@ from tests.cluster.chaos.audit import (
     audit_offsets,
     audit_order,
     audit_producer_ids,
+    audit_reader,
     audit_source,
     audit_transactions,
     audit_views,
@@ -59,11 +60,11 @@ def invented(seen: list[Seen]) -> None:
 @pytest.mark.parametrize(
     ("plant", "report"),
     [
-        (without, "source-0@7 was never copied"),
-        (twice, "source-0@7 was copied 2 times"),
-        (aborted, "shows a record of an aborted transaction"),
-        (half_of_the_next_transaction, "shows a record of an aborted transaction"),
-        (invented, "a copy of source-0@77, which does not exist"),
+        (without, "lost write: ('source-0', 7) was committed and never read"),
+        (twice, "duplicate: ('source-0', 7) was read 2 times"),
+        (aborted, "aborted read: Copy("),
+        (half_of_the_next_transaction, "aborted read: Copy("),
+        (invented, "a copy of ('source-0', 77), which does not exist"),
     ],
 )
 def test_a_record_that_is_lost_doubled_aborted_or_invented_is_reported(
@@ -82,7 +83,7 @@ def test_copies_in_another_order_are_reported() -> None:
     assert first.partition == second.partition
     seen[0], seen[3] = first._replace(copy=second.copy), second._replace(copy=first.copy)
     (problem, *_) = audit_order(seen)
-    assert "copies-0@12 has source offset 0 after 3 at 0" in problem
+    assert problem.startswith("non-monotonic send: 'copies-0 from source-0' has at 0 what was")
 
 
 def test_a_source_record_that_was_lost_doubled_or_swapped_is_reported() -> None:
@@ -125,10 +126,24 @@ def test_an_epoch_that_falls_is_reported() -> None:
     assert audit_epochs([*history, ("a", 1, 0)]) == ["a: producer 1 fell from epoch 1 to 0"]
 
 
-def test_a_group_that_does_not_stand_where_the_copies_end_is_reported() -> None:
-    assert audit_offsets({0: 10, 1: 10}, {0: 10, 1: 10}) == []
+def test_a_group_that_does_not_stand_at_the_end_of_the_source_is_reported() -> None:
+    assert audit_offsets({0: 10, 1: 10}, SOURCE, good_run()) == []
     for committed in ({0: 9, 1: 10}, {0: 11, 1: 10}, {1: 10}):
-        assert len(audit_offsets(committed, {0: 10, 1: 10})) == 1
+        assert len(audit_offsets(committed, SOURCE, good_run())) == 1
+
+
+def test_a_group_that_has_passed_what_was_not_copied_is_reported() -> None:
+    seen = good_run()
+    del seen[7]
+    (problem,) = audit_offsets({0: 10, 1: 10}, SOURCE, seen)
+    assert problem.startswith("offsets without output: the group stands at 10 of 'source-0', and 7")
+
+
+def test_a_reader_that_goes_back_is_reported() -> None:
+    seen = sorted(good_run(), key=lambda each: each.offset)
+    assert audit_reader(seen) == []
+    (problem,) = audit_reader([*seen, seen[-1]])
+    assert problem.startswith(f"non-monotonic poll: 'copies-{seen[-1].partition}' gave")
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,8 @@ class BrokerConfig(BrokerSettings):
 
     def replace_dynamic(self, default: Mapping[str, str], own: Mapping[str, str]) -> None:
         """Replaces all dynamic values."""
+        if self.dynamic_default == default and self.dynamic_own == own:
+            return  # As at most starts, where there are none.
         self.dynamic_default = dict(default)
         self.dynamic_own = dict(own)
         self._compute_values()

@@ -1,0 +1,1 @@
+"""The suite of small tests that the load `kit` runs."""
