@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
 import fencepost
-from fencepost.base.failures import FencepostError
+from fencepost.base.failures import FencepostError, WireError
 from fencepost.testing.faults import Request
 from fencepost.testing.named_cluster import NamedCluster
-from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.apis import API, BY_NUMBER, ApiKey
 from fencepost.wire.forms.api_versions import ApiVersionsRequest
 from fencepost.wire.forms.create_topics import CreatableTopic, CreateTopicsRequest
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
@@ -89,9 +89,13 @@ def test_every_version_of_metadata_leads_through_the_proxy(
 
 
 def test_no_version_is_offered_that_the_proxy_cannot_read(client: RawClient) -> None:
-    reply = client.call(ApiKey.API_VERSIONS, 3, ApiVersionsRequest("a", "1"))
+    reply = client.call(
+        ApiKey.API_VERSIONS,
+        3,
+        ApiVersionsRequest(client_software_name="a", client_software_version="1"),
+    )
     for each in reply.api_keys:
-        assert each.max_version <= API[ApiKey(each.api_key)].max_version
+        assert each.max_version <= BY_NUMBER[each.api_key].max_version
     assert "transaction.version" in {each.name for each in reply.finalized_features}
 
 
@@ -243,6 +247,19 @@ def test_a_producer_that_waits_for_no_answer_sees_a_fault_as_a_cut(
     client.send(ApiKey.PRODUCE, 9, request)
     assert client.is_closed_by_broker()
     assert values(upstream, "payments").count(b"no acks") == 1
+
+
+def test_a_reply_that_cannot_be_read_fails_the_test(
+    cluster: NamedCluster, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise WireError("damaged")
+
+    monkeypatch.setattr("fencepost.testing.fault_proxy.decode_response", fail)
+    client.send(ApiKey.METADATA, 9, MetadataRequest(topics=None))
+    assert client.is_closed_by_broker()
+    with pytest.raises(WireError, match="damaged"):
+        cluster.faults.check()
 
 
 # -- clients ---------------------------------------------------------------------------------------

@@ -56,8 +56,8 @@ from fencepost.wire.schema import Form
 
 _HOST: Final = "127.0.0.1"
 _BACKLOG: Final = 512
-_MAX_FRAME_BYTES: Final = 1 << 30
-"""Of requests and replies: the broker behind has limits of its own."""
+_MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
+"""Of requests and replies: more than brokers accept, and less than TLS looks like."""
 _START_SECONDS: Final = 10.0
 _CALL_SECONDS: Final = 60.0
 _SIZE: Final = struct.Struct(">i")
@@ -78,7 +78,9 @@ _CHANGED: Final = frozenset({*_ADDRESSES, ApiKey.API_VERSIONS, ApiKey.CREATE_TOP
 class FaultProxy:
     """A proxy in front of a cluster, in a thread of its own; it carries `faults`."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, on_problem: Callable[[BaseException], None]) -> None:
+        """`on_problem` receives what goes wrong here, in the thread of the proxy."""
+        self.on_problem: Final = on_problem
         self._servers = parse_bootstrap(bootstrap_servers)
         self.faults = mechanism.Faults()
         self.topic_names: dict[bytes, str] = {}
@@ -215,7 +217,7 @@ class Asked:
         """WireError if it cannot be read."""
         header = read_request_header(frame)
         self.frame = frame
-        self.api = ApiKey(header.api.key)
+        self.api = header.api_key
         self.api_version = header.api_version
         self.client_id = header.client_id
         self.correlation_id = header.correlation_id
@@ -278,8 +280,11 @@ class Link:
         self._look()
 
     def _look(self) -> None:
-        while self._behind and not self._holds:
-            self._meet(self._behind.popleft())
+        try:
+            while self._behind and not self._holds:
+                self._meet(self._behind.popleft())
+        except Exception as problem:  # noqa: BLE001 - reported
+            self._fail_link(problem)
         self._close_if_done()
 
     def _meet(self, frame: memoryview) -> None:
@@ -343,7 +348,9 @@ class Link:
         assert asked is not None
         slot.error = error
         body = type(asked.body)(
-            topics=None if asked.body.topics is None else [], allow_auto_topic_creation=False
+            # Version 0 cannot ask for none.
+            topics=None if asked.body.topics is None or asked.api_version == 0 else [],
+            allow_auto_topic_creation=False,
         )
         chunks = encode_request(
             asked.api, asked.api_version, asked.correlation_id, asked.client_id, body
@@ -383,8 +390,11 @@ class Link:
             self.abort()  # A reply to nothing: its bytes are not Kafka's.
             return
         slot = self._asked.popleft()
-        if not slot.is_silent:
-            self._answer_placed(slot, self._changed(slot, frame))
+        try:
+            if not slot.is_silent:
+                self._answer_placed(slot, self._changed(slot, frame))
+        except Exception as problem:  # noqa: BLE001 - reported
+            self._fail_link(problem)
         self._close_if_done()
 
     def _answer(self, slot: _Slot, reply: list[Buffer]) -> None:
@@ -462,6 +472,11 @@ class Link:
     def _close_if_done(self) -> None:
         if self._has_left and not (self._asked or self._holds or self._behind):
             self.abort()
+
+    def _fail_link(self, problem: Exception) -> None:
+        """A mistake of the proxy, or a reply that it cannot read: the test must not pass."""
+        self._proxy.on_problem(problem)
+        self.abort()
 
     def abort(self) -> None:
         """Closes both sides."""

@@ -503,10 +503,14 @@ class Faults:
             try:
                 return _answer(function(request), api, request)
             except BaseException as problem:  # noqa: BLE001 - raised by `check`
-                self._problems.append(problem)
+                self.note_problem(problem)
                 return None
 
         return run
+
+    def note_problem(self, problem: BaseException) -> None:
+        """On the broker's thread: `check` raises this."""
+        self._problems.append(problem)
 
     def attach(self, carrier: Carrier) -> None:
         """A broker or a proxy starts: it gets the faults that have not fired."""
