@@ -34,4 +34,4 @@ def test_the_same_tests_with_faults_pass_on_apache_kafka(
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert f"20 passed, {SKIPPED} skipped" in ended.stdout
+    assert f"14 passed, {SKIPPED} skipped" in ended.stdout

@@ -78,9 +78,9 @@ _CHANGED: Final = frozenset({*_ADDRESSES, ApiKey.API_VERSIONS, ApiKey.CREATE_TOP
 class FaultProxy:
     """A proxy in front of a cluster, in a thread of its own; it carries `faults`."""
 
-    def __init__(self, bootstrap_servers: str, on_problem: Callable[[BaseException], None]) -> None:
-        """`on_problem` receives what goes wrong here, in the thread of the proxy."""
-        self.on_problem: Final = on_problem
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.on_problem: Callable[[BaseException], None] | None = None
+        """Receives what goes wrong here, in the thread of the proxy."""
         self._servers = parse_bootstrap(bootstrap_servers)
         self.faults = mechanism.Faults()
         self.topic_names: dict[bytes, str] = {}
@@ -475,6 +475,7 @@ class Link:
 
     def _fail_link(self, problem: Exception) -> None:
         """A mistake of the proxy, or a reply that it cannot read: the test must not pass."""
+        assert self._proxy.on_problem is not None
         self._proxy.on_problem(problem)
         self.abort()
 

@@ -43,9 +43,10 @@ class NamedCluster(Contents):
 
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers)
-        self._proxy = FaultProxy(bootstrap_servers, lambda why: self.faults.note_problem(why))
-        self.faults: Faults = ProxyFaults(self._proxy.call, lambda _: skip("no crash"))
+        self._proxy = proxy = FaultProxy(bootstrap_servers)
+        self.faults: Faults = ProxyFaults(proxy.call, lambda _: skip("no crash"))
         """What goes wrong on demand."""
+        proxy.on_problem = self.faults.note_problem
 
     def __enter__(self) -> Self:
         self._proxy.start()
