@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SELECTING = (
     "test_audit_on_kafka",
+    "test_kit_on_kafka",
     "test_outbox_on_kafka",
     "test_spark_on_kafka",
     "test_spark_versions",

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+import fencepost
 from tools.fencepost_process import ROOT
 
 pytest_plugins = ["pytester"]
@@ -72,6 +73,28 @@ def test_it_fails_anyway(fencepost_broker):
 
 def test_the_shared_broker_is_not_strict(fencepost_shared_broker):
     fencepost_shared_broker.faults.on("EndTxn").lose_reply()
+"""
+
+NAMED_SUITE = """
+def test_words_and_faults(fencepost_broker, fencepost_namespace):
+    topic = fencepost_namespace + "refunds"
+    fencepost_broker.faults.on("Metadata").fail("LEADER_NOT_AVAILABLE").optional()
+    fencepost_broker.produce(topic, "r-17")
+    assert [record.value for record in fencepost_broker.committed(topic)] == [b"r-17"]
+
+def test_its_fault_never_fires(fencepost_shared_broker, fencepost_broker):
+    assert fencepost_broker.bootstrap_servers != fencepost_shared_broker.bootstrap_servers
+    fencepost_broker.faults.on("EndTxn").lose_reply()
+
+def test_time(fencepost_broker):
+    fencepost_broker.faults.on("EndTxn").lose_reply()
+    fencepost_broker.clock.advance(minutes=16)
+
+def test_a_crash(fencepost_broker):
+    fencepost_broker.faults.on("EndTxn").crash(restart=True)
+
+def test_a_cluster(fencepost_cluster):
+    fencepost_cluster.kill(1)
 """
 
 NAMES_SUITE = """
@@ -140,6 +163,19 @@ def test_tests_that_share_a_broker_have_names_of_their_own(suite: pytest.Pyteste
     suite.makeconftest(CONFTEST)
     suite.makepyfile(NAMES_SUITE)
     suite.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
+
+
+def test_a_suite_runs_on_the_cluster_that_a_variable_names(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite.makeconftest(CONFTEST)
+    suite.makepyfile(NAMED_SUITE)
+    with fencepost.Broker() as broker:
+        monkeypatch.setenv("FENCEPOST_TEST_BOOTSTRAP", broker.bootstrap_servers)
+        ended = suite.runpytest_subprocess("-p", "no:cacheprovider", "-rs")
+    ended.assert_outcomes(passed=2, skipped=3, errors=1)
+    assert "ERROR at teardown of test_its_fault_never_fires" in ended.stdout.str()
+    assert "FENCEPOST_TEST_BOOTSTRAP names a cluster" in ended.stdout.str()
 
 
 @pytest.mark.slow

@@ -140,6 +140,11 @@ class Context:
         self.received_at = 0.0
         """When the request was dispatched, if requests are timed."""
 
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic, for a fault of a test."""
+        topic = self.services.metadata.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
+
     def authorize(self, operation: str, resource_type: str, resource_name: str) -> bool:
         """Whether the client may do what it asks for; a denial is in the audit log."""
         services = self.services

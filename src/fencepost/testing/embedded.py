@@ -467,6 +467,7 @@ class Broker(Contents):
             )
             self._node = node
             self.faults.attach(node)
+            node.runtime.crash_points = self.faults.reach
             self._endpoint = endpoint = await serve_metrics(node, metrics_at)
             if metrics_at is not None and endpoint is not None:
                 # A restart uses the same port, so that scrapers find it again.

@@ -20,7 +20,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError, FencepostError
@@ -29,14 +29,18 @@ from fencepost.broker.handlers import HANDLERS, max_served_version
 from fencepost.testing.crashing import Crash
 from fencepost.wire.apis import API, ApiKey
 
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
-    from fencepost.broker.node import Node
-
 WAIT_SECONDS: Final = 10.0
 """How long `wait` waits if it is not told otherwise."""
 
 Function = Callable[["Request"], object]
+
+
+class Carrier(Protocol):
+    """What carries faults out: the node of a broker, or a proxy in front of one."""
+
+    @property
+    def faults(self) -> mechanism.Faults:
+        """The armed faults."""
 
 
 class UnfiredFault(AssertionError):  # noqa: N818 - it reads as the sentence that it is
@@ -194,7 +198,7 @@ class Fault:
         """The broker that held them is gone, and so are their connections."""
         self._held.clear()
 
-    def _note(self, made: mechanism.Fault, request: object, context: Context) -> None:
+    def _note(self, made: mechanism.Fault, request: object, context: mechanism.Asked) -> None:
         name = API[made.api].name
         if made.action not in (mechanism.HOLD, mechanism.CRASH):
             self._carried_out += 1
@@ -290,6 +294,7 @@ class Target:
 
         `broker.restart()` recovers it; with `restart=True` it recovers by itself.
         """
+        self._faults.refuse_crash()
         return self._arm(mechanism.CRASH, "crash()", crash=lambda: self._faults.cut_off(restart))
 
     def _arm(self, action: str, words: str, **more: Any) -> Fault:
@@ -326,7 +331,7 @@ class Faults:
 
     def __init__(
         self,
-        call: Callable[[Callable[[Node], None]], None],
+        call: Callable[[Callable[[Any], None]], None],
         cut_off: Callable[[bool], None],
     ) -> None:
         self._call = call
@@ -337,7 +342,7 @@ class Faults:
         self._fired: list[Fired] = []
         self._problems: list[BaseException] = []
         self._changed = threading.Condition()
-        self._node: Node | None = None
+        self._carrier: Carrier | None = None
 
     def __repr__(self) -> str:
         return f"<{len(self.pending)} faults, {len(self._fired)} fired>"
@@ -377,6 +382,7 @@ class Faults:
 
     def at(self, step: str) -> Step:
         """A step between two writes of the end of a transaction; `steps` has their names."""
+        self.refuse_crash()
         if step not in self.steps:
             raise _no_such(f"A commit has no step {step!r}", step, self.steps)
         return Step(self, step)
@@ -432,6 +438,9 @@ class Faults:
 
     # -- for `Fault` and `Broker`
 
+    def refuse_crash(self) -> None:
+        """Called before a crash is armed; a broker of our own can always crash."""
+
     def arm(self, fault: Fault, step: str | None = None) -> Fault:
         """Makes a fault apply from now on."""
         with self._changed:
@@ -439,31 +448,31 @@ class Faults:
                 self._steps.append((step, fault))
             else:
                 self._armed.append(fault)
-                if self._node is not None:
-                    self._node.faults.add(fault.made)
+                if self._carrier is not None:
+                    self._carrier.faults.add(fault.made)
         return fault
 
     def arm_again(self, fault: Fault) -> None:
         """A trigger has changed: it applies although it may have fired before."""
         with self._changed:
-            if self._node is not None and any(each is fault for each in self._armed):
-                self._node.faults.remove(fault.made)
+            if self._carrier is not None and any(each is fault for each in self._armed):
+                self._carrier.faults.remove(fault.made)
                 if not fault.made.is_spent:
-                    self._node.faults.add(fault.made)
+                    self._carrier.faults.add(fault.made)
 
     def remove(self, fault: Fault) -> None:
         """Makes a fault apply no longer."""
         fault.optional()
         fault.made.count = fault.made.fired
-        if self._node is not None:
-            self._node.faults.remove(fault.made)
+        if self._carrier is not None:
+            self._carrier.faults.remove(fault.made)
 
     def release_all(self, faults: Iterable[Fault]) -> None:
         """Lets the requests take effect that these faults hold."""
         found = [each for each in faults if each.held]
         if found:
 
-            def resume(_: Node) -> None:
+            def resume(_: object) -> None:
                 for each in found:
                     each.resume_held()
 
@@ -485,37 +494,41 @@ class Faults:
         with self._changed:
             self._changed.notify_all()
 
-    def guard(self, api: ApiKey, function: Function) -> Callable[[object, Context], object]:
+    def guard(self, api: ApiKey, function: Function) -> Callable[[object, mechanism.Asked], object]:
         """The function of `do` as the broker calls it: it cannot stop the broker."""
 
-        def run(body: object, context: Context) -> object:
+        def run(body: object, context: mechanism.Asked) -> object:
             name = API[api].name
             request = Request(name, context.api_version, context.client_id, body)
             try:
                 return _answer(function(request), api, request)
             except BaseException as problem:  # noqa: BLE001 - raised by `check`
-                self._problems.append(problem)
+                self.note_problem(problem)
                 return None
 
         return run
 
-    def attach(self, node: Node) -> None:
-        """A broker starts: it gets the faults that have not fired."""
+    def note_problem(self, problem: BaseException) -> None:
+        """On the broker's thread: `check` raises this."""
+        self._problems.append(problem)
+
+    def attach(self, carrier: Carrier) -> None:
+        """A broker or a proxy starts: it gets the faults that have not fired."""
         with self._changed:
-            self._node = node
+            self._carrier = carrier
             for fault in self._armed:
                 if not fault.made.is_spent:
-                    node.faults.add(fault.made)
-        node.runtime.crash_points = self._reach
+                    carrier.faults.add(fault.made)
 
     def detach(self) -> None:
         """The broker has stopped, and what it held is lost."""
         with self._changed:
-            self._node = None
+            self._carrier = None
         for fault in self._all():
             fault.forget_held()
 
-    def _reach(self, step: str) -> None:
+    def reach(self, step: str) -> None:
+        """On the broker's thread: it has come to a step of a commit."""
         for wanted, fault in self._steps:
             made = fault.made
             if wanted != step:

@@ -7,6 +7,9 @@
 A test that passes fails in the end if one of its faults never fired (`Faults.check`); not on the
 shared broker, whose faults may be another test's.
 
+If FENCEPOST_TEST_BOOTSTRAP names a cluster, such as Apache Kafka, `fencepost_broker` and
+`fencepost_shared_broker` are that cluster behind a proxy with faults (`named_cluster.py`).
+
 To change the broker settings, override the fixture `fencepost_config`. `fencepost_cluster` has
 as many brokers as `fencepost_cluster_size` says. If a test fails, its report has a section
 with the log of the clusters that ran.
@@ -17,6 +20,7 @@ when a test needs one.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import uuid
@@ -28,9 +32,11 @@ import pytest
 if TYPE_CHECKING:
     from fencepost.testing.cluster import Cluster
     from fencepost.testing.embedded import Broker
+    from fencepost.testing.named_cluster import NamedCluster
 
+_NAMED_BY: Final = "FENCEPOST_TEST_BOOTSTRAP"
 SECTION: Final = "fencepost cluster"
-_HAS_FAILED: Final = pytest.StashKey[bool]()
+_HAS_NOT_PASSED: Final = pytest.StashKey[bool]()
 _QUICK: Final[Mapping[str, object]] = {"group.initial.rebalance.delay.ms": 0}
 """Settings that tests want: a group's first rebalance does not wait for more members."""
 _SHOWN_LINES: Final = 500
@@ -47,23 +53,31 @@ def fencepost_config() -> Mapping[str, object]:
 @pytest.fixture
 def fencepost_broker(
     request: pytest.FixtureRequest, fencepost_config: Mapping[str, object]
-) -> Iterator[Broker]:
+) -> Iterator[Broker | NamedCluster]:
     """A fresh broker for one test, which may stop, crash and restart it."""
-    from fencepost.testing.embedded import Broker
-
-    with Broker(config={**_QUICK, **fencepost_config}) as broker:
+    with _broker(fencepost_config) as broker:
         yield broker
-        if not request.node.stash.get(_HAS_FAILED, False):
+        if not request.node.stash.get(_HAS_NOT_PASSED, False):
             broker.faults.check()
 
 
 @pytest.fixture(scope="session")
-def fencepost_shared_broker(fencepost_config: Mapping[str, object]) -> Iterator[Broker]:
+def fencepost_shared_broker(
+    fencepost_config: Mapping[str, object],
+) -> Iterator[Broker | NamedCluster]:
     """One broker for the run: faster, but tests share topics, groups and transactional ids."""
+    with _broker(fencepost_config) as broker:
+        yield broker
+
+
+def _broker(config: Mapping[str, object]) -> Broker | NamedCluster:
+    if named := os.environ.get(_NAMED_BY):
+        from fencepost.testing.named_cluster import NamedCluster
+
+        return NamedCluster(named)
     from fencepost.testing.embedded import Broker
 
-    with Broker(config={**_QUICK, **fencepost_config}) as broker:
-        yield broker
+    return Broker(config={**_QUICK, **config})
 
 
 @pytest.fixture
@@ -87,6 +101,8 @@ def fencepost_cluster(
     fencepost_cluster_size: int, fencepost_config: Mapping[str, object]
 ) -> Iterator[Cluster]:
     """A fresh cluster for one test, which may kill and move its brokers."""
+    if os.environ.get(_NAMED_BY):
+        pytest.skip(f"{_NAMED_BY} names a cluster, whose brokers a test cannot kill and move")
     from fencepost.testing.cluster import Cluster
 
     config = {**_QUICK, **fencepost_config}
@@ -98,10 +114,10 @@ def fencepost_cluster(
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Notes that a test failed, and adds the logs of the running clusters to its report."""
+    """Notes that a test has not passed, and adds the logs of the running clusters to its report."""
     report = yield
-    if report.failed:
-        item.stash[_HAS_FAILED] = True
+    if not report.passed:  # A test that was skipped half-way need not have met its faults.
+        item.stash[_HAS_NOT_PASSED] = True
     module: Any = sys.modules.get("fencepost.testing.cluster")
     # This hook runs twice if the plugin is loaded under both of its names.
     if report.failed and module is not None and SECTION not in dict(report.sections):

@@ -126,6 +126,21 @@ def failed_reply(api: ApiKey, version: int, request: Any, error: ErrorCode) -> A
     return reply
 
 
+def add_brokers(request: Any, failed: Any, healthy: Any, error: ErrorCode) -> None:
+    """Adds the brokers to a Metadata reply with an error, without which clients are lost.
+
+    They are those of a healthy reply. So are the topics, if the request names none.
+    """
+    if request.topics is None and failed.error_code == ErrorCode.NONE:
+        failed.topics = [
+            type(topic)(name=topic.name, topic_id=topic.topic_id, error_code=error)
+            for topic in healthy.topics
+        ]
+    failed.brokers = healthy.brokers
+    failed.cluster_id = healthy.cluster_id
+    failed.controller_id = healthy.controller_id
+
+
 def has_place(api: ApiKey, version: int, request: Any, error: ErrorCode) -> bool:
     """Whether the reply to that request has a place for the error.
 

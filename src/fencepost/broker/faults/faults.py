@@ -14,13 +14,10 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
-
-if TYPE_CHECKING:
-    from fencepost.broker.context import Context
 
 Resume = Callable[[], None]
 
@@ -37,6 +34,21 @@ EXEMPT_CLIENT: Final = "fencepost-testing"
 """The client id of the test itself: what looks at the outcome does not meet its faults."""
 
 
+class Asked(Protocol):
+    """What is known of a request beside its body: by the broker, or by a proxy in front of one."""
+
+    @property
+    def api_version(self) -> int:
+        """The version of the request."""
+
+    @property
+    def client_id(self) -> str | None:
+        """Who sent it."""
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic, for requests that name it by its id."""
+
+
 class Fault:
     """One fault: what happens, to which requests, and how often."""
 
@@ -48,7 +60,7 @@ class Fault:
         error: ErrorCode = ErrorCode.NONE,
         delay_ms: int = 0,
         disconnect: bool = True,
-        run: Callable[[object, Context], object] | None = None,
+        run: Callable[[object, Asked], object] | None = None,
         hold: Callable[[Resume], None] | None = None,
         crash: Callable[[], None] | None = None,
         fits: Callable[[object], bool] | None = None,
@@ -83,7 +95,7 @@ class Fault:
         self.calls = 0
         """How many requests have matched."""
         self.fired = 0
-        self.on_fired: Callable[[Fault, object, Context], None] | None = None
+        self.on_fired: Callable[[Fault, object, Asked], None] | None = None
 
     @property
     def is_spent(self) -> bool:
@@ -96,7 +108,7 @@ class Fault:
             return False
         return self.probability >= 1.0 or self.random.random() < self.probability
 
-    def matches(self, request: object, context: Context) -> bool:
+    def matches(self, request: object, context: Asked) -> bool:
         """Whether it is about this request of its API."""
         if self.version is not None and self.version != context.api_version:
             return False
@@ -112,13 +124,13 @@ class Fault:
 
         return is_about(
             request,
-            context.services.metadata,
+            context.topic_name,
             transactional_id=self.transactional_id,
             group=self.group,
             topic=self.topic,
         )
 
-    def _has_place(self, request: object, context: Context) -> bool:
+    def _has_place(self, request: object, context: Asked) -> bool:
         """Whether the reply to this request has a place for an error."""
         from fencepost.broker.faults.failed_replies import has_place
 
@@ -153,7 +165,7 @@ class Faults:
         with self._lock:
             self._armed = ()
 
-    def take(self, api: ApiKey, request: object, context: Context) -> Fault | None:
+    def take(self, api: ApiKey, request: object, context: Asked) -> Fault | None:
         """The fault that this request meets, if any."""
         if context.client_id == EXEMPT_CLIENT:
             return None

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.faults.failed_replies import failed_reply
+from fencepost.broker.faults.failed_replies import add_brokers, failed_reply
 from fencepost.broker.faults.faults import (
     CRASH,
     DELAY,
@@ -94,9 +94,9 @@ def _fail(
         return
     answer = failed_reply(route.api, context.api_version, request, error)
     if route.api is ApiKey.METADATA:
-        from fencepost.broker.handlers.metadata import failed_metadata
+        from fencepost.broker.handlers.metadata import brokers_and_topic_names
 
-        answer = failed_metadata(request, context, answer, error)
+        add_brokers(request, answer, brokers_and_topic_names(context), error)
     dispatcher.send(connection, route, context, answer)
 
 
@@ -144,7 +144,9 @@ def _throttle(
     throttled.when_abandoned(parked.abandon)
 
     def answered(found: object) -> None:
-        throttled.answer(found if isinstance(found, NoReply) else _throttled(found, throttle_ms))
+        throttled.answer(
+            found if isinstance(found, NoReply) else throttled_reply(found, throttle_ms)
+        )
 
     dispatcher.park(connection, route, context, throttled)
     if parked is reply:
@@ -156,7 +158,7 @@ def _throttle(
         answered(reply)
 
 
-def _throttled(reply: Any, throttle_ms: int) -> object:
+def throttled_reply(reply: Any, throttle_ms: int) -> object:
     """A copy: a handler may give the same reply again."""
     values = {each.name: getattr(reply, each.name) for each in reply.form_fields}
     if "throttle_time_ms" in values:

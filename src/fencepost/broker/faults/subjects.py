@@ -1,20 +1,20 @@
 """What a request is about: the transactional ids, groups and topics that it names.
 
 Fields are found by their names, which are the same in all of Kafka's messages but for a few. Topics
-may be named by id (KIP-516); the metadata has their names. Requests are in their newest shape.
+may be named by id (KIP-516). Requests are in their newest shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from fencepost.wire.forms.describe_groups import DescribeGroupsRequest
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.schema import Form
 
-if TYPE_CHECKING:
-    from fencepost.coordinator.metadata.state import MetadataState
+TopicName = Callable[[bytes], str | None]
+"""The name of the topic with an id, if it is known."""
 
 _TRANSACTIONAL_IDS: Final = frozenset({"transactional_id", "transactional_ids"})
 _GROUPS: Final = frozenset({"group_id", "group_ids", "groups_names"})
@@ -28,7 +28,7 @@ _GROUP_KEY: Final = 0
 
 def is_about(
     request: object,
-    metadata: MetadataState,
+    topic_name: TopicName,
     *,
     transactional_id: str | None = None,
     group: str | None = None,
@@ -38,7 +38,7 @@ def is_about(
     return (
         (transactional_id is None or transactional_id in transactional_ids_of(request))
         and (group is None or group in groups_of(request))
-        and (topic is None or topic in topics_of(request, metadata))
+        and (topic is None or topic in topics_of(request, topic_name))
     )
 
 
@@ -58,7 +58,7 @@ def groups_of(request: object) -> set[str]:
     return {text for name, text in _texts(request) if name in _GROUPS}
 
 
-def topics_of(request: object, metadata: MetadataState) -> set[str]:
+def topics_of(request: object, topic_name: TopicName) -> set[str]:
     """The topics that a request names."""
     found: set[str] = set()
     for name, form in _forms(request, ""):
@@ -67,9 +67,9 @@ def topics_of(request: object, metadata: MetadataState) -> set[str]:
         for text in (getattr(form, "topic", None), getattr(form, "name", None)):
             if isinstance(text, str) and text and (name in _TOPICS or hasattr(form, "topic")):
                 found.add(text)
-        known = metadata.topics_by_id.get(getattr(form, "topic_id", b""))
+        known = topic_name(getattr(form, "topic_id", b""))
         if known is not None:
-            found.add(known.name)
+            found.add(known)
     return found
 
 

@@ -169,20 +169,18 @@ def _answer(
     )
 
 
-def failed_metadata(
-    request: MetadataRequest, context: Context, failed: MetadataResponse, error: ErrorCode
-) -> MetadataResponse:
-    """A reply with errors of a test's fault, and the brokers, without which clients are lost."""
+def brokers_and_topic_names(context: Context) -> MetadataResponse:
+    """What a reply with the error of a test's fault has of a healthy one."""
     services = context.services
-    if request.topics is None and failed.error_code == ErrorCode.NONE:
-        failed.topics = [
-            MetadataResponseTopic(name=name, topic_id=topic.topic_id, error_code=error)
+    return MetadataResponse(
+        brokers=_describe_brokers(services.metadata, context.listener),
+        cluster_id=services.follower.cluster_id,
+        controller_id=services.follower.controller_id,
+        topics=[
+            MetadataResponseTopic(name=name, topic_id=topic.topic_id)
             for name, topic in services.metadata.topics.items()
-        ]
-    failed.brokers = _describe_brokers(services.metadata, context.listener)
-    failed.cluster_id = services.follower.cluster_id
-    failed.controller_id = services.follower.controller_id
-    return failed
+        ],
+    )
 
 
 def _describe_brokers(metadata: MetadataState, listener: str) -> list[MetadataResponseBroker]:
