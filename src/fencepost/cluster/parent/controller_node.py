@@ -136,7 +136,6 @@ class ControllerNode(BrokerCore):
             request.principal,
             listener=request.listener,
             api=api,
-            listener=request.listener,
         )
         handler = importlib.import_module(f"fencepost.broker.handlers.{HANDLERS[api]}")
         reply = handler.handle(form, context)
