@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -91,9 +90,10 @@ def test_the_page_leads_from_nothing_to_clients_that_log_in(
     printed = [follow(reader, block) for block in before]
     with reader.serve(serving):
         printed += [follow(reader, block) for block in after]
-        monkeypatch.chdir(tmp_path)
         for program in (name for name in files if name.endswith(".py")):
-            runpy.run_path(program, run_name="__main__")
+            done = reader.run(f"{sys.executable} {program}")
+            assert done.returncode == 0, done.stderr
+        monkeypatch.chdir(tmp_path)
         with reader.as_admin() as admin:
             written = [
                 record.value
