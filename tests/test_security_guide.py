@@ -96,7 +96,7 @@ def test_the_page_leads_from_nothing_to_clients_that_log_in(
         monkeypatch.chdir(tmp_path)
         with reader.as_admin() as admin:
             written = [
-                record.value
+                record.value or b""
                 for partition in range(4)
                 for record in admin.records(TopicPartition("orders", partition))
             ]
