@@ -26,7 +26,8 @@ import java.util.concurrent.Future;
  * What the Java producer raises if it may not: one transaction, up to the call that fails.
  *
  * Arguments: a properties file of the client, one of an administrator, the name of topic, transactional id and group, and
- * the type of the resource whose ACLs are removed after the first record, or NONE. Prints one line per exception. With the
+ * the type of the resource whose ACLs are removed after the first record, or NONE. Prints one line per exception; of one
+ * that is wrapped in a KafkaException, which depends on the moment, the cause. With the
  * name "idempotent TOPIC" the producer has no transactional id.
  */
 public final class Denials {
@@ -106,8 +107,8 @@ public final class Denials {
     }
 
     private static void print(String call, Throwable problem) {
-        Throwable cause = problem.getCause();
-        String why = cause == null ? "" : " (" + cause.getClass().getSimpleName() + ")";
-        System.out.println(call + ": " + problem.getClass().getSimpleName() + why);
+        boolean isWrapped = problem.getClass() == KafkaException.class && problem.getCause() != null;
+        Throwable shown = isWrapped ? problem.getCause() : problem;
+        System.out.println(call + ": " + shown.getClass().getSimpleName());
     }
 }
