@@ -21,6 +21,7 @@ from fencepost.base.mapping import Mapping
 from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness, now_us
 from fencepost.broker.core import BrokerCore, cannot_listen
 from fencepost.broker.log_format import name_broker
+from fencepost.broker.security.file_modes import warn_of_open_files
 from fencepost.broker.settings.config import BrokerConfig, given_settings
 from fencepost.broker.settings.refusals import (
     metrics_address,
@@ -86,6 +87,7 @@ def run(
     refuse_taken_address(config)
     raised = raise_open_file_limit()
     lock = DirectoryLock(config.data)
+    warn_of_open_files(config, settings_file)
     leave = lock.release_unused
 
     def on_ready(address: str) -> None:

@@ -287,6 +287,59 @@ def test_no_bytes_before_or_after_a_login_hurt_the_broker(data: bytes, after: bo
     assert log_in(stage.connect()).error_code == 0
 
 
+MOVES = {
+    "versions": (ApiKey.API_VERSIONS, 0, ApiVersionsRequest()),
+    "handshake": (ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN")),
+    "right": (ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=b"\0alice\0pencil")),
+    "wrong": (ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=b"\0alice\0chalk")),
+    "metadata": (ApiKey.METADATA, 12, MetadataRequest(topics=[])),
+}
+RULES = {
+    ("new", "versions"): "new",
+    ("new", "handshake"): "chosen",
+    ("chosen", "right"): "in",
+    ("chosen", "wrong"): "failed",
+    ("in", "versions"): "in",
+    ("in", "metadata"): "in",
+    ("in", "handshake"): "chosen",
+    ("in", "right"): "in",  # Answered with an error: without a handshake it renews nothing.
+    ("in", "wrong"): "in",
+}
+"""What a client has done, and sends: it is answered, with what follows. Others close."""
+
+
+@given(
+    st.lists(st.sampled_from(sorted(MOVES)), min_size=1, max_size=7),
+    st.lists(st.integers(min_value=1, max_value=400), max_size=4),
+)
+@settings(max_examples=examples(60), deadline=None)
+def test_requests_in_any_order_and_cut_anywhere_are_served_as_the_state_of_the_login_allows(
+    moves: list[str], cuts: list[int]
+) -> None:
+    stage = SHARED.get()
+    line = stage.connect()
+    state, answered = "new", []
+    for number, move in enumerate(moves, start=1):
+        state = RULES.get((state, move), "closed")
+        if state == "closed":
+            break
+        answered.append((number, move))
+        if state == "failed":
+            break
+    frames = b"".join(frame_of(*MOVES[move], number) for number, move in enumerate(moves, start=1))
+    edges = [0, *sorted(cuts), len(frames)]
+    for start, end in itertools.pairwise(edges):
+        line.send_bytes(frames[start:end])
+    if state != "closed":  # What is closed at once may lose its last replies.
+        for number, move in answered:
+            api, version, _ = MOVES[move]
+            line.reply(api, version, number)
+    stage.settle()
+    assert set(line.replies) <= (set(dict(answered)) if state == "closed" else set())
+    assert line.is_closed is (state in ("closed", "failed"))
+    assert not stage.fatal
+
+
 class _Shared:
     """One stage for all random examples."""
 

@@ -7,6 +7,7 @@ exchanges.py        PLAIN and SCRAM without I/O
 logins.py           what all sessions share: users, nonces, timers, the thread that hashes
 authorizer.py       the ACLs decide, as Kafka's StandardAuthorizer does
 audit.py            the audit log: what was denied, and changes of rights
+file_modes.py       files with secrets that every user of the machine can read
 
 Theory of operation: logins with SASL
 -------------------------------------

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.base.failures import ConfigError
 from fencepost.broker.log_format import TEXT
+from fencepost.broker.security.file_modes import warn_of_open_files
 from fencepost.broker.settings.config import BrokerConfig, given_settings
 from fencepost.broker.settings.refusals import (
     metrics_address,
@@ -71,6 +72,7 @@ def run(
     for config in configs:
         _check(config, allow_remote=allow_remote, may_narrow=listen is None)
     lock = DirectoryLock(configs[0].data)
+    warn_of_open_files(configs[0], settings_file)
     leave = lock.release_unused
 
     def on_ready(addresses: str) -> None:
