@@ -378,7 +378,7 @@ class Faults:
     def at(self, step: str) -> Step:
         """A step between two writes of the end of a transaction; `steps` has their names."""
         if step not in self.steps:
-            raise _no_such(f"A commit has no step {step!r}", step, self.steps)
+            raise no_such(f"A commit has no step {step!r}", step, self.steps)
         return Step(self, step)
 
     @property
@@ -409,6 +409,15 @@ class Faults:
         for fault in self._all():
             self.remove(fault)
         self.release()
+
+    def reset(self) -> None:
+        """Clears, and forgets what has happened: for the next test on the same broker."""
+        self.clear()
+        with self._changed:
+            self._armed.clear()
+            self._steps.clear()
+            self._fired.clear()
+            self._problems.clear()
 
     def release(self) -> None:
         """Lets all held requests take effect."""
@@ -555,13 +564,13 @@ def _api(name: str) -> tuple[ApiKey, Any]:
         if name in (API[key].name, key.name):
             return key, API[key]
     names = [API[key].name for key in HANDLERS]
-    raise _no_such(f"This broker has no API {name!r}", name, names)
+    raise no_such(f"This broker has no API {name!r}", name, names)
 
 
 def _error(name: str) -> ErrorCode:
     found = ErrorCode.__members__.get(str(name))
     if found is None:
-        raise _no_such(f"Kafka has no error {name!r}", name, ErrorCode.__members__)
+        raise no_such(f"Kafka has no error {name!r}", name, ErrorCode.__members__)
     _require(
         found is not ErrorCode.NONE,
         "NONE is no error: use lose_reply() for a request that succeeds unseen.",
@@ -569,7 +578,8 @@ def _error(name: str) -> ErrorCode:
     return found
 
 
-def _no_such(what: str, name: object, names: Iterable[str]) -> ConfigError:
+def no_such(what: str, name: object, names: Iterable[str]) -> ConfigError:
+    """A refusal of a name, which suggests the nearest of those that there are."""
     known = {each.lower().replace("_", ""): each for each in names}
     close = difflib.get_close_matches(str(name).lower().replace("_", ""), known, 1, 0.5)
     hint = f": did you mean {known[close[0]]!r}?" if close else "."

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from fencepost.testing.arguments import QUICK_CONFIG
+
 if TYPE_CHECKING:
     from fencepost.testing.cluster import Cluster
     from fencepost.testing.embedded import Broker
 
 SECTION: Final = "fencepost cluster"
 _HAS_FAILED: Final = pytest.StashKey[bool]()
-_QUICK: Final[Mapping[str, object]] = {"group.initial.rebalance.delay.ms": 0}
-"""Settings that tests want: a group's first rebalance does not wait for more members."""
 _SHOWN_LINES: Final = 500
 _LONGEST_NAME: Final = 100
 """Of a namespace: topics have up to 249 characters, and want some of their own."""
@@ -51,7 +51,7 @@ def fencepost_broker(
     """A fresh broker for one test, which may stop, crash and restart it."""
     from fencepost.testing.embedded import Broker
 
-    with Broker(config={**_QUICK, **fencepost_config}) as broker:
+    with Broker(config={**QUICK_CONFIG, **fencepost_config}) as broker:
         yield broker
         if not request.node.stash.get(_HAS_FAILED, False):
             broker.faults.check()
@@ -62,7 +62,7 @@ def fencepost_shared_broker(fencepost_config: Mapping[str, object]) -> Iterator[
     """One broker for the run: faster, but tests share topics, groups and transactional ids."""
     from fencepost.testing.embedded import Broker
 
-    with Broker(config={**_QUICK, **fencepost_config}) as broker:
+    with Broker(config={**QUICK_CONFIG, **fencepost_config}) as broker:
         yield broker
 
 
@@ -89,7 +89,7 @@ def fencepost_cluster(
     """A fresh cluster for one test, which may kill and move its brokers."""
     from fencepost.testing.cluster import Cluster
 
-    config = {**_QUICK, **fencepost_config}
+    config = {**QUICK_CONFIG, **fencepost_config}
     with Cluster(fencepost_cluster_size, config=config) as cluster:
         yield cluster
 
