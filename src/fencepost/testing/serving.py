@@ -25,8 +25,8 @@ from fencepost.base.failures import ConfigError
 from fencepost.broker.log_format import name_broker
 from fencepost.broker.process import new_event_loop, refuse_taken_address
 from fencepost.broker.settings.config import BrokerConfig, given_settings
-from fencepost.broker.settings.listener import is_loopback
-from fencepost.broker.settings.refusals import metrics_address, refuse_optimised_python
+from fencepost.broker.settings.listener import is_loopback, parse_address
+from fencepost.broker.settings.refusals import refuse_optimised_python
 from fencepost.testing.arguments import QUICK_CONFIG
 from fencepost.testing.embedded import Broker
 from fencepost.testing.http_control import HttpControl
@@ -49,8 +49,7 @@ def run(
     refuse_optimised_python()
     given, _ = given_settings(settings=settings, listen=listen)
     config = BrokerConfig(dict(given), frozenset())
-    _refuse_remote(config)
-    metrics_address(metrics, allow_remote=False)
+    _refuse_remote(config, metrics)
     refuse_taken_address(config)
     name_broker(config.node_id)
     at = config.client_listeners[0].at
@@ -112,11 +111,15 @@ def write_token(folder: str, token: str) -> str:
     return path
 
 
-def _refuse_remote(config: BrokerConfig) -> None:
-    """Whoever reaches this broker may see it lose and crash what it is told."""
-    for listener in config.client_listeners:
-        if not is_loopback(listener.at.host):
+def _refuse_remote(config: BrokerConfig, metrics: str | None) -> None:
+    """Whoever can tell this broker to crash is on this machine, and so are all its clients."""
+    found = [(str(each.at), each.at.host) for each in config.client_listeners]
+    if metrics is not None:
+        host = parse_address("--metrics", metrics).host
+        found.append((f"--metrics: {host}", host))
+    for what, host in found:
+        if not is_loopback(host):
             raise ConfigError(
-                f"--test is for this machine alone, and {listener.at} can be reached from others: "
+                f"{what} can be reached from other machines, and --test is for this machine alone: "
                 "listen on 127.0.0.1 or [::1], or leave --test out."
             )
