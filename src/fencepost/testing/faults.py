@@ -138,12 +138,13 @@ class Fault:
     @property
     def fired(self) -> int:
         """How often it has fired."""
+        self._faults.refresh()
         return self._made.fired
 
     @property
     def is_missing(self) -> bool:
         """Whether it should have fired and never did."""
-        return not self._is_optional and self._made.fired == 0
+        return not self._is_optional and self.fired == 0
 
     def why(self) -> str:
         """Why it has not fired, for the message of a test that fails."""
@@ -298,7 +299,10 @@ class Target:
             f"{name}={value!r}" for name, value in self._matched.items() if value is not None
         )
         where = API[self._api].name + (f" ({shown})" if shown else "")
-        return self._faults.arm(Fault(self._faults, made, where, words))
+        return self._faults.arm(self._make(made, where, words))
+
+    def _make(self, made: mechanism.Fault, where: str, words: str) -> Fault:
+        return Fault(self._faults, made, where, words)
 
 
 class Step:
@@ -359,13 +363,6 @@ class Faults:
         A request matches a topic, a group or a transactional id if it names it, perhaps among
         others.
         """
-        key, found = _api(api)
-        newest = max_served_version(key)
-        _require(
-            version is None or found.min_version <= version <= newest,
-            f"{found.name} has no version {version}: this broker serves {found.min_version} to "
-            f"{newest}.",
-        )
         matched = {
             "client_id": client_id,
             "transactional_id": transactional_id,
@@ -373,7 +370,7 @@ class Faults:
             "topic": topic,
             "version": version,
         }
-        return Target(self, key, matched)
+        return Target(self, checked_api(api, version), matched)
 
     def at(self, step: str) -> Step:
         """A step between two writes of the end of a transaction; `steps` has their names."""
@@ -508,6 +505,9 @@ class Faults:
 
         return run
 
+    def refresh(self) -> None:
+        """Learns what has fired; of a broker in this process it is known."""
+
     def attach(self, node: Node) -> None:
         """A broker starts: it gets the faults that have not fired."""
         with self._changed:
@@ -557,6 +557,18 @@ def _answer(answer: object, api: ApiKey, request: Request) -> object:
         f"A function of do() returned {answer!r}: return None to let the request pass, the name "
         "of an error, or request.reply(...)."
     )
+
+
+def checked_api(name: str, version: int | None) -> ApiKey:
+    """The API of this name; ConfigError if the broker has none, or not this version."""
+    key, found = _api(name)
+    newest = max_served_version(key)
+    _require(
+        version is None or found.min_version <= version <= newest,
+        f"{found.name} has no version {version}: this broker serves {found.min_version} to "
+        f"{newest}.",
+    )
+    return key
 
 
 def _api(name: str) -> tuple[ApiKey, Any]:

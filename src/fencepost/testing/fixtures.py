@@ -4,8 +4,8 @@
         servers = fencepost_broker.bootstrap_servers
         producer = confluent_kafka.Producer({"bootstrap.servers": servers})
 
-A test that passes fails in the end if one of its faults never fired (`Faults.check`); not on the
-shared broker, whose faults may be another test's.
+A test that passes fails in the end if one of its faults never fired (`Faults.check`), on a broker
+or a cluster; not on the shared broker, whose faults may be another test's.
 
 To change the broker settings, override the fixture `fencepost_config`. `fencepost_cluster` has
 as many brokers as `fencepost_cluster_size` says. If a test fails, its report has a section
@@ -84,7 +84,9 @@ def fencepost_cluster_size() -> int:
 
 @pytest.fixture
 def fencepost_cluster(
-    fencepost_cluster_size: int, fencepost_config: Mapping[str, object]
+    request: pytest.FixtureRequest,
+    fencepost_cluster_size: int,
+    fencepost_config: Mapping[str, object],
 ) -> Iterator[Cluster]:
     """A fresh cluster for one test, which may kill and move its brokers."""
     from fencepost.testing.cluster import Cluster
@@ -92,6 +94,8 @@ def fencepost_cluster(
     config = {**QUICK_CONFIG, **fencepost_config}
     with Cluster(fencepost_cluster_size, config=config) as cluster:
         yield cluster
+        if not request.node.stash.get(_HAS_FAILED, False):
+            cluster.faults.check()
 
 
 @pytest.hookimpl(wrapper=True)
