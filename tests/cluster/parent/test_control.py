@@ -72,6 +72,7 @@ def say(cluster: fencepost.Cluster, line: bytes, *, ends: bool = False) -> str:
         (b'{"do": "fault", "broker": 1}\n', "A broker has no command"),
         (b'{"do": "fault", "broker": 1, "id": 1, "fault": {}}\n', "This is no fault"),
         (b'{"do": "die", "broker": 1, "at": "nowhere"}\n', "nowhere"),
+        (b'{"do": "die", "broker": 1, "at": "nowhere", "number": 99}\n', "nowhere"),
         (b"[]\n", "A command is a JSON object."),
         (b"\n", "not a line of JSON"),
         (b"\xff\xfe{}\n", "not a line of JSON"),
