@@ -21,6 +21,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import connect
 from fencepost.client.reading import LATEST
+from fencepost.testing.faults import UnfiredFault
 from tests.testing.test_embedded import in_a_child
 from tools.fencepost_process import ROOT
 
@@ -149,12 +150,48 @@ def test_a_fault_hits_the_next_request_of_an_api_at_one_broker(cluster: fencepos
     cluster.move_coordinator("transactional", "refunds", 2)
     with connect(cluster.bootstrap_servers, {"retries": "0"}) as client:
         first = client.init_producer_id("refunds")
-        cluster.drop(2, "InitProducerId", effect=True)
+        there = cluster.faults.on("InitProducerId", broker=2, transactional_id="refunds")
+        lost = there.lose_reply()
         # The reply of the first attempt is lost, so the client sends it again.
         assert client.init_producer_id("refunds").producer_epoch == first.producer_epoch + 2
-        cluster.fail(2, "InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS")
-        cluster.delay(2, "InitProducerId", 1)
+        failed = there.fail("COORDINATOR_LOAD_IN_PROGRESS").times(2)
+        late = there.delay(0.001)
         assert client.init_producer_id("refunds").producer_epoch == first.producer_epoch + 3
+        assert [each.fired for each in (lost, failed, late)] == [1, 2, 1]
+    cluster.faults.check()
+    assert [each.fault for each in cluster.faults.fired] == [
+        "lose_reply()",
+        *["fail('COORDINATOR_LOAD_IN_PROGRESS')"] * 2,
+        "delay(0.001)",
+    ]
+    cluster.faults.reset()
+
+
+def test_a_held_request_is_released_and_a_fault_of_a_killed_broker_is_not_taken_for_fired(
+    cluster: fencepost.Cluster,
+) -> None:
+    cluster.move_coordinator("transactional", "held", 3)
+    with connect(cluster.bootstrap_servers) as client, ThreadPoolExecutor() as pool:
+        held = cluster.faults.on("InitProducerId", broker=3).hold()
+        waiting = pool.submit(client.init_producer_id, "held")
+        held.wait()
+        assert (held.held, waiting.done()) == (1, False)
+        held.release()
+        assert waiting.result(60).producer_epoch >= 0
+    never = cluster.faults.on("EndTxn", broker=3).lose_request()
+    cluster.kill(3)
+    try:
+        with pytest.raises(UnfiredFault, match="Broker 3 does not run"):
+            cluster.faults.check()
+        cluster.restart(3)
+        with pytest.raises(UnfiredFault, match="has been restarted since, and the fault is gone"):
+            cluster.faults.check()
+        assert held.fired == 1
+        never.remove()
+        cluster.faults.check()
+    finally:
+        cluster.restart(3)
+        cluster.faults.reset()
 
 
 @pytest.mark.parametrize(
@@ -166,9 +203,7 @@ def test_a_fault_hits_the_next_request_of_an_api_at_one_broker(cluster: fencepos
         (lambda cluster: cluster.move("orders", 9, 1), "Metadata for orders-9 was refused"),
         (lambda cluster: cluster.leader_of("orders", 9), "'orders' has no partition 9."),
         (lambda cluster: cluster.coordinator_of("share", "g"), "no coordinator 'share': use"),
-        (lambda cluster: cluster.fail(1, "EndTx", "NOT_COORDINATOR"), "There is no API 'EndTx'"),
-        (lambda cluster: cluster.fail(1, "EndTxn", "NOPE"), "Kafka has no error 'NOPE'"),
-        (lambda cluster: cluster.delay(1, "EndTxn", -1), "has no command"),
+        (lambda cluster: cluster.faults.on("EndTxn", broker=7).hold(), "There is no broker 7"),
         (lambda cluster: cluster.start(), "The cluster is already running."),
     ],
 )
@@ -188,7 +223,7 @@ def test_a_dead_broker_cannot_be_paused_taken_down_rolled_or_given_faults(
             with pytest.raises(FencepostError, match="Broker 3 does not"):
                 use(3)
         with pytest.raises(FencepostError, match="Broker 3 does not run"):
-            cluster.drop(3, "EndTxn", effect=True)
+            cluster.faults.on("EndTxn", broker=3).lose_reply()
         with pytest.raises(FencepostError, match="no live broker 3"):
             cluster.move("orders", 0, 3)
         cluster.kill(3)

@@ -16,6 +16,9 @@ _ARGUMENTS: Final = {
     ", or add --allow-remote if the network is yours": "",
 }
 
+QUICK_CONFIG: Final[Mapping[str, object]] = {"group.initial.rebalance.delay.ms": 0}
+"""Settings that tests want: a group's first rebalance does not wait for more members."""
+
 
 def in_words_of_arguments(sentence: str) -> str:
     """Rewrites a message in terms of arguments instead of the command line."""

@@ -78,9 +78,13 @@ class Clock:
         milliseconds: float = 0,
     ) -> None:
         """Lets so much time pass; returns when what is due is done and durable."""
-        passed = timedelta(
-            days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
-        )
+        try:
+            passed = timedelta(
+                days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
+            )
+            _ = self.now + passed
+        except OverflowError as problem:
+            raise ConfigError("So much time cannot pass: the year is at most 9999.") from problem
         if passed < timedelta(0):
             raise ConfigError(f"Time passes forwards only, not by {passed}.")
         self._refuse()

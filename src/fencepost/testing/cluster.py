@@ -36,6 +36,7 @@ from fencepost.testing.arguments import (
     in_words_of_arguments,
     path_or_none,
 )
+from fencepost.testing.cluster_faults import ClusterFaults
 from fencepost.testing.cluster_process import ClusterProcess
 from fencepost.testing.contents import Contents
 
@@ -49,6 +50,8 @@ START_TIMEOUT_SECONDS: Final = 60
 """Enough for a large log after a crash; an empty directory takes about a second."""
 
 _COMMAND_SECONDS: Final = 60.0
+_FAULT_SECONDS: Final = 10.0
+"""A broker that is paused does not answer."""
 _ROLL_SECONDS: Final = 180.0
 _SPREAD_SECONDS: Final = 5.0
 """Longer than a broker may take to close many partitions and to load them again."""
@@ -118,6 +121,8 @@ class Cluster(Contents):
         self._process_id = os.getpid()
         self._changing = threading.RLock()
         """Held by the thread that starts or stops the cluster."""
+        self.faults = ClusterFaults(self._ask)
+        """What goes wrong on demand."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -201,6 +206,7 @@ class Cluster(Contents):
             _running.discard(self)
             return
         with self._changing:
+            self.faults.refresh()
             process, self._process = self._process, None
             _running.discard(self)
             if process is None:
@@ -295,6 +301,7 @@ class Cluster(Contents):
 
         Returns when its process is gone and others lead its partitions.
         """
+        self.faults.refresh()  # What fired is known to its process alone.
         self._order("kill", broker_id)
 
     def pause(self, broker_id: int) -> None:
@@ -318,29 +325,10 @@ class Cluster(Contents):
 
     def roll(self, broker_id: int | None = None) -> None:
         """Stops a broker cleanly and starts it again; without an id, all of them in turn."""
+        self.faults.refresh()
         rolled = [each.id for each in self.brokers] if broker_id is None else [broker_id]
         for each in rolled:
             self._order("roll", each, seconds=_ROLL_SECONDS)
-
-    # -- faults -----------------------------------------------------------------------------------
-
-    def fail(self, broker_id: int, api: str, error: str) -> None:
-        """The next request of `api` at this broker gets the error, and has no effect.
-
-        Names are Kafka's: `fail(2, "EndTxn", "NOT_COORDINATOR")`.
-        """
-        self._order("fail", broker_id, api=api, error=error)
-
-    def delay(self, broker_id: int, api: str, ms: int) -> None:
-        """The next request of `api` at this broker takes effect after so many milliseconds."""
-        self._order("delay", broker_id, api=api, ms=ms)
-
-    def drop(self, broker_id: int, api: str, *, effect: bool) -> None:
-        """The connection of the next request of `api` at this broker is cut.
-
-        With `effect` the request takes effect before that, and only the reply is lost.
-        """
-        self._order("drop", broker_id, api=api, effect=effect)
 
     # -- leaders and coordinators -----------------------------------------------------------------
 
@@ -407,10 +395,12 @@ class Cluster(Contents):
         if not process.is_running:
             raise FencepostError(f"The cluster has stopped by itself: {process.reason()}")
 
-    def _order(
-        self, do: str, broker_id: int, *, seconds: float = _COMMAND_SECONDS, **more: object
-    ) -> None:
-        self._command({"do": do, "broker": broker_id, **more}, seconds)
+    def _order(self, do: str, broker_id: int, *, seconds: float = _COMMAND_SECONDS) -> None:
+        self._command({"do": do, "broker": broker_id}, seconds)
+
+    def _ask(self, broker_id: int, command: dict[str, Any]) -> Any:
+        """Asks one broker about its faults."""
+        return self._command({"broker": broker_id, **command}, _FAULT_SECONDS)
 
     def _command(self, command: dict[str, Any], seconds: float = _COMMAND_SECONDS) -> Any:
         if self._is_inherited:

@@ -142,12 +142,13 @@ class Fault:
     @property
     def fired(self) -> int:
         """How often it has fired."""
+        self._faults.refresh()
         return self._made.fired
 
     @property
     def is_missing(self) -> bool:
         """Whether it should have fired and never did."""
-        return not self._is_optional and self._made.fired == 0
+        return not self._is_optional and self.fired == 0
 
     def why(self) -> str:
         """Why it has not fired, for the message of a test that fails."""
@@ -303,7 +304,10 @@ class Target:
             f"{name}={value!r}" for name, value in self._matched.items() if value is not None
         )
         where = API[self._api].name + (f" ({shown})" if shown else "")
-        return self._faults.arm(Fault(self._faults, made, where, words))
+        return self._faults.arm(self._make(made, where, words))
+
+    def _make(self, made: mechanism.Fault, where: str, words: str) -> Fault:
+        return Fault(self._faults, made, where, words)
 
 
 class Step:
@@ -364,13 +368,6 @@ class Faults:
         A request matches a topic, a group or a transactional id if it names it, perhaps among
         others.
         """
-        key, found = _api(api)
-        newest = max_served_version(key)
-        _require(
-            version is None or found.min_version <= version <= newest,
-            f"{found.name} has no version {version}: this broker serves {found.min_version} to "
-            f"{newest}.",
-        )
         matched = {
             "client_id": client_id,
             "transactional_id": transactional_id,
@@ -378,13 +375,13 @@ class Faults:
             "topic": topic,
             "version": version,
         }
-        return Target(self, key, matched)
+        return Target(self, checked_api(api, version), matched)
 
     def at(self, step: str) -> Step:
         """A step between two writes of the end of a transaction; `steps` has their names."""
         self.refuse_crash()
         if step not in self.steps:
-            raise _no_such(f"A commit has no step {step!r}", step, self.steps)
+            raise no_such(f"A commit has no step {step!r}", step, self.steps)
         return Step(self, step)
 
     @property
@@ -415,6 +412,15 @@ class Faults:
         for fault in self._all():
             self.remove(fault)
         self.release()
+
+    def reset(self) -> None:
+        """Clears, and forgets what has happened: for the next test on the same broker."""
+        self.clear()
+        with self._changed:
+            self._armed.clear()
+            self._steps.clear()
+            self._fired.clear()
+            self._problems.clear()
 
     def release(self) -> None:
         """Lets all held requests take effect."""
@@ -512,6 +518,9 @@ class Faults:
         """On the broker's thread: `check` raises this."""
         self._problems.append(problem)
 
+    def refresh(self) -> None:
+        """Learns what has fired; of a broker in this process it is known."""
+
     def attach(self, carrier: Carrier) -> None:
         """A broker or a proxy starts: it gets the faults that have not fired."""
         with self._changed:
@@ -563,18 +572,30 @@ def _answer(answer: object, api: ApiKey, request: Request) -> object:
     )
 
 
+def checked_api(name: str, version: int | None) -> ApiKey:
+    """The API of this name; ConfigError if the broker has none, or not this version."""
+    key, found = _api(name)
+    newest = max_served_version(key)
+    _require(
+        version is None or found.min_version <= version <= newest,
+        f"{found.name} has no version {version}: this broker serves {found.min_version} to "
+        f"{newest}.",
+    )
+    return key
+
+
 def _api(name: str) -> tuple[ApiKey, Any]:
     for key in HANDLERS:
         if name in (API[key].name, key.name):
             return key, API[key]
     names = [API[key].name for key in HANDLERS]
-    raise _no_such(f"This broker has no API {name!r}", name, names)
+    raise no_such(f"This broker has no API {name!r}", name, names)
 
 
 def _error(name: str) -> ErrorCode:
     found = ErrorCode.__members__.get(str(name))
     if found is None:
-        raise _no_such(f"Kafka has no error {name!r}", name, ErrorCode.__members__)
+        raise no_such(f"Kafka has no error {name!r}", name, ErrorCode.__members__)
     _require(
         found is not ErrorCode.NONE,
         "NONE is no error: use lose_reply() for a request that succeeds unseen.",
@@ -582,7 +603,8 @@ def _error(name: str) -> ErrorCode:
     return found
 
 
-def _no_such(what: str, name: object, names: Iterable[str]) -> ConfigError:
+def no_such(what: str, name: object, names: Iterable[str]) -> ConfigError:
+    """A refusal of a name, which suggests the nearest of those that there are."""
     known = {each.lower().replace("_", ""): each for each in names}
     close = difflib.get_close_matches(str(name).lower().replace("_", ""), known, 1, 0.5)
     hint = f": did you mean {known[close[0]]!r}?" if close else "."

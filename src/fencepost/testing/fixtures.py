@@ -4,8 +4,8 @@
         servers = fencepost_broker.bootstrap_servers
         producer = confluent_kafka.Producer({"bootstrap.servers": servers})
 
-A test that passes fails in the end if one of its faults never fired (`Faults.check`); not on the
-shared broker, whose faults may be another test's.
+A test that passes fails in the end if one of its faults never fired (`Faults.check`), on a broker
+or a cluster; not on the shared broker, whose faults may be another test's.
 
 If FENCEPOST_TEST_BOOTSTRAP names a cluster, such as Apache Kafka, `fencepost_broker` and
 `fencepost_shared_broker` are that cluster behind a proxy with faults (`named_cluster.py`).
@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from fencepost.testing.arguments import QUICK_CONFIG
+
 if TYPE_CHECKING:
     from fencepost.testing.cluster import Cluster
     from fencepost.testing.embedded import Broker
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
 _NAMED_BY: Final = "FENCEPOST_TEST_BOOTSTRAP"
 SECTION: Final = "fencepost cluster"
 _HAS_NOT_PASSED: Final = pytest.StashKey[bool]()
-_QUICK: Final[Mapping[str, object]] = {"group.initial.rebalance.delay.ms": 0}
-"""Settings that tests want: a group's first rebalance does not wait for more members."""
 _SHOWN_LINES: Final = 500
 _LONGEST_NAME: Final = 100
 """Of a namespace: topics have up to 249 characters, and want some of their own."""
@@ -77,7 +77,7 @@ def _broker(config: Mapping[str, object]) -> Broker | NamedCluster:
         return NamedCluster(named)
     from fencepost.testing.embedded import Broker
 
-    return Broker(config={**_QUICK, **config})
+    return Broker(config={**QUICK_CONFIG, **config})
 
 
 @pytest.fixture
@@ -98,16 +98,20 @@ def fencepost_cluster_size() -> int:
 
 @pytest.fixture
 def fencepost_cluster(
-    fencepost_cluster_size: int, fencepost_config: Mapping[str, object]
+    request: pytest.FixtureRequest,
+    fencepost_cluster_size: int,
+    fencepost_config: Mapping[str, object],
 ) -> Iterator[Cluster]:
     """A fresh cluster for one test, which may kill and move its brokers."""
     if os.environ.get(_NAMED_BY):
         pytest.skip(f"{_NAMED_BY} names a cluster, whose brokers a test cannot kill and move")
     from fencepost.testing.cluster import Cluster
 
-    config = {**_QUICK, **fencepost_config}
+    config = {**QUICK_CONFIG, **fencepost_config}
     with Cluster(fencepost_cluster_size, config=config) as cluster:
         yield cluster
+        if not request.node.stash.get(_HAS_NOT_PASSED, False):
+            cluster.faults.check()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import FencepostError
 from fencepost.broker.faults.faults import LOSE_REPLY, Faults
 from fencepost.cluster.broker.controls import Controls
+from fencepost.cluster.broker.remote_faults import RemoteFaults
 from fencepost.wire.apis import ApiKey
 
 CONTEXT: Any = SimpleNamespace(api_version=5, client_id=None)
@@ -22,10 +22,11 @@ class Broker:
 
     def __init__(self) -> None:
         self.faults = Faults()
+        self.remote = RemoteFaults(self.faults, lambda: 1)
         self.reach: list[str] = []
         self.points: list[str] = []
         self.controls = Controls(
-            self.faults, down=self._down, up=self._up, die_at=self.points.append
+            self.remote, down=self._down, up=self._up, die_at=self.points.append
         )
 
     async def _down(self) -> None:
@@ -34,20 +35,40 @@ class Broker:
     async def _up(self) -> None:
         self.reach.append("up")
 
-    def do(self, **command: Any) -> None:
-        asyncio.run(self.controls.run(command))
+    def do(self, **command: Any) -> Any:
+        return asyncio.run(self.controls.run(command))
 
 
-def test_a_fault_is_set_by_kafkas_name_of_the_api() -> None:
+FAULT: dict[str, Any] = {
+    "api": "EndTxn", "action": "fail", "error": "NOT_COORDINATOR", "delay_ms": 0,
+    "disconnect": True, "match": {}, "first": 1, "count": 1, "probability": 1.0, "seed": 0,
+}  # fmt: skip
+
+
+def test_a_fault_is_armed_counted_and_ended_by_its_number() -> None:
     broker = Broker()
-    broker.do(do="fail", api="EndTxn", error="NOT_COORDINATOR")
-    broker.do(do="drop", api="EndTxn", effect=True)
-    first = broker.faults.take(ApiKey.END_TXN, None, CONTEXT)
-    second = broker.faults.take(ApiKey.END_TXN, None, CONTEXT)
+    for number, action in ((7, "lose_reply"), (8, "hold"), (9, "lose_request")):
+        broker.do(do="fault", id=number, fault={**FAULT, "action": action})
+    broker.do(do="unfault", id=9)
+    first, second, third = (broker.faults.take(ApiKey.END_TXN, None, CONTEXT) for _ in range(3))
     assert first is not None
-    assert first.error is ErrorCode.NOT_COORDINATOR
+    assert first.action == LOSE_REPLY
     assert second is not None
-    assert second.action == LOSE_REPLY
+    assert second.hold is not None
+    assert third is None
+    resumed: list[str] = []
+    second.hold(lambda: resumed.append("x"))
+    found = broker.do(do="faults")
+    assert {number: each["fired"] for number, each in found["faults"].items()} == {
+        "7": 1,
+        "8": 1,
+        "9": 0,
+    }
+    assert found["faults"]["8"]["held"] == 1
+    assert [each["number"] for each in found["fired"]] == [7, 8]
+    broker.do(do="release", ids=[8, 99])
+    broker.do(do="release", ids=[8])
+    assert resumed == ["x"]
 
 
 def test_a_broker_is_taken_down_and_up_again() -> None:
@@ -60,9 +81,12 @@ def test_a_broker_is_taken_down_and_up_again() -> None:
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ({"do": "fail", "api": "EndTx", "error": "NOT_COORDINATOR"}, "no API 'EndTx'"),
-        ({"do": "fail", "api": "EndTxn", "error": "OOPS"}, "no error 'OOPS'"),
-        ({"do": "delay", "api": "EndTxn", "ms": -1}, "no command"),
+        ({"do": "fault", "id": 1, "fault": {**FAULT, "api": "EndTx"}}, "no API 'EndTx'"),
+        ({"do": "fault", "id": 1, "fault": {**FAULT, "error": "OOPS"}}, "no error 'OOPS'"),
+        ({"do": "fault", "id": 1, "fault": {**FAULT, "action": "crash"}}, "no fault 'crash'"),
+        ({"do": "fault", "id": 1, "fault": {**FAULT, "match": {"a": 1}}}, "This is no fault"),
+        ({"do": "fault", "id": 1, "fault": {}}, "This is no fault"),
+        ({"do": "fault", "id": "1", "fault": FAULT}, "no command"),
         ({"do": "explode"}, "no command"),
         ({}, "no command"),
     ],

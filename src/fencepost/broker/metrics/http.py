@@ -1,9 +1,11 @@
-"""A responder for GET and HEAD on the broker's own loop: small, bounded, one request a connection.
+"""A responder for HTTP on the broker's own loop: small, bounded, one request a connection.
 
 It serves scrapers and health checks. It shares the loop with clients that matter more, so it takes
 nothing that it does not need:
 
-- a request has at most `MAX_REQUEST_BYTES` and `REQUEST_SECONDS`, and no body is read;
+- a request has at most `MAX_REQUEST_BYTES` and `REQUEST_SECONDS`;
+- GET and HEAD of fixed paths are served, and no body is read. With a handler of its own
+  (`fencepost serve --test`), any method is, with a body of at most `MAX_BODY_BYTES`;
 - a reply is closed after `REPLY_SECONDS`, whether it was read or not;
 - there are at most `MAX_CONNECTIONS`; more are refused with 503;
 - every reply ends its connection.
@@ -25,11 +27,14 @@ log = logging.getLogger(__name__)
 MAX_REQUEST_BYTES: Final = 8 * 1024
 REQUEST_SECONDS: Final = 5.0
 REPLY_SECONDS: Final = 10.0
+MAX_BODY_BYTES: Final = 64 * 1024
 MAX_CONNECTIONS: Final = 32
 BACKLOG: Final = 32
 
 PLAIN_TEXT: Final = "text/plain; charset=utf-8"
 _END_OF_HEAD: Final = b"\r\n\r\n"
+_LONGEST_LENGTH: Final = 18
+"""Digits of a Content-Length."""
 
 
 class Answer(NamedTuple):
@@ -40,14 +45,41 @@ class Answer(NamedTuple):
     content_type: str = PLAIN_TEXT
 
 
+class Request(NamedTuple):
+    """What a handler gets."""
+
+    method: str
+    path: str
+    """With its query."""
+    headers: Mapping[str, str]
+    """By names in lower case; of a header that occurs twice, the last one."""
+    body: bytes
+
+
 Paths = Mapping[str, Callable[[], Awaitable[Answer]]]
+Handler = Callable[[Request], Awaitable[Answer]]
+Refuse = Callable[[HTTPStatus, str], Answer]
 
 
 class Responder:
     """The listening socket and its connections."""
 
-    def __init__(self, paths: Paths) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        handler: Handler | None = None,
+        refuse: Refuse | None = None,
+        answer_seconds: float | None = None,
+    ) -> None:
+        """`handler` answers instead of `paths`; `answer_seconds` is how long that may take.
+
+        `refuse` makes the answer to what is no request that can be served.
+        """
+        self.refuse: Final[Refuse] = refuse or _refusal
         self.paths: Final = paths
+        self.handler: Final = handler
+        self.answer_seconds: Final = answer_seconds
         self.connections: Final[set[_Connection]] = set()
         self._server: asyncio.AbstractServer | None = None
 
@@ -85,6 +117,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
         self._is_answered = False
+        self._lingers = False
         self._deadline: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -93,7 +126,8 @@ class _Connection(asyncio.Protocol):
         connections = self._responder.connections
         connections.add(self)
         if len(connections) > MAX_CONNECTIONS:
-            self._send("GET", _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections"))
+            refuse = self._responder.refuse
+            self._send("GET", refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections"))
         else:
             self._abort_after(REQUEST_SECONDS)
 
@@ -109,19 +143,37 @@ class _Connection(asyncio.Protocol):
         if self._is_answered:
             return  # The rest of a request that is answered already.
         self._received += data
-        if _END_OF_HEAD in self._received:
-            self._is_answered = True
-            head = bytes(self._received.partition(_END_OF_HEAD)[0])
-            self._received.clear()
-            self._task = asyncio.get_running_loop().create_task(self._answer(head))
-        elif len(self._received) > MAX_REQUEST_BYTES:
-            self._send(
-                "GET",
-                _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too large"),
-            )
+        head, end, body = bytes(self._received).partition(_END_OF_HEAD)
+        if not end:
+            if len(self._received) > MAX_REQUEST_BYTES:
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too large")
+            return
+        if self._responder.handler is None:
+            body = b""
+        else:
+            headers = _headers(head)
+            length = headers.get("content-length", "0")
+            if "transfer-encoding" in headers or not _is_length(length):
+                self._refuse(HTTPStatus.LENGTH_REQUIRED, "a body needs a Content-Length")
+                return
+            if int(length) > MAX_BODY_BYTES:
+                self._refuse(
+                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                    f"a body has at most {MAX_BODY_BYTES} bytes",
+                )
+                return
+            if len(body) < int(length):
+                return
+            body = body[: int(length)]
+        self._is_answered = True
+        self._received.clear()
+        if self._responder.answer_seconds is not None:
+            self._abort_after(self._responder.answer_seconds)
+        self._task = asyncio.get_running_loop().create_task(self._answer(head, body))
 
     def eof_received(self) -> bool:
-        return self._is_answered  # A client may close its half and still read.
+        # A client may close its half and still read, unless it was answered in the middle.
+        return self._is_answered and not self._lingers
 
     def descriptor(self) -> int:
         """The file descriptor of the socket; -1 once it is closed."""
@@ -138,13 +190,24 @@ class _Connection(asyncio.Protocol):
             self._deadline.cancel()
         self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
 
-    async def _answer(self, head: bytes) -> None:
-        method, answer = "GET", _refusal(HTTPStatus.BAD_REQUEST, "this is not HTTP")
+    async def _answer(self, head: bytes, body: bytes) -> None:
+        refuse = self._responder.refuse
+        method, answer = "GET", refuse(HTTPStatus.BAD_REQUEST, "this is not HTTP")
         parsed = _parse(head)
+        handler = self._responder.handler
         if parsed is not None:
             method, path = parsed
-            answer = await self._find(method, path)
+            if handler is None:
+                answer = await self._find(method, path)
+            else:
+                answer = await handler(Request(method, path, _headers(head), body))
         self._send(method, answer)
+
+    def _refuse(self, status: HTTPStatus, reason: str) -> None:
+        """Refuses a request of which more may come: closing now would lose the reply on its way."""
+        self._lingers = True
+        self._received.clear()
+        self._send("GET", self._responder.refuse(status, reason))
 
     async def _find(self, method: str, path: str) -> Answer:
         if method not in ("GET", "HEAD"):
@@ -172,7 +235,8 @@ class _Connection(asyncio.Protocol):
             f"{allow}Connection: close\r\n\r\n"
         ).encode()
         transport.write(head if method == "HEAD" else head + answer.body)
-        transport.close()  # Once the client has read all of it, or at the deadline.
+        if not self._lingers:
+            transport.close()  # Once the client has read all of it, or at the deadline.
         self._abort_after(REPLY_SECONDS)
 
 
@@ -185,6 +249,16 @@ def _parse(head: bytes) -> tuple[str, str] | None:
         return words[0].decode("ascii"), words[1].decode("ascii")
     except UnicodeDecodeError:
         return None
+
+
+def _headers(head: bytes) -> dict[str, str]:
+    lines = head.decode("latin-1").split("\r\n")[1:]
+    pairs = (line.partition(":") for line in lines)
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+def _is_length(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _LONGEST_LENGTH
 
 
 def _refusal(status: HTTPStatus, reason: str) -> Answer:

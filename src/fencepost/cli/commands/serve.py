@@ -28,6 +28,7 @@ DESCRIPTION = """\
   fencepost serve --brokers 3
   fencepost serve --durability fsync --config-file server.properties
   fencepost serve --metrics 127.0.0.1:9400 --log-format json
+  fencepost serve --test --listen 127.0.0.1:0
 """
 
 
@@ -144,6 +145,12 @@ def parser() -> Parser:
         "--brokers, broker K is at PORT + K. [default: off]",
     )
     made.add_option(
+        "--test",
+        action="store_true",
+        help="Serve tests in any language: faults, time and committed records over HTTP on "
+        "127.0.0.1, with a token. Prints where. Without --data, the data are temporary.",
+    )
+    made.add_option(
         "--init-admin",
         metavar="NAME",
         help="Create this user before anybody is served, if there is no such user. Its password "
@@ -170,6 +177,8 @@ def serve(arguments: list[str]) -> int:
     from fencepost.broker.log_format import set_up_log
 
     set_up_log(options.log_format, level=options.log_level.upper())
+    if options.test:
+        return _serve_tests(options)
     common = {
         "listen": options.listen,
         "data": options.data,
@@ -195,6 +204,33 @@ def serve(arguments: list[str]) -> int:
     from fencepost.broker.process import run
 
     return run(**common)
+
+
+_NOT_IN_TESTS: Final = (
+    "brokers", "config_file", "allow_remote", "init_admin", "init_admin_password"
+)  # fmt: skip
+
+
+def _serve_tests(options: argparse.Namespace) -> int:
+    for name in _NOT_IN_TESTS:
+        if getattr(options, name) not in (None, False):
+            option = "--" + name.replace("_", "-")
+            raise FencepostError(
+                f"--test does not go with {option}: it runs one broker for tests on this machine, "
+                "with settings from --config."
+            )
+    from fencepost.testing.serving import run
+
+    return run(
+        listen=options.listen,
+        data=options.data,
+        settings=options.config,
+        durability=options.durability,
+        trace_file=options.trace,
+        metrics=options.metrics,
+        announce=_announce,
+        announce_control=_announce_control,
+    )
 
 
 def _administrator(user: str | None, password_file: str | None) -> Administrator | None:
@@ -225,3 +261,7 @@ def _refuse_secrets(settings: Sequence[str]) -> None:
 
 def _announce(address: str) -> None:
     print(f"fencepost is ready at {address}", flush=True)
+
+
+def _announce_control(url: str, token_file: str) -> None:
+    print(f"fencepost test control is at {url}, with the token in {token_file}", flush=True)

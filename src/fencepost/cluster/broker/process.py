@@ -42,6 +42,7 @@ from fencepost.cluster import messages
 from fencepost.cluster.broker.broker import ClusterBroker, ControllerClient, bind
 from fencepost.cluster.broker.controls import Controls
 from fencepost.cluster.broker.owners import Owners
+from fencepost.cluster.broker.remote_faults import RemoteFaults
 from fencepost.cluster.link import Link
 from fencepost.cluster.messages import Kind
 from fencepost.cluster.parent.supervision import HEARTBEAT_MS
@@ -73,6 +74,7 @@ class BrokerProcess:
         self._stopped: Final = asyncio.Event()
         self._exit_code = 0
         self._endpoint: MetricsEndpoint | None = None
+        self._faults: RemoteFaults | None = None
         self._link: Final = Link(loop, end, on_message=self._on_message, on_end=_end_orphaned)
         self._controller.attach(self._link)
         self._beat()
@@ -225,12 +227,13 @@ class BrokerProcess:
     async def _control(self, command: dict[str, Any]) -> None:
         number = command.pop("number")
         broker = self._running
+        if self._faults is None:
+            self._faults = RemoteFaults(broker.faults, SystemClock().now_ms)
         controls = Controls(
-            broker.faults, die_at=self._die_at, down=broker.go_down, up=broker.come_up
+            self._faults, die_at=self._die_at, down=broker.go_down, up=broker.come_up
         )
-        result: dict[str, Any] = {"result": None}
         try:
-            await controls.run(command)
+            result: dict[str, Any] = {"result": await controls.run(command)}
         except (FencepostError, OSError) as problem:
             result = {"error": str(problem)}
         self._controller.send(Kind.CONTROLLED, messages.encode_json({"number": number, **result}))

@@ -13,7 +13,7 @@ connection carries one command as a line of JSON, and gets one line back:
                             serves is left as it is
     pause, resume           SIGSTOP and SIGCONT; `pause` returns when the process stands still
     down, up                the broker cuts off its clients, and lets them in again
-    fail, delay, drop       a fault for the next request of an API at one broker
+    fault, unfault, release, faults   faults of one broker (`broker/controls.py`)
     die                     the broker kills itself at a crash point of a commit or an abort
     roll                    stops a broker cleanly and starts it again; returns when it serves
     rebalance               every broker gets its share of the leaders; returns when it leads them
@@ -56,7 +56,8 @@ _MAX_PATH_BYTES: Final = 100
 
 
 _BROKER_COMMANDS: Final = frozenset(
-    {"kill", "restart", "pause", "resume", "down", "up", "fail", "delay", "drop", "die", "roll"}
+    {"kill", "restart", "pause", "resume", "down", "up", "fault", "unfault", "release"}
+    | {"faults", "die", "roll"}
 )
 
 
@@ -143,7 +144,7 @@ class ControlServer:
             running.cancel()
             stopping.cancel()
 
-    async def _change(self, command: dict[str, Any]) -> None:
+    async def _change(self, command: dict[str, Any]) -> Any:
         if self._parent.stopping.is_set():
             raise FencepostError("The cluster is stopping.")
         match command:
@@ -153,11 +154,12 @@ class ControlServer:
                 broker_id = command.get("broker")
                 if not isinstance(broker_id, int) or isinstance(broker_id, bool):
                     raise FencepostError(f"The id of a broker is a number, not {broker_id!r}.")
-                await self._command_broker(do, broker_id, command)
+                return await self._command_broker(do, broker_id, command)
             case _:
                 raise FencepostError(f"There is no command {json.dumps(command)}.")
+        return None
 
-    async def _command_broker(self, do: str, broker_id: int, command: dict[str, Any]) -> None:
+    async def _command_broker(self, do: str, broker_id: int, command: dict[str, Any]) -> Any:
         self._parent.broker(broker_id)
         match do:
             case "kill":
@@ -172,12 +174,14 @@ class ControlServer:
                 await self._commands.roll(broker_id)
             case _:
                 rest = {key: value for key, value in command.items() if key != "broker"}
-                await self._parent.ask_broker(broker_id, rest)
+                result = await self._parent.ask_broker(broker_id, rest)
                 child = self._parent.broker(broker_id).child
                 if do == "down" and child is not None:
                     self._down.add(child.pid)
                 elif do == "up" and child is not None:
                     self._down.discard(child.pid)
+                return result
+        return None
 
     def _describe(self, broker: BrokerState) -> dict[str, Any]:
         found = self._parent.describe(broker)

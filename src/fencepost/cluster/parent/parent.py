@@ -539,7 +539,7 @@ class Parent:
             return future
         number = next(self._numbers)
         self._controlled[number] = broker_id, future
-        broker.send(Kind.CONTROL, messages.encode_json({"number": number, **command}))
+        broker.send(Kind.CONTROL, messages.encode_json({**command, "number": number}))
         return future
 
     def _on_controlled(self, result: dict[str, Any]) -> None:
