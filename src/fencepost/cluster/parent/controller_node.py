@@ -134,7 +134,6 @@ class ControllerNode(BrokerCore):
             request.client_host,
             header.correlation_id,
             request.principal,
-            listener=request.listener,
             api=api,
             listener=request.listener,
         )
