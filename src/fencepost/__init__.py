@@ -6,7 +6,8 @@ pipeline on Spark.
     with fencepost.Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-`fencepost.Cluster` is the same with several broker processes.
+`fencepost.Cluster` is the same with several broker processes, and `fencepost.Security` gives either
+of them users, TLS and ACLs.
 
 Importing this package is cheap: what is heavy is imported by the part that needs it.
 """
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fencepost.testing.cluster import Cluster
     from fencepost.testing.embedded import Broker
+    from fencepost.testing.security import Security
 
-__all__ = ["Broker", "Cluster", "__version__"]
+__all__ = ["Broker", "Cluster", "Security", "__version__"]
 __version__ = "0.1.0"
 
 
@@ -32,6 +34,10 @@ def __getattr__(name: str) -> object:
         from fencepost.testing.cluster import Cluster
 
         return Cluster
+    if name == "Security":
+        from fencepost.testing.security import Security
+
+        return Security
     raise AttributeError(f"module 'fencepost' has no attribute {name!r}")
 
 

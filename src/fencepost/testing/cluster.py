@@ -37,6 +37,7 @@ from fencepost.testing.arguments import (
     path_or_none,
 )
 from fencepost.testing.cluster_process import ClusterProcess
+from fencepost.testing.security import Secured, SecuredClients, Security
 
 if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster as Client
@@ -78,7 +79,7 @@ class BrokerView:
     restarts: int
 
 
-class Cluster:
+class Cluster(SecuredClients):
     """Several broker processes. After `stop` they can be started again, on the same data and ports.
 
     Broker ids go from 1 to `brokers`.
@@ -95,6 +96,7 @@ class Cluster:
         config: Mapping[str, object] | None = None,
         trace: str | os.PathLike[str] | None = None,
         metrics: str | None = None,
+        security: Security | None = None,
     ) -> None:
         """`metrics` is the address for Prometheus and health checks; broker K is K ports above."""
         if not isinstance(brokers, int):
@@ -105,6 +107,10 @@ class Cluster:
         self._port = port
         self._durability = durability
         self._config = dict(checked_config(config))
+        self._secured = None
+        if security is not None:
+            self._secured = Secured(security, host=host, config=self._config)
+            self._secured.refuse_kept_data(self.data)
         self._trace = path_or_none(trace)
         self._metrics = metrics
         self._is_data_temporary = data is None
@@ -161,11 +167,15 @@ class Cluster:
             self._folder = tempfile.mkdtemp(prefix="fencepost-cluster-")
         if self.data is None:
             self.data = os.path.join(self._folder, "data")
+        if self._secured is not None:
+            self._secured.prepare()
         process = self._process = ClusterProcess(
             self._arguments(self.data), os.path.join(self._folder, "log")
         )
         try:
             self._address = process.wait_until_ready(START_TIMEOUT_SECONDS)
+            if self._secured is not None:
+                self._secured.establish(self._address)
         except BaseException:
             # Interrupted, refused or timed out: no part of it may keep running.
             process.kill()
@@ -178,9 +188,14 @@ class Cluster:
         from fencepost.broker.settings.refusals import refuse_optimised_python, refuse_remote
 
         refuse_optimised_python()
-        refuse_remote(self._host, allow_remote=False)
         arguments = ["--brokers", str(self._count), "--data", data]
-        if "listeners" not in self._config:
+        if self._secured is not None:
+            for setting in self._secured.settings(self._port):
+                arguments += ["--config", setting]
+            arguments += ["--init-admin", self._secured.administrator.user]
+            arguments += ["--init-admin-password", self._secured.password_file]
+        elif "listeners" not in self._config:
+            refuse_remote(self._host, allow_remote=False)
             arguments += ["--listen", f"{bracketed(self._host)}:{self._port}"]
         arguments += ["--durability", self._durability]
         for setting in parse_overrides(self._config):
@@ -238,6 +253,8 @@ class Cluster:
         return os.getpid() != self._process_id
 
     def _delete_temporary(self) -> None:
+        if self._secured is not None:
+            self._secured.delete(keeps_files=self._is_inherited)
         if self._folder is not None:
             if not self._is_inherited:
                 self._last_log = self.log_text()
@@ -365,7 +382,7 @@ class Cluster:
             address = broker.address
             while broker.state == "serving" and address and time.monotonic() < deadline:
                 try:
-                    with _connect(address) as client:
+                    with self._connect(address) as client:
                         if has_learned(client):
                             break
                 except FencepostError:
@@ -419,13 +436,14 @@ class Cluster:
         addresses = [each.address for each in self.brokers if each.state == "serving"]
         if not addresses:
             raise FencepostError("No broker of the cluster serves clients now.")
-        return _connect(",".join(filter(None, addresses)))
+        return self._connect(",".join(filter(None, addresses)))
 
+    def _connect(self, addresses: str) -> Client:
+        from fencepost.client.blocking import connect
 
-def _connect(addresses: str) -> Client:
-    from fencepost.client.blocking import connect
-
-    return connect(addresses, _CLIENT)
+        if self._secured is not None:
+            return self._secured.connect(addresses, _CLIENT)
+        return connect(addresses, _CLIENT)
 
 
 def _leader_of(client: Client, topic: str, partition: int) -> int:

@@ -23,6 +23,7 @@ import pytest
 if TYPE_CHECKING:
     from fencepost.testing.cluster import Cluster
     from fencepost.testing.embedded import Broker
+    from fencepost.testing.security import Security
 
 SECTION: Final = "fencepost cluster"
 _SHOWN_LINES: Final = 500
@@ -49,6 +50,25 @@ def fencepost_shared_broker(fencepost_config: Mapping[str, object]) -> Iterator[
     from fencepost.testing.embedded import Broker
 
     with Broker(config=fencepost_config) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def fencepost_security() -> Security:
+    """Users and ACLs of `fencepost_secure_broker`; override it to have others."""
+    from fencepost.testing.security import Security
+
+    return Security(users={"alice": "alice-secret"})
+
+
+@pytest.fixture
+def fencepost_secure_broker(
+    fencepost_security: Security, fencepost_config: Mapping[str, object]
+) -> Iterator[Broker]:
+    """A fresh broker with TLS, users and ACLs for one test."""
+    from fencepost.testing.embedded import Broker
+
+    with Broker(config=fencepost_config, security=fencepost_security) as broker:
         yield broker
 
 

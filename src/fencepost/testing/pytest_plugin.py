@@ -13,6 +13,8 @@ from fencepost.testing.fixtures import (
     fencepost_cluster,
     fencepost_cluster_size,
     fencepost_config,
+    fencepost_secure_broker,
+    fencepost_security,
     fencepost_shared_broker,
     pytest_runtest_makereport,
 )
@@ -22,6 +24,8 @@ __all__ = [
     "fencepost_cluster",
     "fencepost_cluster_size",
     "fencepost_config",
+    "fencepost_secure_broker",
+    "fencepost_security",
     "fencepost_shared_broker",
     "pytest_runtest_makereport",
 ]
