@@ -101,9 +101,12 @@ def test_kafka_python_writes_and_is_refused(secure: fencepost.Broker) -> None:
 
 def test_aiokafka_writes_a_transaction_and_is_refused(secure: fencepost.Broker) -> None:
     async def run() -> None:
-        async with aiokafka.AIOKafkaProducer(
-            **python_config(secure, "alice"), transactional_id="alice-aiokafka"
-        ) as producer, producer.transaction():
+        async with (
+            aiokafka.AIOKafkaProducer(
+                **python_config(secure, "alice"), transactional_id="alice-aiokafka"
+            ) as producer,
+            producer.transaction(),
+        ):
             await producer.send_and_wait("orders", b"aiokafka")
         async with aiokafka.AIOKafkaProducer(**python_config(secure, "bob")) as producer:
             with pytest.raises(aiokafka.errors.TopicAuthorizationFailedError):
