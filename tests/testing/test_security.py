@@ -18,6 +18,7 @@ from fencepost.client.blocking import Cluster, connect
 from fencepost.client.failures import AuthenticationFailed, ClientError
 from fencepost.records.opened import Record
 from fencepost.testing.security import Secured
+from tests.broker.security.test_secrets import arguments_of
 from tests.cli.running import Commands
 from tests.testing.test_embedded import in_a_child
 
@@ -228,7 +229,7 @@ def test_grants_say_what_they_lack() -> None:
             ("consumer", {"group": "a"}, "needs source="),
         ):
             with pytest.raises(FencepostError, match=words):
-                broker.grant("alice", kind, **given)  # type: ignore[arg-type]
+                broker.grant("alice", kind, **given)
         with pytest.raises(FencepostError, match="no user 'eve': there are admin"):
             broker.client_config("eve")
     with (
@@ -262,8 +263,12 @@ def test_commands_log_in_with_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.slow
-def test_a_cluster_has_users_tls_and_acls_too() -> None:
-    with fencepost.Cluster(2, security=Security(users={"alice": "secret"})) as cluster:
+def test_a_cluster_has_users_tls_and_acls_and_shows_no_password() -> None:
+    with fencepost.Cluster(2, security=Security(users={"alice": "planted"})) as cluster:
+        passwords = [cluster.client_config(each)["sasl.password"] for each in ("admin", "alice")]
+        assert cluster._process is not None
+        shown = arguments_of(cluster._process.pid)
+        assert b"--init-admin" in shown
         create_orders(cluster)
         with pytest.raises(ClientError):
             write(cluster, "alice")
@@ -277,3 +282,5 @@ def test_a_cluster_has_users_tls_and_acls_too() -> None:
         write(cluster, "alice")
         folder = Path(cluster.client_config("alice")["ssl.ca.location"]).parent
     assert not folder.exists()
+    shown += cluster.log_text().encode()
+    assert [each for each in passwords if each.encode() in shown] == []
