@@ -13,9 +13,11 @@ import fencepost
 from fencepost import Security
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.base.ids import TopicPartition
+from fencepost.base.scram import MECHANISMS
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.client.failures import AuthenticationFailed, ClientError
+from fencepost.client.users import remove_user
 from fencepost.records.opened import Record
 from fencepost.testing.security import Secured
 from tests.broker.security.test_secrets import arguments_of
@@ -88,8 +90,12 @@ def test_acls_are_there_from_the_start() -> None:
 
 
 def test_what_a_test_changes_outlives_a_restart_and_the_port_stays() -> None:
-    with fencepost.Broker(security=Security(users={"alice": "before"})) as broker:
+    users = {"alice": "before", "dave": "leaves"}
+    with fencepost.Broker(security=Security(users=users)) as broker:
         create_orders(broker)
+        with logged_in(broker, "admin") as cluster:
+            numbers = [each.number for each in MECHANISMS.values()]
+            cluster.run(remove_user(cluster.core, "dave", numbers))
         broker.add_user("alice", "after")
         broker.add_user("carol", "new")
         broker.grant("carol", "producer", topic="orders")
@@ -100,11 +106,12 @@ def test_what_a_test_changes_outlives_a_restart_and_the_port_stays() -> None:
         write(broker, "carol")
         with logged_in(broker, "alice") as cluster:
             assert cluster.metadata().brokers
-        with (
-            pytest.raises(AuthenticationFailed),
-            logged_in(broker, "alice", **{"sasl.password": "before"}) as cluster,
+        for gone in (
+            logged_in(broker, "alice", **{"sasl.password": "before"}),
+            logged_in(broker, "dave"),
         ):
-            cluster.metadata()
+            with pytest.raises(AuthenticationFailed), gone as cluster:
+                cluster.metadata()
 
 
 def test_kept_data_keep_their_users(tmp_path: Path) -> None:
