@@ -28,6 +28,7 @@ from bench.loads import (
     produce,
     recovery,
     restart,
+    secure,
     small,
     spark_dynamic,
     spark_format,
@@ -58,7 +59,7 @@ CHAPTERS: Final = (
     Chapter(
         "clients",
         "With client libraries",
-        (*produce.LOADS, *transactions.LOADS, *java.LOADS, tap.LOAD),
+        (*produce.LOADS, *transactions.LOADS, secure.LOAD, *java.LOADS, tap.LOAD),
     ),
     Chapter("reading", "Reading", (consume.LOAD, visible.LOAD)),
     Chapter("outside", "Out of PostgreSQL", (outbox.LOAD,)),
