@@ -80,7 +80,8 @@ def run_queries(folder: Path, servers: str, cluster: StandaloneCluster) -> dict[
             cluster.master_url,
             settings,
             partitions=2,
-            **more,
+            sink=more.get("sink"),
+            reader=more.get("reader"),
         )
         for name, more in QUERIES.items()
     }
