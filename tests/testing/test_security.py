@@ -180,9 +180,11 @@ def test_without_cryptography_one_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
+    broker = fencepost.Broker(security=Security())
     with pytest.raises(ConfigError, match=r"pip install 'fencepost\[secure-tests\]'") as refused:
-        fencepost.Broker(security=Security()).start()
+        broker.start()
     assert "\n" not in str(refused.value)
+    assert broker.data is None
     with fencepost.Broker(security=Security(tls=False)) as broker, logged_in(broker, "admin"):
         pass
 
@@ -190,6 +192,7 @@ def test_without_cryptography_one_sentence_says_what_to_install(
 WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Security(super_users=()), "needs a super user"),
     (lambda: Security(users={"alice": ""}), "'alice' needs a name and a password"),
+    (lambda: Security(users={"alice": "two\nlines"}), "of 'alice' must be one line"),
     (lambda: Security(acls=["alice read topic:orders"]), "such as User:alice"),
     (lambda: Security(acls=["User:alice raed topic:orders"]), "did you mean read"),
     (lambda: Security(acls=["User:alice topic:orders"]), "write PRINCIPAL OPERATION RESOURCE"),

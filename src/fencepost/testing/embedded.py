@@ -177,10 +177,10 @@ class Broker(SecuredClients):
     def _start(self) -> None:
         if not self._has_listeners:
             refuse_remote(self._host, allow_remote=False)
-        if self.data is None:
-            self.data = self._temporary = tempfile.mkdtemp(prefix="fencepost-")
         if self._secured is not None:
             self._secured.prepare()
+        if self.data is None:
+            self.data = self._temporary = tempfile.mkdtemp(prefix="fencepost-")
         ready: Future[str] = Future()
         thread = threading.Thread(
             target=self._run, args=(self.data, ready), name="fencepost-broker", daemon=True

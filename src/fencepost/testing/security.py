@@ -75,6 +75,8 @@ class Security:
         for name, password in self.users.items():
             if not name or not password:
                 raise ConfigError(f"The user {name!r} needs a name and a password.")
+            if len(password.splitlines()) != 1:
+                raise ConfigError(f"The password of {name!r} must be one line.")
         self.rules()
 
     def rules(self) -> list[Rule]:
