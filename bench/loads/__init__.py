@@ -29,6 +29,7 @@ from bench.loads import (
     produce,
     recovery,
     restart,
+    secure,
     small,
     spark_dynamic,
     spark_format,
@@ -60,7 +61,7 @@ CHAPTERS: Final = (
     Chapter(
         "clients",
         "With client libraries",
-        (*produce.LOADS, *transactions.LOADS, *java.LOADS, tap.LOAD),
+        (*produce.LOADS, *transactions.LOADS, secure.LOAD, *java.LOADS, tap.LOAD),
     ),
     Chapter("reading", "Reading", (consume.LOAD, visible.LOAD)),
     Chapter("outside", "Out of PostgreSQL, and into it", (outbox.LOAD, spark_postgres.LOAD)),

@@ -60,7 +60,7 @@ def _session(shape: Shape) -> Session:
                     seconds = time.perf_counter() - started
                     spent = processor_seconds(broker.process.pid) - spent
                 client.delete_topic(broker, f"{TOPIC}-{number}")
-                return {**_values(commits, seconds, shape), "cpu": spent / len(commits) * 1e6}
+                return {**values_of(commits, seconds, shape), "cpu": spent / len(commits) * 1e6}
 
             yield run
 
@@ -81,7 +81,8 @@ def commit_many(producer: Producer, topic: str, count: int, shape: Shape) -> lis
     return commits
 
 
-def _values(commits: list[float], seconds: float, shape: Shape) -> Values:
+def values_of(commits: list[float], seconds: float, shape: Shape) -> Values:
+    """Rates, and quantiles of the milliseconds of a commit."""
     cuts = statistics.quantiles(commits, n=100)
     return {
         "transactions": len(commits) / seconds,

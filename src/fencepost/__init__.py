@@ -6,8 +6,8 @@ pipeline on Spark.
     with fencepost.Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-`fencepost.Cluster` is the same with several broker processes. `fencepost.Contents` asks any broker
-what is in it, for tests.
+`fencepost.Cluster` is the same with several broker processes, and `fencepost.Security` gives either
+of them users, TLS and ACLs. `fencepost.Contents` asks any broker what is in it, for tests.
 
 Importing this package is cheap: what is heavy is imported by the part that needs it.
 """
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from fencepost.testing.cluster import Cluster
     from fencepost.testing.contents import Contents
     from fencepost.testing.embedded import Broker
+    from fencepost.testing.security import Security
 
-__all__ = ["Broker", "Cluster", "Contents", "__version__"]
+__all__ = ["Broker", "Cluster", "Contents", "Security", "__version__"]
 __version__ = "0.1.0"
 
 
@@ -30,6 +31,7 @@ _MODULES: Final = {
     "Broker": "fencepost.testing.embedded",
     "Cluster": "fencepost.testing.cluster",
     "Contents": "fencepost.testing.contents",
+    "Security": "fencepost.testing.security",
 }
 
 

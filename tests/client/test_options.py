@@ -195,3 +195,25 @@ def test_a_pem_file_is_accepted_under_java_and_librdkafka_names(tmp_path: Path) 
         assert options.tls is not None
         assert options.tls.ca_path == str(pem)
         assert options.security_protocol == "SSL"
+
+
+@pytest.mark.parametrize(
+    "login",
+    [
+        {"sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b"},
+        {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "a", "sasl.password": "b"},
+        {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.command": "cat token",
+            "sasl.oauthbearer.extensions": "logicalCluster=a",
+        },
+    ],
+)
+def test_options_with_a_login_are_a_key_under_which_a_client_is_found_again(
+    login: dict[str, str],
+) -> None:
+    """A Python worker of Spark keeps its clients by their options."""
+    first, again = (read_options("a:1", {**SASL, **login}) for _ in range(2))
+    assert {first: "client"}[again] == "client"
+    assert pickle.loads(pickle.dumps(first)) == again
+    assert read_options("a:1", {**SASL, **login, "client.id": "b"}) != first

@@ -133,6 +133,40 @@ def test_a_suite_chooses_settings_and_size(fencepost_cluster):
     raise ValueError("to see the log")
 """
 
+SECURE_SUITE = """
+import pytest
+from confluent_kafka import KafkaException, Producer
+from fencepost import Security
+
+@pytest.fixture
+def fencepost_security():
+    return Security(users={"alice": "secret"}, acls=["User:alice create topic:*"])
+
+def writer(broker):
+    given = {**broker.client_config("alice"), "transactional.id": "refunds-1"}
+    return Producer(given)
+
+def test_what_is_not_granted_is_denied(fencepost_secure_broker):
+    with pytest.raises(KafkaException, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+        writer(fencepost_secure_broker).init_transactions(30)
+
+def test_what_is_granted_works(fencepost_secure_broker):
+    fencepost_secure_broker.grant(
+        "alice", "transactional", transactional_id="refunds-1", topic="refunds"
+    )
+    producer = writer(fencepost_secure_broker)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("refunds", b"r-17")
+    producer.commit_transaction(30)
+"""
+
+DEFAULT_SECURE_SUITE = """
+def test_alice_can_log_in(fencepost_secure_broker):
+    given = fencepost_secure_broker.client_config("alice")
+    assert given["security.protocol"] == "SASL_SSL"
+"""
+
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
@@ -176,6 +210,12 @@ def test_a_suite_runs_on_the_cluster_that_a_variable_names(
     ended.assert_outcomes(passed=2, skipped=3, errors=1)
     assert "ERROR at teardown of test_its_fault_never_fires" in ended.stdout.str()
     assert "FENCEPOST_TEST_BOOTSTRAP names a cluster" in ended.stdout.str()
+
+
+def test_a_suite_gets_secure_brokers_and_chooses_their_users(suite: pytest.Pytester) -> None:
+    suite.makeconftest(CONFTEST)
+    suite.makepyfile(test_default=DEFAULT_SECURE_SUITE, test_own=SECURE_SUITE)
+    suite.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=3)
 
 
 @pytest.mark.slow

@@ -63,7 +63,8 @@ class Login:
     """Of OAUTHBEARER, the token of one connection."""
     tokens: TokenSource | None = None
     """Where OAUTHBEARER gets a token for each connection."""
-    extensions: Mapping[str, str] = field(default_factory=dict)
+    # Options are keys of a dict in Spark's workers (spark/connection.py), and a dict has no hash.
+    extensions: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Beside the token."""
 
 

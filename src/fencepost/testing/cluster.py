@@ -38,7 +38,7 @@ from fencepost.testing.arguments import (
 )
 from fencepost.testing.cluster_faults import ClusterFaults
 from fencepost.testing.cluster_process import ClusterProcess
-from fencepost.testing.contents import Contents
+from fencepost.testing.security import Secured, SecuredContents, Security
 
 if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster as Client
@@ -82,7 +82,7 @@ class BrokerView:
     restarts: int
 
 
-class Cluster(Contents):
+class Cluster(SecuredContents):
     """Several broker processes. After `stop` they can be started again, on the same data and ports.
 
     Broker ids go from 1 to `brokers`.
@@ -99,6 +99,7 @@ class Cluster(Contents):
         config: Mapping[str, object] | None = None,
         trace: str | os.PathLike[str] | None = None,
         metrics: str | None = None,
+        security: Security | None = None,
     ) -> None:
         """`metrics` is the address for Prometheus and health checks; broker K is K ports above."""
         if not isinstance(brokers, int):
@@ -109,6 +110,10 @@ class Cluster(Contents):
         self._port = port
         self._durability = durability
         self._config = dict(checked_config(config))
+        self._secured = None
+        if security is not None:
+            self._secured = Secured(security, host=host, config=self._config)
+            self._secured.refuse_kept_data(self.data)
         self._trace = path_or_none(trace)
         self._metrics = metrics
         self._is_data_temporary = data is None
@@ -167,11 +172,15 @@ class Cluster(Contents):
             self._folder = tempfile.mkdtemp(prefix="fencepost-cluster-")
         if self.data is None:
             self.data = os.path.join(self._folder, "data")
+        if self._secured is not None:
+            self._secured.prepare()
         process = self._process = ClusterProcess(
             self._arguments(self.data), os.path.join(self._folder, "log")
         )
         try:
             self._address = process.wait_until_ready(START_TIMEOUT_SECONDS)
+            if self._secured is not None:
+                self._secured.establish(self._address)
         except BaseException:
             # Interrupted, refused or timed out: no part of it may keep running.
             process.kill()
@@ -184,9 +193,14 @@ class Cluster(Contents):
         from fencepost.broker.settings.refusals import refuse_optimised_python, refuse_remote
 
         refuse_optimised_python()
-        refuse_remote(self._host, allow_remote=False)
         arguments = ["--brokers", str(self._count), "--data", data]
-        if "listeners" not in self._config:
+        if self._secured is not None:
+            for setting in self._secured.settings(self._port):
+                arguments += ["--config", setting]
+            arguments += ["--init-admin", self._secured.administrator.user]
+            arguments += ["--init-admin-password", self._secured.password_file]
+        elif "listeners" not in self._config:
+            refuse_remote(self._host, allow_remote=False)
             arguments += ["--listen", f"{bracketed(self._host)}:{self._port}"]
         arguments += ["--durability", self._durability]
         for setting in parse_overrides(self._config):
@@ -245,6 +259,8 @@ class Cluster(Contents):
         return os.getpid() != self._process_id
 
     def _delete_temporary(self) -> None:
+        if self._secured is not None:
+            self._secured.delete(keeps_files=self._is_inherited)
         if self._folder is not None:
             if not self._is_inherited:
                 self._last_log = self.log_text()
@@ -362,7 +378,7 @@ class Cluster(Contents):
             address = broker.address
             while broker.state == "serving" and address and time.monotonic() < deadline:
                 try:
-                    with _connect(address) as client:
+                    with self._connect_to(address) as client:
                         if has_learned(client):
                             break
                 except FencepostError:
@@ -418,13 +434,14 @@ class Cluster(Contents):
         addresses = [each.address for each in self.brokers if each.state == "serving"]
         if not addresses:
             raise FencepostError("No broker of the cluster serves clients now.")
-        return _connect(",".join(filter(None, addresses)))
+        return self._connect_to(",".join(filter(None, addresses)))
 
+    def _connect_to(self, addresses: str) -> Client:
+        from fencepost.client.blocking import connect
 
-def _connect(addresses: str) -> Client:
-    from fencepost.client.blocking import connect
-
-    return connect(addresses, _CLIENT)
+        if self._secured is not None:
+            return self._secured.connect(addresses, _CLIENT)
+        return connect(addresses, _CLIENT)
 
 
 def _leader_of(client: Client, topic: str, partition: int) -> int:

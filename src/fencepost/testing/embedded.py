@@ -55,9 +55,9 @@ from fencepost.testing.arguments import (
     path_or_none,
 )
 from fencepost.testing.clock import Clock, MovedClock
-from fencepost.testing.contents import Contents
 from fencepost.testing.crashing import CrashableDisk
 from fencepost.testing.faults import Faults
+from fencepost.testing.security import Secured, SecuredContents, Security
 
 if TYPE_CHECKING:
     from fencepost.broker.metrics.endpoint import MetricsEndpoint
@@ -82,7 +82,7 @@ class Snapshot:
         self.broker = broker
 
 
-class Broker(Contents):
+class Broker(SecuredContents):
     """An embedded broker. After `stop` it can be started again, with the same data and port."""
 
     def __init__(
@@ -95,6 +95,7 @@ class Broker(Contents):
         config: Mapping[str, object] | None = None,
         trace: str | os.PathLike[str] | None = None,
         metrics: str | None = None,
+        security: Security | None = None,
     ) -> None:
         """`metrics` is the address for Prometheus and health checks, such as `127.0.0.1:0`."""
         self.data = path_or_none(data)
@@ -102,7 +103,11 @@ class Broker(Contents):
         self._port = port
         self._durability = durability
         self._overrides = parse_overrides(checked_config(config))
-        self._has_listeners = "listeners" in (config or {})
+        self._secured = None
+        if security is not None:
+            self._secured = Secured(security, host=host, config=config or {})
+            self._secured.refuse_kept_data(self.data)
+        self._has_listeners = security is not None or "listeners" in (config or {})
         self._trace = path_or_none(trace)
         self._metrics = metrics
         self._endpoint: MetricsEndpoint | None = None
@@ -211,6 +216,8 @@ class Broker(Contents):
     def _start(self) -> None:
         if not self._has_listeners:
             refuse_remote(self._host, allow_remote=False)
+        if self._secured is not None:
+            self._secured.prepare()
         if self.data is None:
             self.data = self._temporary = tempfile.mkdtemp(prefix="fencepost-")
         ready: Future[str] = Future()
@@ -229,6 +236,13 @@ class Broker(Contents):
         self._thread = thread
         # A restart uses the same port, so that clients reconnect.
         self._port = int(self._address.rpartition(":")[2])
+        if self._secured is not None:
+            try:
+                self._secured.establish(self._address)
+            except BaseException:
+                self._stop()
+                self._delete_temporary()
+                raise
 
     def stop(self) -> None:
         """Stops cleanly; the data are kept until `close`."""
@@ -440,9 +454,10 @@ class Broker(Contents):
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(stop_on_failed_callback(self._on_fatal))
         self._stopping = stopping = asyncio.Event()
+        secured = self._secured
         config = BrokerConfig(
             *given_settings(
-                settings=self._overrides,
+                settings=self._overrides + (secured.settings(self._port) if secured else []),
                 listen=None if self._has_listeners else f"{bracketed(self._host)}:{self._port}",
                 data=data,
                 durability=self._durability,
@@ -473,7 +488,7 @@ class Broker(Contents):
                 # A restart uses the same port, so that scrapers find it again.
                 self._metrics = f"{bracketed(metrics_at.host)}:{endpoint.port}"
             try:
-                ready.set_result(await node.start())
+                ready.set_result(await node.start(secured.administrator if secured else None))
                 await stopping.wait()
             finally:
                 self.faults.detach()
@@ -500,6 +515,8 @@ class Broker(Contents):
         self._stopping.set()
 
     def _delete_temporary(self) -> None:
+        if self._secured is not None:
+            self._secured.delete(keeps_files=self._is_inherited)
         if self._temporary is not None:
             if not self._is_inherited:
                 shutil.rmtree(self._temporary, ignore_errors=True)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fencepost.testing.cluster import Cluster
     from fencepost.testing.embedded import Broker
     from fencepost.testing.named_cluster import NamedCluster
+    from fencepost.testing.security import Security
 
 _NAMED_BY: Final = "FENCEPOST_TEST_BOOTSTRAP"
 SECTION: Final = "fencepost cluster"
@@ -88,6 +89,25 @@ def fencepost_namespace(request: pytest.FixtureRequest) -> str:
     """
     name = re.sub("[^a-zA-Z0-9._-]+", "-", request.node.name).strip("-")
     return f"{name[:_LONGEST_NAME]}-{uuid.uuid4().hex[:8]}-"
+
+
+@pytest.fixture(scope="session")
+def fencepost_security() -> Security:
+    """Users and ACLs of `fencepost_secure_broker`; override it to have others."""
+    from fencepost.testing.security import Security
+
+    return Security(users={"alice": "alice-secret"})
+
+
+@pytest.fixture
+def fencepost_secure_broker(
+    fencepost_security: Security, fencepost_config: Mapping[str, object]
+) -> Iterator[Broker]:
+    """A fresh broker with TLS, users and ACLs for one test."""
+    from fencepost.testing.embedded import Broker
+
+    with Broker(config=fencepost_config, security=fencepost_security) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,8 @@ from fencepost.testing.fixtures import (
     fencepost_cluster_size,
     fencepost_config,
     fencepost_namespace,
+    fencepost_secure_broker,
+    fencepost_security,
     fencepost_shared_broker,
     pytest_runtest_makereport,
 )
@@ -24,6 +26,8 @@ __all__ = [
     "fencepost_cluster_size",
     "fencepost_config",
     "fencepost_namespace",
+    "fencepost_secure_broker",
+    "fencepost_security",
     "fencepost_shared_broker",
     "pytest_runtest_makereport",
 ]

@@ -11,13 +11,13 @@ import pytest
 
 import fencepost
 from fencepost.broker.controller.new_topics import NewTopic
-from fencepost.cli.commands.acl import (
+from fencepost.coordinator.acl.changes import Sent
+from fencepost.coordinator.acl.grants import (
     consumer_rights,
     producer_rights,
     spark_sink_rights,
     transactional_rights,
 )
-from fencepost.coordinator.acl.changes import Sent
 from fencepost.coordinator.acl.rules import Operation, PatternType, ResourceType
 from tests.broker.raw import frame_as_written
 from tests.broker.requests import create_topic

@@ -43,6 +43,7 @@ class Application:
         settings: Mapping[str, str],
         *,
         sink: Mapping[str, Any] | None = None,
+        reader: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
         program: Sequence[str] = DRIVER,
@@ -67,6 +68,7 @@ class Application:
             settings=dict(settings),
             sink=dict(sink or {}),
             source_format=source_format,
+            reader=dict(reader or {}),
         )
         self.path = folder / "orders.json"
         self.path.write_text(json.dumps(asdict(self.orders)))

@@ -36,6 +36,8 @@ class Orders:
     sink: dict[str, Any] = field(default_factory=dict)
     """More arguments of the sink."""
     source_format: str = "fencepost"
+    reader: dict[str, str] = field(default_factory=dict)
+    """More options of the source."""
 
 
 def say(line: str) -> None:
@@ -82,6 +84,7 @@ def start(spark: SparkSession, orders: Orders) -> StreamingQuery:
         .option("subscribe", orders.source)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", orders.rows_per_batch)
+        .options(**orders.reader)
         .load()
     )
     return (

@@ -26,6 +26,8 @@ def reason_without() -> str | None:
         return "making network namespaces needs root"
     if shutil.which("ip") is None:
         return "iproute2 is not installed"
+    if shutil.which("unshare") is None:
+        return "unshare (util-linux) is not installed"
     probe = f"fencepost-probe-{os.getpid()}"
     found = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
     if found.returncode:
@@ -68,9 +70,16 @@ class Namespaces:
         _link(first, one, second, two)
 
 
-def inside(name: str) -> list[str]:
-    """What comes before a command that runs in a namespace."""
-    return ["ip", "netns", "exec", name]
+def inside(name: str, host_name: str | None = None) -> list[str]:
+    """What comes before a command that runs in a namespace.
+
+    A host name of its own has to be one that this machine can resolve: Spark looks it up.
+    """
+    command = ["ip", "netns", "exec", name]
+    if host_name is not None:
+        script = f'hostname {host_name} && exec "$@"'
+        command += ["unshare", "--uts", "sh", "-c", script, "sh"]
+    return command
 
 
 def _link(here: str, my_address: str, there: str, their_address: str) -> None:

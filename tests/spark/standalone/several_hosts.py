@@ -1,7 +1,8 @@
 """The program of `test_several_hosts.py`, which runs where the driver does.
 
 Arguments: a folder, and the namespaces of the two workers. Starts a broker and a cluster, runs
-three queries in one driver, and prints what each did as one line of JSON.
+queries in one driver, and prints what each did as one line of JSON. The broker has a listener with
+SASL, where the sources with a password really log in.
 """
 
 from __future__ import annotations
@@ -24,15 +25,27 @@ PASSWORD: Final = {
     "kafka.sasl.username": "me",
     "kafka.sasl.password": "hunter2",
 }
-SINKS: Final[dict[str, dict[str, Any]]] = {
+PLAIN_PORT: Final = 9092
+SASL_PORT: Final = 9093
+"""Fixed, because the namespace of the driver has nothing else in it."""
+READER: Final = {"kafka.bootstrap.servers": f"{DRIVER_HOST}:{SASL_PORT}", **PASSWORD}
+QUERIES: Final[dict[str, dict[str, dict[str, Any]]]] = {
     "default": {},
-    "plain": {"exchange": "plain"},
-    "password": {"options": PASSWORD},
+    "plain": {"sink": {"exchange": "plain"}},
+    "password": {"sink": {"options": PASSWORD}},
+    "source password": {"reader": READER},
+    "source plain": {"reader": {**READER, "exchange": "plain"}},
 }
+"""More arguments of an `Application`, by query."""
 
 
 def main(folder: Path, namespaces: list[str]) -> None:
-    serve = [sys.executable, "-m", "fencepost", "serve", "--listen", f"{DRIVER_HOST}:0"]
+    listeners = f"PLAINTEXT://{DRIVER_HOST}:{PLAIN_PORT},SASL_PLAINTEXT://{DRIVER_HOST}:{SASL_PORT}"
+    secret = folder / "admin.txt"
+    secret.write_text(PASSWORD["kafka.sasl.password"])
+    serve = [sys.executable, "-m", "fencepost", "serve", "--config", f"listeners={listeners}"]
+    serve += ["--config", "sasl.enabled.mechanisms=PLAIN"]
+    serve += ["--init-admin", PASSWORD["kafka.sasl.username"], "--init-admin-password", str(secret)]
     serve += ["--allow-remote", "--data", str(folder / "broker")]
     (folder / "broker").mkdir()
     broker = Machine(serve, folder, (), environment())
@@ -43,7 +56,7 @@ def main(folder: Path, namespaces: list[str]) -> None:
         )
         with StandaloneCluster(folder, workers=0, host=DRIVER_HOST) as cluster:
             for host, name in zip(WORKER_HOSTS, namespaces, strict=True):
-                cluster.add_worker(host, inside(name))
+                cluster.add_worker(host, inside(name, "localhost"))
             print(json.dumps(run_queries(folder, servers, cluster)), flush=True)
     finally:
         broker.kill()
@@ -61,9 +74,16 @@ def run_queries(folder: Path, servers: str, cluster: StandaloneCluster) -> dict[
     }
     applications = {
         name: Application(
-            name, folder / name, servers, cluster.master_url, settings, sink=sink, partitions=2
+            name.replace(" ", "-"),
+            folder / name,
+            servers,
+            cluster.master_url,
+            settings,
+            partitions=2,
+            sink=more.get("sink"),
+            reader=more.get("reader"),
         )
-        for name, sink in SINKS.items()
+        for name, more in QUERIES.items()
     }
     with connect(servers) as client:
         for each in applications.values():
@@ -78,7 +98,7 @@ def run_queries(folder: Path, servers: str, cluster: StandaloneCluster) -> dict[
         said = _by_query(driver.process.output.splitlines())
     finally:
         driver.kill()
-    for name in ("default", "plain"):
+    for name in ("default", "plain", "source plain"):
         if said[name][-1:] == ["finished"]:
             applications[name].assert_exactly_once()
     return said
@@ -92,7 +112,9 @@ def _by_query(lines: list[str]) -> dict[str, list[str]]:
             found.append([])
         elif found and line.startswith(("route ", "failed: ", "finished")):
             found[-1].append(line)
-    return dict(zip(SINKS, [*found, [], [], []], strict=False)) | {"output": lines[-20:]}
+    return dict(zip(QUERIES, [*found, *[[] for _ in QUERIES]], strict=False)) | {
+        "output": lines[-20:]
+    }
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 travels in the clear unless the user or Spark's settings say so.
 
 Method: hosts as network namespaces (`namespaces.py`), in which only the addresses that Spark knows
-are reachable from everywhere.
+are reachable from everywhere. The workers have another host name than the driver.
 """
 
 from __future__ import annotations
@@ -54,3 +54,18 @@ def test_a_password_is_not_sent_to_other_hosts_in_the_clear(said: dict[str, list
     (failure,) = said["password"]
     assert "Spark would send it in the clear to executors on other hosts" in failure
     assert "hunter2" not in "".join(said["output"])
+
+
+def test_a_source_does_not_accept_a_password_that_came_in_the_clear(
+    said: dict[str, list[str]],
+) -> None:
+    (failure,) = said["source password"]
+    assert "Spark sent it in the clear from" in failure
+    assert "to an executor on localhost" in failure
+    assert "Nothing was read" in failure
+
+
+def test_if_the_user_allows_it_a_source_logs_in_from_other_hosts(
+    said: dict[str, list[str]],
+) -> None:
+    assert set(said["source plain"]) == {"route shuffled", "finished"}, said

@@ -6,15 +6,28 @@ prefix with a star at its end (`topic:orders-*`). `topic:*` are all topics.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fencepost.base.failures import FencepostError
-from fencepost.base.options import suggest
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.layout import App
 from fencepost.cli.output import output
+from fencepost.coordinator.acl.grants import (
+    LEDGER_TOPIC,
+    consumer_rights,
+    producer_rights,
+    spark_sink_rights,
+    transactional_rights,
+)
+from fencepost.coordinator.acl.words import (
+    read_operation,
+    read_resource,
+    read_rule,
+    resource_words,
+    words_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,28 +35,9 @@ if TYPE_CHECKING:
     from fencepost.client.acls import Acl
     from fencepost.client.blocking import Cluster
     from fencepost.coordinator.acl.decide import Policy
-    from fencepost.coordinator.acl.rules import Operation, ResourceType, Rule
+    from fencepost.coordinator.acl.rules import Rule
 
 app = App(help="List, add, remove and check ACLs: who may do what.", no_args_is_help=True)
-
-LEDGER_TOPIC: Final = "fencepost-ledger"
-_TYPES: Final = {
-    "topic": "TOPIC",
-    "group": "GROUP",
-    "txn": "TRANSACTIONAL_ID",
-    "transactional-id": "TRANSACTIONAL_ID",
-    "cluster": "CLUSTER",
-    "token": "DELEGATION_TOKEN",
-    "user": "USER",
-}
-_WORDS: Final = {
-    "TOPIC": "topic",
-    "GROUP": "group",
-    "TRANSACTIONAL_ID": "txn",
-    "CLUSTER": "cluster",
-    "DELEGATION_TOKEN": "token",
-    "USER": "user",
-}
 
 Principal = Annotated[
     str, typer.Argument(metavar="PRINCIPAL", help="A type and a name, such as User:alice.")
@@ -87,7 +81,7 @@ def list_command(
 
     wanted = AclFilter(principal=principal)
     if resource is not None:
-        kind, name, _ = _read_resource(resource, is_pattern=False)
+        kind, name, _ = read_resource(resource, is_pattern=False)
         wanted = wanted._replace(
             resource_type=kind, resource_name=name, pattern_type=PatternType.MATCH
         )
@@ -111,7 +105,7 @@ def add_command(
 
     Example: fencepost acl add User:alice read topic:orders
     """
-    rule = _read_rule(principal, operation, resource, deny=deny, host=host)
+    rule = read_rule(principal, operation, resource, deny=deny, host=host)
     with connection.open() as cluster:
         _create(cluster, [rule])
     _show([rule], "", as_json=as_json)
@@ -134,12 +128,12 @@ def remove_command(
     """
     from fencepost.client.acls import AclFilter, delete_acls
 
-    rule = _read_rule(principal, operation, resource, deny=deny, host=host)
+    rule = read_rule(principal, operation, resource, deny=deny, host=host)
     with connection.open() as cluster:
         found = cluster.run(delete_acls(cluster.core, [AclFilter(*rule)]))
     if not found:
         raise FencepostError(
-            f"There is no ACL `{_words_of(rule)}`; `fencepost acl list` shows those there are."
+            f"There is no ACL `{words_of(rule)}`; `fencepost acl list` shows those there are."
         )
     _show([_rule_of(each) for each in found], "", as_json=as_json)
 
@@ -167,10 +161,10 @@ def check_command(
     from fencepost.coordinator.acl.decide import Question, decide
     from fencepost.coordinator.acl.state import AclState
 
-    kind, name, is_prefix = _read_resource(resource)
+    kind, name, is_prefix = read_resource(resource)
     if is_prefix:
         raise FencepostError("A client asks for one resource: give its name, without a star.")
-    asked = Question(principal, host, _read_operation(operation), kind, name)
+    asked = Question(principal, host, read_operation(operation), kind, name)
     with connection.open() as cluster:
         state = AclState()
         for number, rule in enumerate(_fetch(cluster, AclFilter())):
@@ -179,7 +173,7 @@ def check_command(
     verdict = decide(state, policy, asked)
     row = {
         "answer": "allowed" if verdict.is_allowed else "denied",
-        "by": verdict.why.value if verdict.rule is None else _words_of(verdict.rule),
+        "by": verdict.why.value if verdict.rule is None else words_of(verdict.rule),
     }
     output(as_json).table([row], ["answer", "by"], "", can_go=())
     if not verdict.is_allowed:
@@ -300,44 +294,6 @@ def grant_spark_sink(
     _grant(connection, principal, rights, dry_run=dry_run, as_json=as_json)
 
 
-def producer_rights(topics: Sequence[str]) -> list[tuple[str, str]]:
-    """WRITE on a topic implies DESCRIBE, and is enough for a producer id."""
-    return [("write", f"topic:{topic}") for topic in topics]
-
-
-def consumer_rights(topics: Sequence[str], group: str) -> list[tuple[str, str]]:
-    """READ implies DESCRIBE, for metadata, offsets and the group's coordinator."""
-    return [*(("read", f"topic:{topic}") for topic in topics), ("read", f"group:{group}")]
-
-
-def transactional_rights(
-    transactional_id: str, topics: Sequence[str], sources: Sequence[str], group: str | None
-) -> list[tuple[str, str]]:
-    """A producer of transactions, and the consumer whose offsets it commits."""
-    rights = [("write", f"txn:{transactional_id}"), *producer_rights(topics)]
-    rights += [("read", f"topic:{topic}") for topic in sources]
-    if group is not None:
-        rights.append(("read", f"group:{group}"))
-    return rights
-
-
-def spark_sink_rights(
-    transactional_id: str, topics: Sequence[str], sources: Sequence[str], ledger: str
-) -> list[tuple[str, str]]:
-    """The table of docs/deploy.md: the ledger, the output, and the offsets of the sources."""
-    rights = [
-        ("write", f"txn:{transactional_id}"),
-        *producer_rights(topics),
-        *(("describe_configs", f"topic:{topic}") for topic in topics),
-        ("read", f"topic:{ledger}"),
-        ("write", f"topic:{ledger}"),
-        ("describe_configs", f"topic:{ledger}"),
-    ]
-    if sources:
-        rights += consumer_rights(sources, f"fencepost-{transactional_id}")
-    return rights
-
-
 def _grant(
     connection: Connection,
     principal: str,
@@ -346,7 +302,7 @@ def _grant(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    rules = [_read_rule(principal, *each, deny=False, host="*") for each in rights]
+    rules = [read_rule(principal, *each, deny=False, host="*") for each in rights]
     if not dry_run:
         with connection.open() as cluster:
             _create(cluster, rules)
@@ -355,7 +311,7 @@ def _grant(
         output(as_json).note("Nothing was added (--dry-run).")
 
 
-# -- between words and rules
+# -- between the wire and rules
 # ------------------------------------------------------------------------------------------------
 
 
@@ -391,78 +347,10 @@ def _rule_of(acl: Acl) -> Rule:
     )
 
 
-def _read_rule(principal: str, operation: str, resource: str, *, deny: bool, host: str) -> Rule:
-    from fencepost.coordinator.acl.rules import PatternType, Permission, Rule
-
-    kind, name, is_prefix = _read_resource(resource)
-    if not all(principal.partition(":")):
-        raise FencepostError(
-            f"A principal is a type and a name, such as User:alice, not {principal!r}."
-        )
-    return Rule(
-        kind,
-        name,
-        PatternType.PREFIXED if is_prefix else PatternType.LITERAL,
-        principal,
-        host,
-        _read_operation(operation),
-        Permission.DENY if deny else Permission.ALLOW,
-    )
-
-
-def _read_operation(word: str) -> Operation:
-    from fencepost.coordinator.acl.rules import Operation
-
-    known = {each.name.lower(): each for each in Operation if each > Operation.ANY}
-    found = known.get(word.lower().replace("-", "_"))
-    if found is None:
-        raise FencepostError(
-            f"There is no operation {word!r}{suggest(word.lower(), known) or '.'} "
-            f"Operations are {', '.join(known)}."
-        )
-    return found
-
-
-def _read_resource(text: str, *, is_pattern: bool = True) -> tuple[ResourceType, str, bool]:
-    """The type, the name, and whether the name is a prefix."""
-    from fencepost.coordinator.acl.rules import CLUSTER_NAME, ResourceType
-
-    word, colon, name = text.partition(":")
-    kind = _TYPES.get(word.lower())
-    if kind is None:
-        raise FencepostError(
-            f"{text!r} is not a resource: write topic:NAME, group:NAME, txn:ID or cluster."
-        )
-    if kind == "CLUSTER":
-        return ResourceType.CLUSTER, name or CLUSTER_NAME, False
-    if not (colon and name):
-        raise FencepostError(f"{text!r} names no {word}: write {word}:NAME, or {word}:* for all.")
-    if is_pattern and len(name) > 1 and name.endswith("*"):
-        return ResourceType[kind], name[:-1], True
-    return ResourceType[kind], name, False
-
-
-def _resource_words(rule: Rule) -> str:
-    from fencepost.coordinator.acl.rules import PatternType, ResourceType
-
-    if rule.resource_type is ResourceType.CLUSTER:
-        return "cluster"
-    star = "*" if rule.pattern_type is PatternType.PREFIXED else ""
-    return f"{_WORDS[rule.resource_type.name]}:{rule.resource_name}{star}"
-
-
-def _words_of(rule: Rule) -> str:
-    host = "" if rule.host == "*" else f" from {rule.host}"
-    return (
-        f"{rule.permission.name.lower()} {rule.principal}{host} {rule.operation.name.lower()} "
-        f"{_resource_words(rule)}"
-    )
-
-
 def _show(rules: Sequence[Rule], empty: str, *, as_json: bool) -> None:
     rows = [
         {
-            "resource": _resource_words(rule),
+            "resource": resource_words(rule),
             "permission": rule.permission.name.lower(),
             "principal": rule.principal,
             "host": rule.host,

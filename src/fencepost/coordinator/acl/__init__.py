@@ -8,6 +8,8 @@ are records of the metadata log, so they are a part of the cluster's state (`coo
 - `decide.py`: the decision, with the rule that made it.
 - `filters.py`: filters, as DescribeAcls and DeleteAcls have them.
 - `changes.py`: requests to add and remove rules: checked, then records.
+- `words.py`: rules as people write them.
+- `grants.py`: the rights that a program needs, and no others.
 
 Theory of operation
 -------------------
