@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ from fencepost.wire.forms.create_topics import CreatableTopic, CreateTopicsReque
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.heartbeat import HeartbeatRequest
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
-from tests.broker.raw import RawClient
+from tests.broker.raw import PATIENCE_SECONDS, RawClient
 from tests.broker.requests import batch_of, produce_request
 
 HEARTBEAT = HeartbeatRequest(group_id="g", member_id="m")
@@ -71,6 +72,13 @@ def create(topic: str) -> CreateTopicsRequest:
 
 def exists(broker: fencepost.Broker, topic: str) -> bool:
     return broker.call(lambda node: topic in node.metadata.topics)
+
+
+def wait_for(broker: fencepost.Broker, topic: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not exists(broker, topic):
+        assert time.monotonic() < deadline, f"{topic} is not created"
+        time.sleep(0.005)
 
 
 def values(broker: fencepost.Broker, topic: str) -> list[bytes | None]:
@@ -180,8 +188,7 @@ def test_a_silent_connection_answers_nothing_more_and_others_do(
     cluster.faults.on("CreateTopics").lose_reply(disconnect=False)
     client.send(ApiKey.CREATE_TOPICS, 5, create("silent"))
     client.send(ApiKey.CREATE_TOPICS, 5, create("silent-too"))
-    while not exists(upstream, "silent-too"):
-        pass
+    wait_for(upstream, "silent-too")
     client._socket.settimeout(0.05)
     with pytest.raises(TimeoutError):
         client.read_frame()
@@ -198,8 +205,7 @@ def test_a_held_request_takes_effect_although_its_client_has_left(
     client.close()
     assert not exists(upstream, "held")
     fault.release()
-    while not exists(upstream, "held"):
-        pass
+    wait_for(upstream, "held")
 
 
 @pytest.mark.parametrize("held", ["hold", "delay"])
@@ -323,6 +329,55 @@ def test_a_second_instance_fences_the_first_one_in_its_commit(cluster: NamedClus
     first.join()
     assert failed
     assert cluster.committed("fenced") == []
+
+
+def test_a_hundred_clients_at_once_each_get_their_own_replies(
+    cluster: NamedCluster,
+) -> None:
+    cluster.faults.on("Heartbeat").fail("REBALANCE_IN_PROGRESS").times(50)
+    codes: list[int] = []
+
+    def use() -> None:
+        with RawClient(cluster.bootstrap_servers) as client:
+            codes.append(heartbeat(client))
+
+    threads = [threading.Thread(target=use) for _ in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(codes) == [HEALTHY] * 50 + [REBALANCE_IN_PROGRESS] * 50
+
+
+def test_a_broker_that_has_gone_ends_its_clients_connections() -> None:
+    with fencepost.Broker() as broker, NamedCluster(broker.bootstrap_servers) as named:
+        with RawClient(named.bootstrap_servers) as client:
+            metadata(client)
+            broker.stop()
+            assert client.is_closed_by_broker()
+        with RawClient(named.bootstrap_servers) as client:
+            assert client.is_closed_by_broker()
+        broker.start()
+        with RawClient(named.bootstrap_servers) as client:
+            metadata(client)
+
+
+@pytest.mark.slow
+def test_every_broker_of_a_cluster_is_reached_through_the_proxy() -> None:
+    with fencepost.Cluster(2) as brokers, NamedCluster(brokers.bootstrap_servers) as named:
+        named.create_topic("refunds", partitions=4)
+        named.faults.on("EndTxn").lose_reply()
+        producer = transactional(named, "t")
+        for number in range(40):
+            producer.produce("refunds", value=str(number), partition=number % 4)
+        producer.commit_transaction(30)
+        assert len(named.committed("refunds")) == 40
+        named.faults.check()
+        with RawClient(named.bootstrap_servers) as client:
+            ports = {each.port for each in metadata(client).brokers}
+        assert len(ports) == 2
+        direct = {int(each.rpartition(":")[2]) for each in brokers.bootstrap_servers.split(",")}
+        assert ports.isdisjoint(direct)
 
 
 # -- what cannot work ------------------------------------------------------------------------------
