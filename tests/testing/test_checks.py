@@ -82,6 +82,9 @@ def test_a_read_of_nothing_is_a_loss_and_not_a_success() -> None:
 def test_a_list_may_be_any_iterable() -> None:
     assert checks.lost_write(iter(SENT), iter(SENT[1:])) == checks.lost_write(SENT, SENT[1:])
     assert checks.duplicate(iter("abca"), iter("abc")) == checks.duplicate("abca", "abc")
+    offsets = {"a": 3, "b": 7}
+    assert checks.lost_write(offsets, ["a"]) == checks.lost_write(["a", "b"], ["a"])
+    assert checks.duplicate(offsets, sent=offsets) == []
     torn = checks.torn_transaction({1: iter("ax")}, iter("a"))
     assert torn == checks.torn_transaction({1: "ax"}, "a") != []
 

@@ -47,7 +47,7 @@ def aborted_read(aborted: Iterable[Hashable], read: Iterable[Hashable]) -> list[
 
 def lost_write(committed: Iterable[Hashable], read: Iterable[Hashable]) -> list[str]:
     """Records that were acknowledged or committed, and that a complete read does not have."""
-    wanted, found = Counter(committed), Counter(read)
+    wanted, found = _counts(committed), _counts(read)
     return _first(
         f"lost write: {each!r} was committed"
         + (f" {count} times and read {_times(found[each])}" if count > 1 else " and never read")
@@ -61,8 +61,8 @@ def duplicate(read: Iterable[Hashable], sent: Iterable[Hashable] | None = None) 
 
     What was read and never sent is not a duplicate, and is not reported.
     """
-    found = Counter(read)
-    allowed = Counter(found.keys() if sent is None else sent)
+    found = _counts(read)
+    allowed = _counts(found if sent is None else sent)
     return _first(
         f"duplicate: {each!r} was read {count} times and sent {_times(allowed[each])}"
         for each, count in found.items()
@@ -147,6 +147,10 @@ def _falls(places: Iterable[Place]) -> Iterable[tuple[Hashable, int, int]]:
         if partition in last and offset <= last[partition]:
             yield partition, last[partition], offset
         last[partition] = offset
+
+
+def _counts(records: Iterable[Hashable]) -> Counter[Hashable]:
+    return Counter(iter(records))  # Counter would take a mapping for counts; here it is its keys.
 
 
 def _times(count: int) -> str:

@@ -1,7 +1,9 @@
 """Random histories of a whole broker: races, kills, failing and full disks, clock jumps.
 
-`make test` runs a few, and `make test-compiled` a few others. FENCEPOST_HISTORIES=500 runs that
-many, FENCEPOST_HISTORY_SEED=7 runs one.
+`make test` runs half of them, and `make test-compiled` the others. Twelve are the same in every
+run; the others follow from the number of commits (FENCEPOST_HISTORY_COMMITS, from the Makefile), so
+that each commit tries new ones, and the same again if it is tried again. FENCEPOST_HISTORIES=500
+runs that many, FENCEPOST_HISTORY_SEED=7 runs one.
 """
 
 from __future__ import annotations
@@ -31,7 +33,21 @@ pytestmark = pytest.mark.usefixtures("quiet", "small")
 
 SEED: Final = os.environ.get("FENCEPOST_HISTORY_SEED")
 COUNT: Final = os.environ.get("FENCEPOST_HISTORIES")
-SEEDS: Final = [int(SEED)] if SEED else range(int(COUNT)) if COUNT else half_of(range(12))
+COMMITS: Final = int(os.environ.get("FENCEPOST_HISTORY_COMMITS") or 0)
+ALWAYS: Final = range(12)
+PER_COMMIT: Final = 28
+
+
+def chosen() -> list[int]:
+    if SEED:
+        return [int(SEED)]
+    if COUNT:
+        return list(range(int(COUNT)))
+    first = len(ALWAYS) + PER_COMMIT * COMMITS
+    return [*half_of(ALWAYS), *half_of(range(first, first + PER_COMMIT))]
+
+
+SEEDS: Final = chosen()
 
 
 @pytest.fixture
@@ -129,7 +145,7 @@ def test_a_planted_bug_is_caught_by_one_of_the_first_histories(
     bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bug(monkeypatch)
-    for seed in range(12):
+    for seed in ALWAYS:
         try:
             History(seed).run()
         except ViolationError:
