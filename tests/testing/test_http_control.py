@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -23,7 +24,6 @@ from fencepost.client.blocking import connect
 from fencepost.client.record_writer import RecordWriter
 from fencepost.records.opened import Record
 from tests.broker.metrics.test_http import read_all
-from tools.fencepost_process import ROOT
 
 PATIENCE_SECONDS = 60.0
 
@@ -74,9 +74,11 @@ class Control:
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
+    # The package that is tested, which is not the installed one if a bug is planted in a copy.
+    paths = [str(Path(fencepost.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
     return subprocess.Popen(
         [sys.executable, "-m", "fencepost", "serve", "--test", *arguments],
-        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -111,8 +113,8 @@ def control(served: Control) -> Iterator[Control]:
     served.done("DELETE", "/faults")
 
 
-def begin(control: Control, transactional_id: str) -> None:
-    """Opens a transaction, and leaves it."""
+def begin(control: Control, transactional_id: str, *, commit: bool = False) -> None:
+    """Opens a transaction, and leaves it or commits it."""
     topic = f"{transactional_id}-topic"
     control.contents.create_topic(topic)
     with connect(control.bootstrap) as client:
@@ -121,6 +123,8 @@ def begin(control: Control, transactional_id: str) -> None:
             wrote = RecordWriter(writer, topic, [0], batch_bytes=1 << 16)
             wrote.add(Record(value=b"v"), 0, 0)
             wrote.flush()
+        if commit:
+            client.end_txn(identity, commit=True)
 
 
 def test_the_token_is_for_this_user_alone(control: Control) -> None:
@@ -161,6 +165,8 @@ def test_deleting_all_faults_returns_them_and_forgets_them(control: Control) -> 
     control.done("DELETE", f"/faults/{gone['id']}")
     left = control.done("DELETE", "/faults")["faults"]
     assert [each["fault"] for each in left] == ["EndTxn: hold()", kept["fault"]]
+    assert control.done("GET", "/faults") == {"faults": [], "fired": []}
+    begin(control, "next", commit=True)
     assert control.done("GET", "/faults") == {"faults": [], "fired": []}
     assert control.ask("DELETE", f"/faults/{gone['id']}")[0] == 404
 
