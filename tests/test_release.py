@@ -161,7 +161,9 @@ def test_a_development_tool_as_an_extra_is_reported(pure: Path, tmp_path: Path) 
 
     wheel = changed(pure, tmp_path, with_extra)
     (found,) = problems_of_wheel(wheel, compiled=False)
-    assert found.startswith("its extras are ['connect', 'dev', 'java', 'postgres', 're2', 'spark']")
+    assert found.startswith(
+        "its extras are ['connect', 'dev', 'java', 'postgres', 're2', 'secure-tests', 'spark']"
+    )
 
 
 def test_the_description_of_the_wheel_is_the_readme_for_pypi(pure: Path) -> None:

@@ -30,7 +30,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "src"
 TARGET: Final = ROOT / "build" / "release"
 PACKAGES: Final = ("fencepost", "fencepost_examples", "pyspark_fencepost")
-EXTRAS: Final = {"connect", "java", "postgres", "re2", "spark"}
+EXTRAS: Final = {"connect", "java", "postgres", "re2", "secure-tests", "spark"}
 IN_SDIST: Final = (
     "LICENSE",
     "Makefile",

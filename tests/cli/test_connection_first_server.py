@@ -29,6 +29,7 @@ DEADLINE = ("--client-config", "default.api.timeout.ms=8000")
 """Less than socket.connection.setup.timeout.ms, so that one server could use it up."""
 
 NOT_COMMANDED = "cannot be commanded"
+NO_AUTHORIZER = "authorizer.class.name"
 
 COMMANDS: dict[str, tuple[int, str]] = {
     "pins": (0, "No partition is pinned"),
@@ -72,6 +73,17 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "ledger show nobody": (1, "nobody"),
     "ledger adopt nobody --query-id q --last-batch 4 --topic nowhere --yes": (1, "nowhere"),
     "ledger forget nobody --yes": (1, "nobody"),
+    "acl list": (1, NO_AUTHORIZER),
+    "acl add User:a read topic:t": (1, NO_AUTHORIZER),
+    "acl remove User:a read topic:t": (1, NO_AUTHORIZER),
+    "acl check User:a read topic:t": (1, NO_AUTHORIZER),
+    "acl grant producer User:a --topic t": (1, NO_AUTHORIZER),
+    "acl grant consumer User:a --from t --group g": (1, NO_AUTHORIZER),
+    "acl grant transactional User:a --transactional-id x --topic t": (1, NO_AUTHORIZER),
+    "acl grant spark-sink User:a --transactional-id x --topic t": (1, NO_AUTHORIZER),
+    "user list": (0, "There are no users."),
+    f"user add alice --password-file {__file__}": (0, "alice can log in"),
+    "user remove nobody --yes": (1, "There is no user 'nobody'"),
 }
 
 

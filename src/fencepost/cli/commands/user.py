@@ -11,7 +11,6 @@ from fencepost.cli.confirmation import Yes, confirm
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.layout import App
 from fencepost.cli.output import output
-from fencepost.cli.passwords import read_password
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +65,8 @@ def add_command(
 
     Example: fencepost user add alice --password-file alice.txt
     """
+    from fencepost.cli.passwords import read_password
+
     chosen = _mechanisms(mechanism)
     salted = _salted(read_password(password_file, name).reveal(), chosen, iterations)
     if data is None:
