@@ -92,7 +92,6 @@ RIGHTS: Final = {
     TOPIC: ("--operation", "Write", "--topic"),
     GROUP: ("--operation", "Read", "--group"),
 }
-OFFSETS: Final = "sendOffsetsToTransaction"
 RAISED: Final[dict[tuple[str, str], list[str]]] = {
     (ID, "NONE"): [
         "initTransactions: TransactionalIdAuthorizationException",
@@ -100,18 +99,15 @@ RAISED: Final[dict[tuple[str, str], list[str]]] = {
     ],
     (TOPIC, "NONE"): [
         "send: TopicAuthorizationException",
-        f"{OFFSETS}: TopicAuthorizationException",
         "aborted",
     ],
-    (GROUP, "NONE"): [f"{OFFSETS}: GroupAuthorizationException", "aborted"],
+    (GROUP, "NONE"): ["sendOffsetsToTransaction: GroupAuthorizationException", "aborted"],
     ("", ID): [
         "send: TransactionalIdAuthorizationException",
-        f"{OFFSETS}: TransactionalIdAuthorizationException",
         "abortTransaction: TransactionalIdAuthorizationException",
     ],
     ("", TOPIC): [
         "send: TopicAuthorizationException",
-        f"{OFFSETS}: TopicAuthorizationException",
         "aborted",
     ],
 }

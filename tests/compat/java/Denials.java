@@ -47,16 +47,20 @@ public final class Denials {
         String call = "initTransactions";
         try {
             if (isIdempotent) {
-                send(producer, topic);
+                isSent(producer, topic);
                 return;
             }
             producer.initTransactions();
             producer.beginTransaction();
             call = "sendOffsetsToTransaction";
-            send(producer, topic);
+            boolean isSent = isSent(producer, topic);
             if (!args[3].equals("NONE")) {
                 takeAway(args[1], name, ResourceType.valueOf(args[3]));
-                send(producer, topic);
+                isSent = isSent(producer, topic);
+            }
+            if (!isSent) {
+                abort(producer);
+                return;
             }
             producer.sendOffsetsToTransaction(
                 Map.of(new TopicPartition(topic, 0), new OffsetAndMetadata(1)), new ConsumerGroupMetadata(name));
@@ -79,13 +83,15 @@ public final class Denials {
         return settings;
     }
 
-    private static void send(KafkaProducer<byte[], byte[]> producer, String topic) throws InterruptedException {
+    private static boolean isSent(KafkaProducer<byte[], byte[]> producer, String topic) throws InterruptedException {
         Future<RecordMetadata> sent = producer.send(new ProducerRecord<>(topic, new byte[1]));
         producer.flush();
         try {
             sent.get();
+            return true;
         } catch (ExecutionException problem) {
             print("send", problem.getCause());
+            return false;
         }
     }
 
