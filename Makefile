@@ -67,9 +67,6 @@ $(ARCHIVE): $(STAMP)
 	@echo "Making $@ (once)"
 	@$(PY) -m tools.spark_archive
 
-# Each commit tries random histories that no commit before it has tried (tests/broker/histories).
-test test-compiled: export FENCEPOST_HISTORY_COMMITS = $(shell git rev-list --count HEAD 2>/dev/null)
-
 .PHONY: test
 test: $(STAMP) $(ARCHIVE) ## Run the tests (needs nothing but PyPI)
 	@FENCEPOST_HALF=1 $(PY) -m pytest $(TESTS) --ignore=tests/compat -n $(JOBS) $(XDIST) $(ARGS)

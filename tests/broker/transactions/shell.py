@@ -124,6 +124,7 @@ class ShellNode:
             runtime=self,
             config=self.config,
             authorizer=SimpleNamespace(authorize=self._authorize),
+            audit=SimpleNamespace(denied=lambda *_: None),
             partitions=local,
             metadata=self.metadata,
             internal_topics=SimpleNamespace(ensure=lambda name: None),
@@ -175,7 +176,7 @@ class ShellNode:
         if point == self.stop_at:
             raise Broken(point)
 
-    def _authorize(self, principal: str, operation: str, kind: str, name: str) -> bool:
+    def _authorize(self, principal: str, host: str, operation: str, kind: str, name: str) -> bool:
         return (operation, kind, name) not in self.denied
 
     # -- for tests ---------------------------------------------------------------------------------
