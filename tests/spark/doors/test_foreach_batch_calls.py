@@ -377,7 +377,7 @@ def test_outside_a_query_the_sink_explains_how_to_call_it(spark: SparkSession) -
     rows = spark.range(1).selectExpr("cast(id AS string) AS value")
     attempts: list[Callable[[], Any]] = [lambda: sink(rows, 0), lambda: sink.write({"t": rows}, 0)]
     for attempt in attempts:
-        with pytest.raises(SinkRefused, match=r"writeStream\.foreachBatch\(TransactionalSink"):
+        with pytest.raises(SinkRefused, match=r"writeStream\.foreachBatch\(sink"):
             attempt()
     with pytest.raises(SinkRefused, match="foreachBatch"):
         sink.skip(0)

@@ -55,7 +55,9 @@ class Mode(Enum):
 ReadMode = Annotated[
     Mode,
     typer.Option(
-        "--mode", help="Read the log (logical decoding), or a table that numbers its rows."
+        "--mode",
+        metavar="MODE",
+        help="wal: read the log (logical decoding); table: read a table that numbers its rows.",
     ),
 ]
 Table = Annotated[
