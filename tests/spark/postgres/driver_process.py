@@ -1,7 +1,7 @@
 """A driver with a query for each step of a batch, which stops there and waits.
 
-The tests kill it, and so all of them at once, or let some continue. Argument: a file with the DSN
-and the queries. Prints when all have stopped, and the end of each.
+The tests kill it, and so all of them at once, or let some continue. Argument: a file with the DSN,
+the brokers and the queries. Prints when all have stopped, and the end of each.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ def stop_in_tasks(marker: str) -> Callable[[Any], Any]:
     return task
 
 
-def start(spark: Any, dsn: str, order: dict[str, Any]) -> Any:
+def start(spark: Any, dsn: str, bootstrap: str, order: dict[str, Any]) -> Any:
     stage = Stage(spark, dsn, Path(order["folder"]), order["name"], order["creation"])
+    topic, first = order["topic"], order["first"]
     marker = f"{order['folder']}/marker"
 
     def on_step(step: str, batch: int) -> None:
@@ -55,9 +56,14 @@ def start(spark: Any, dsn: str, order: dict[str, Any]) -> Any:
         else:
             setattr(copying, "_task", GENUINE)  # noqa: B010
 
+    sink = (
+        stage.both_sinks(bootstrap, topic, first, on_step=on_step)
+        if first
+        else stage.sink(on_step=on_step)
+    )
     case = CASES[order["case"]]
     with case.in_session(spark):
-        return stage.start(stage.sink(on_step=on_step), case.shape, case.mode)
+        return stage.start(sink, case.shape, case.mode)
 
 
 GENUINE = copying._task
@@ -77,7 +83,7 @@ def main(path: str) -> None:
     )
     spark.sparkContext.setLogLevel("OFF")
     for order in plan["orders"]:
-        query = start(spark, plan["dsn"], order)
+        query = start(spark, plan["dsn"], plan["bootstrap"], order)
         threading.Thread(target=report_end, args=(order["name"], query), daemon=True).start()
         reached = Path(f"{order['folder']}/marker.reached")
         chaos.await_truth(

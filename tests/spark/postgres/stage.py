@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from fencepost.spark.doors.foreach_batch import TransactionalSink
 from fencepost.spark.postgres.sink import PostgresSink
-from tests.spark.pipeline import Pipeline
+from tests.spark.pipeline import Pipeline, Sink
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 CREATION = "CREATE TABLE IF NOT EXISTS lines (key text, value text)"
 
@@ -44,6 +45,21 @@ class Stage(Pipeline):
 
     def sink(self, **changes: Any) -> Any:
         return PostgresSink(self.dsn, self.table, **changes)
+
+    def both_sinks(self, bootstrap: str, topic: str, first: str, **changes: Any) -> Sink:
+        """A function that writes each batch to a topic and to the table; `first` is which."""
+        sinks = [
+            TransactionalSink(bootstrap, transactional_id=topic, topic=topic, **changes),
+            self.sink(**changes),
+        ]
+        if first == "table":
+            sinks.reverse()
+
+        def write(df: DataFrame, batch: int) -> None:
+            for sink in sinks:
+                sink(df, batch)
+
+        return write
 
     def values(self) -> list[str]:
         return sorted(self.query(f"SELECT value FROM {self.table}"))

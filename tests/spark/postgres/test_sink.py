@@ -12,11 +12,11 @@ import pytest
 
 from fencepost.base.failures import ConfigError
 from fencepost.outside.failures import DatabaseRefused
-from fencepost.spark import PostgresSink, TransactionalSink
+from fencepost.spark import PostgresSink
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.sentences import reason_in
 from tests.outside.postgres import PostgresServer
-from tests.spark.conftest import on_spark, read_values
+from tests.spark.conftest import on_spark
 from tests.spark.pipeline import Pipeline, numbered
 from tests.spark.postgres.stage import Stage
 from tests.spark.queries.cases import counts
@@ -336,35 +336,6 @@ def test_a_password_is_in_no_plan_log_or_exception(
     assert failure is not None
     assert "out of range" in failure
     assert "hush" not in failure + caplog.text + plans[0] + repr(sink)
-
-
-def test_with_a_topic_in_one_batch_a_kill_between_the_two_leaves_each_row_once(
-    stage: Stage, cluster: Any, bootstrap: str, new_topic: Any
-) -> None:
-    """The topic has the batch and the table does not, until the query is started again."""
-    topic = new_topic()
-    stage.add(numbered(0), numbered(1))
-
-    def both(table: Any) -> Any:
-        topics = TransactionalSink(bootstrap, transactional_id=topic, topic=topic)
-
-        def write(df: DataFrame, batch: int) -> None:
-            topics(df, batch)
-            table(df, batch)
-
-        return write
-
-    def die(step: str, batch: int) -> None:
-        if (step, batch) == ("staging", 1):
-            raise RuntimeError("the driver is gone")
-
-    assert stage.run(both(stage.sink(on_step=die))) is not None
-    everything = sorted([*numbered(0), *numbered(1)])
-    assert sorted(read_values(cluster, topic)) == everything
-    assert stage.values() == sorted(numbered(0))
-    assert stage.run(both(stage.sink())) is None
-    assert sorted(read_values(cluster, topic)) == everything
-    assert stage.values() == everything
 
 
 def test_outside_of_a_query_and_with_wrong_arguments_it_says_what_to_do(
