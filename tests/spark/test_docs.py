@@ -112,6 +112,8 @@ def test_the_job_in_the_guide_to_testing_is_killed_and_refunds_once(
     monkeypatch.delenv("FENCEPOST_TEST_BOOTSTRAP", raising=False)
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dspark.ui.enabled=false", prepend=" ")
     page = (ROOT / "docs" / "guide" / "testing.md").read_text()
     programs = dict(re.findall(r'```python title="(\w+)\.py"\n(.*?)```', page, re.DOTALL))
     assert sorted(programs) == ["refund_job", "test_refund_job"]
