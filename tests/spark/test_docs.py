@@ -16,9 +16,12 @@ import pytest
 from fencepost.spark import failures
 from fencepost.spark.doors.foreach_batch import TransactionalSink
 from fencepost.spark.settings import ARGUMENTS
+from tests.spark.conftest import environment, require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "spark.md").read_text()
@@ -96,3 +99,25 @@ def test_the_quick_start_works_as_described(
     (code,) = [code for code in examples(PAGE) if "fencepost.Broker()" in code]
     run_example(code, "docs/spark.md")
     assert capsys.readouterr().out.splitlines()[-1] == "100 refunds"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("default")
+def test_the_job_in_the_guide_to_testing_is_killed_and_refunds_once(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_spark()
+    # Its topics have fixed names.
+    monkeypatch.delenv("FENCEPOST_TEST_BOOTSTRAP", raising=False)
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dspark.ui.enabled=false", prepend=" ")
+    page = (ROOT / "docs" / "guide" / "testing.md").read_text()
+    programs = dict(re.findall(r'```python title="(\w+)\.py"\n(.*?)```', page, re.DOTALL))
+    assert sorted(programs) == ["refund_job", "test_refund_job"]
+    pytester.makepyfile(**programs)
+    plugin = ("-p", "fencepost.testing.pytest_plugin", "-p", "no:cacheprovider")
+    ended = pytester.runpytest_subprocess(*plugin, "test_refund_job.py")
+    ended.assert_outcomes(passed=1)
