@@ -1,7 +1,8 @@
 """kill -9 amid changes of users and ACLs: what was acknowledged is kept, the rest whole or not.
 
-Method: one connection keeps many changes in flight, and the kill comes at any moment of them. The broker serves a connection in order, so what it has after its restart
-must be the state after one of these changes, and none before the last acknowledged one.
+Method: one connection keeps many changes in flight, and the kill comes at any moment of them. The
+broker serves a connection in order, so what it has after its restart must be the state after one of
+these changes, and none before the last acknowledged one. The seed is printed with a failure.
 """
 
 from __future__ import annotations

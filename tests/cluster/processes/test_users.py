@@ -143,7 +143,7 @@ def test_a_producer_that_loses_its_right_cannot_commit_and_its_transaction_is_ab
             for resource in ("topic:orders", "transactional-id:refunds")
         ]
         given = allow(admin, *rights)
-        identity = alice.init_producer_id("refunds", timeout_ms=1_000)
+        identity = alice.init_producer_id("refunds", timeout_ms=3_000)
         write_everywhere(alice, identity, b"lost")
         forbid(admin, given)
         with pytest.raises(Refused, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
