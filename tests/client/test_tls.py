@@ -16,6 +16,7 @@ from fencepost.client.options import Tls
 from fencepost.client.secret import Secret
 from fencepost.client.tls import tls_context
 from fencepost.wire.forms.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from tests.broker.security.certificates import Authority
 from tests.client.tcp_broker import TcpBroker
 from tests.client.test_sockets import first
 
@@ -83,6 +84,20 @@ def test_a_certificate_for_another_host_is_refused_unless_the_check_is_off(folde
             cluster.describe_cluster()
         with connect(broker.address, trusting(folder, "elsewhere") | {name_check: ""}) as cluster:
             assert cluster.describe_cluster().cluster_id == "tcp"
+
+
+def test_an_expired_certificate_is_one_error_that_says_who_renews_it(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.listener(days=-1))
+    options = {"security.protocol": "SSL", "ssl.ca.location": authority.file}
+    with (
+        TcpBroker(context=context) as broker,
+        connect(broker.address, options) as cluster,
+        pytest.raises(AuthenticationFailed, match=r"has expired.* must renew it") as refused,
+    ):
+        cluster.describe_cluster()
+    assert "ssl.ca.location" not in str(refused.value), "there is nothing to correct here"
 
 
 def test_a_port_without_tls_is_refused_with_a_hint(folder: Path) -> None:

@@ -158,3 +158,24 @@ def test_a_client_refuses_a_listener_that_it_does_not_trust(
     )
     while not any("certificate verify failed" in each for each in problems):
         producer.poll(0.1)
+
+
+def test_a_client_of_a_listener_whose_certificate_has_expired_is_refused_and_the_broker_knows_why(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = tls_config(authority)
+    config["ssl.keystore.location"] = authority.listener("expired-listener", days=-1)
+    problems: list[str] = []
+    with fencepost.Broker(config=config) as running:
+        producer = confluent_kafka.Producer(
+            {
+                **librdkafka(running, authority, None),
+                "error_cb": lambda error: problems.append(str(error)),
+                "logger": logging.getLogger("quiet"),
+            }
+        )
+        while not (problems and "the certificate of this listener is expired" in caplog.text):
+            producer.poll(0.1)
+    # librdkafka names no reason, and has the wrong advice: whoever runs the broker sees it.
+    assert "certificate verify failed" in problems[0]
+    assert "SSL: the certificate has expired on" in caplog.text

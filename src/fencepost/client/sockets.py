@@ -40,6 +40,8 @@ _RESPONSE_OVERHEAD_BYTES: Final = 256 * 1024 * 1024
 """How much larger than fetch.max.bytes a frame may be: room for one batch above the limit, and for
 replies other than Fetch. A larger frame is a protocol error."""
 _NONCE_BYTES: Final = 24
+_CERTIFICATE_EXPIRED: Final = 10
+"""OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED."""
 _PASSING_TLS_TROUBLE: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """The broker closed the connection during the handshake; a retry may succeed."""
 _LIFETIME_USED: Final = 0.85
@@ -450,6 +452,11 @@ def _greeting_advice(problem: Exception) -> str:
 
 
 def _certificate_advice(endpoint: Endpoint, problem: ssl.SSLCertVerificationError) -> str:
+    if problem.verify_code == _CERTIFICATE_EXPIRED:
+        return (
+            f"the certificate of {endpoint} has expired, or that of its authority: whoever runs "
+            "the broker must renew it, unless the clock of this machine is wrong"
+        )
     return (
         f"the certificate of {endpoint} is not trusted: {problem.verify_message}; set "
         "ssl.ca.location to the PEM file of the authority that signed it, or correct the host name"

@@ -23,9 +23,16 @@ class Authority:
         self.file = str(folder / f"{name}.pem")
         self._authority.cert_pem.write_to_path(self.file)
 
-    def listener(self, file: str = "listener", host: str = "127.0.0.1") -> str:
-        """A file with a key and a certificate for a listener."""
-        return self.save(self._authority.issue_cert(host, "localhost"), file)
+    def listener(self, file: str = "listener", host: str = "127.0.0.1", *, days: int = 2) -> str:
+        """A file with a key and a certificate for a listener; negative days as for a client."""
+        now = dt.datetime.now(dt.UTC)
+        issued = self._authority.issue_cert(
+            host,
+            "localhost",
+            not_before=now - dt.timedelta(days=30),
+            not_after=now + dt.timedelta(days=days),
+        )
+        return self.save(issued, file)
 
     def client(self, name: str = "alice", *, days: int = 2) -> str:
         """The same for a client; with negative days it has expired."""

@@ -6,8 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.scram import NewPassword
 from fencepost.coordinator.acl.rules import Operation, ResourceType
 from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from fencepost.wire.forms.create_acls import AclCreation, CreateAclsRequest
 from fencepost.wire.forms.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tests.broker.node_stage import Line, Stage
@@ -97,4 +102,20 @@ def acl(right: Right, principal: str = ALICE, permission: int = 3, **more: Any) 
         operation=Operation[operation],
         permission_type=permission,
         **more,
+    )
+
+
+def new_user(name: str, passwords: Iterable[NewPassword]) -> AlterUserScramCredentialsRequest:
+    """Adds a user, or changes the password."""
+    return AlterUserScramCredentialsRequest(
+        upsertions=[
+            ScramCredentialUpsertion(
+                name=name,
+                mechanism=each.mechanism,
+                iterations=each.iterations,
+                salt=each.salt,
+                salted_password=each.salted_password,
+            )
+            for each in passwords
+        ]
     )

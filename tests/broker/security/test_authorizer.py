@@ -9,6 +9,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
+from fencepost.base.scram import BY_NUMBER, MECHANISMS, NewPassword
 from fencepost.broker.security import authorizer as module
 from fencepost.broker.security.authorizer import StandardAuthorizer, check_access, policy_of
 from fencepost.broker.settings.config import BrokerConfig
@@ -22,7 +23,7 @@ from fencepost.wire.forms.describe_acls import DescribeAclsRequest
 from tests.broker.node_stage import DiedError, Stage
 from tests.broker.raw import ClosedError
 from tests.broker.requests import FETCH_VERSION, create_topic, fetch_request
-from tests.broker.security.secured import ALICE, SETTINGS, Secured, acl
+from tests.broker.security.secured import ALICE, SETTINGS, Secured, acl, new_user
 from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.wire import (
     WireProducer,
@@ -241,6 +242,43 @@ def test_a_crash_at_any_disk_call_leaves_a_change_whole_or_undone(durability: st
         if acknowledged:
             break  # It ended after the change.
     assert 4 in outcomes
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_a_crash_at_any_disk_call_leaves_a_user_all_mechanisms_of_one_password(
+    durability: str,
+) -> None:
+    def passwords(iterations: int) -> list[NewPassword]:
+        return [
+            NewPassword(each.number, bytes(16), bytes(each.hash_bytes), iterations)
+            for each in MECHANISMS.values()
+        ]
+
+    outcomes = set()
+    for call in range(1, 12):
+        stage = Secured(durability=durability).start()
+        stage.call(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, new_user("old", passwords(5000)))
+        stage.disk.lose_power_at(call)
+        acknowledged = 0
+        with contextlib.suppress(PowerLost, DiedError, ClosedError):
+            for name in ("old", "new"):
+                request = new_user(name, passwords(6000))
+                (result,) = stage.call(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, request).results
+                acknowledged += result.error_code == NONE
+        after = (stage.lose_power() if durability == "fsync" else stage.kill()).again()
+        found = [
+            {number: each.iterations for number, each in after.node.metadata.users[name].items()}
+            for name in ("old", "new")
+            if name in after.node.metadata.users
+        ]
+        before, changed = dict.fromkeys(BY_NUMBER, 5000), dict.fromkeys(BY_NUMBER, 6000)
+        states = [[before], [changed], [changed, changed]]
+        assert found in states[acknowledged:]
+        outcomes.add(acknowledged)
+        after.stop()
+        if acknowledged == 2:
+            break  # It ended after the changes.
+    assert outcomes == {0, 1, 2}
 
 
 def test_a_disk_that_refuses_the_write_changes_nothing_and_says_so() -> None:

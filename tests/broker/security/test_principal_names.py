@@ -20,6 +20,7 @@ from fencepost.broker.security.principal_names import (
     distinguished_name,
     parse_rules,
     principal_name,
+    valid_until,
 )
 
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -27,7 +28,7 @@ KEY = ec.generate_private_key(ec.SECP256R1())
 Parts = list[x509.NameAttribute[str] | list[x509.NameAttribute[str]]]
 
 
-def certificate(parts: Parts) -> bytes:
+def certificate(parts: Parts, until: dt.datetime = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)) -> bytes:
     names = [x509.RelativeDistinguishedName(p if isinstance(p, list) else [p]) for p in parts]
     now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     built = (
@@ -37,7 +38,7 @@ def certificate(parts: Parts) -> bytes:
         .public_key(KEY.public_key())
         .serial_number(7)
         .not_valid_before(now)
-        .not_valid_after(now + dt.timedelta(days=1))
+        .not_valid_after(until)
         .sign(KEY, hashes.SHA256())
     )
     return built.public_bytes(Encoding.DER)
@@ -106,6 +107,15 @@ def test_bytes_that_are_no_certificate_are_refused(noise: bytes, at: int, byte: 
         # A damaged name may still be one. Nothing else may be raised.
         with contextlib.suppress(WireError):
             distinguished_name(given_bytes)
+        with contextlib.suppress(WireError):
+            valid_until(given_bytes)
+
+
+# From 2050 on, a certificate has its dates in another form.
+@pytest.mark.parametrize("year", [2026, 2049, 2050])
+def test_the_end_of_a_certificate_is_read(year: int) -> None:
+    end = dt.datetime(year, 12, 31, 23, 59, 58, tzinfo=dt.UTC)
+    assert valid_until(certificate([], end)) == end
 
 
 WHOLE = certificate([x509.NameAttribute(NameOID.COMMON_NAME, "alice")])

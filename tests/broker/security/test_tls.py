@@ -321,3 +321,16 @@ def test_a_certificate_that_signed_itself_is_refused(authority: Authority) -> No
     path = authority.save(alone, "alone")
     with pytest.raises(ssl.SSLCertVerificationError):
         meet(found, authority.trusting(path))
+
+
+def test_an_expired_certificate_is_a_warning_at_the_start_and_a_refusal_for_clients(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificates(tls_config(authority))
+    assert caplog.messages == []
+    expired = authority.listener("expired-listener", days=-1)
+    found = certificates(tls_config(authority, ssl_keystore_location=expired))
+    (warning,) = caplog.messages
+    assert warning.startswith("ssl.keystore.location of listener SSL: the certificate has expired")
+    with pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"):
+        meet(found, authority.trusting())

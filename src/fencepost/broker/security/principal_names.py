@@ -14,10 +14,13 @@ verified it before, and every length is checked here all the same.
 A rule has a pattern, which the whole name must match, and what replaces it; L or U makes that lower
 or upper case. The first rule that matches decides; DEFAULT is the name as it is. A name without a
 rule is refused.
+
+`valid_until` reads when a certificate expires.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -40,6 +43,7 @@ SHORT_NAMES: Final = {
 OBJECT_IDENTIFIER: Final = 0x06
 SEQUENCE: Final = 0x30
 SET: Final = 0x31
+UTC_TIME: Final = 0x17
 VERSION: Final = 0xA0
 TEXT_TAGS: Final = (0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E)
 """UTF8String, PrintableString, T61String, IA5String, GeneralString and BMPString."""
@@ -68,12 +72,25 @@ def distinguished_name(certificate: bytes) -> str:
         raise WireError("it has another form than a certificate") from problem
 
 
-def _subject(certificate: bytes) -> str:
+def valid_until(certificate: bytes) -> dt.datetime:
+    """When a certificate (DER) expires."""
+    try:
+        _, end = _values(_fields(certificate)[3].content)
+        form = "%y%m%d%H%M%SZ" if end.tag == UTC_TIME else "%Y%m%d%H%M%SZ"
+        return dt.datetime.strptime(end.content.decode("ascii"), form).replace(tzinfo=dt.UTC)
+    except (StopIteration, ValueError, IndexError) as problem:
+        raise WireError("it has another form than a certificate") from problem
+
+
+def _fields(certificate: bytes) -> list[_Value]:
+    """serialNumber, signature, issuer, validity, subject, and what follows."""
     whole = next(iter(_values(certificate)))
     fields = list(_values(next(iter(_values(whole.content))).content))
-    if fields and fields[0].tag == VERSION:
-        del fields[0]
-    # serialNumber, signature, issuer, validity, subject
+    return fields[1:] if fields and fields[0].tag == VERSION else fields
+
+
+def _subject(certificate: bytes) -> str:
+    fields = _fields(certificate)
     if len(fields) < 5 or fields[4].tag != SEQUENCE:
         raise WireError("the certificate has no subject")
     parts = [_relative_name(part) for part in _values(fields[4].content)]

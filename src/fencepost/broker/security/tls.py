@@ -11,6 +11,9 @@ current one stays, the log has one line, and the next change is tried again. Con
 open keep what they have. A context is never changed, and never exchanged within a handshake: an
 exchange in `sni_callback` leaves the verification of clients as it was.
 
+An expired certificate is taken with a warning: it may be replaced without a restart, and a broker
+that did not start would serve its other listeners no better.
+
 Only PEM is read, from files or from the settings themselves. A private key that everybody on the
 machine can read is refused; one that its group can read is not, because that is how secrets are
 mounted for a service.
@@ -22,6 +25,7 @@ session would keep the certificate of a client that is no longer trusted.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import logging
 import os
 import ssl
@@ -30,12 +34,13 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fencepost.base.failures import ConfigError
+from fencepost.base.failures import ConfigError, WireError
 from fencepost.broker.security.principal_names import (
     Rule,
     distinguished_name,
     parse_rules,
     principal_name,
+    valid_until,
 )
 
 if TYPE_CHECKING:
@@ -68,6 +73,8 @@ TLS_1_2_SUITES: Final = {
 """The suites of TLS 1.2 that are worth having, and their names in OpenSSL."""
 
 BEGIN: Final = b"-----BEGIN"
+BEGIN_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
+END_CERTIFICATE: Final = b"-----END CERTIFICATE-----"
 JAVA_STORE: Final = b"\xfe\xed\xfe\xed"
 
 
@@ -206,8 +213,10 @@ def _load_keystore(context: ssl.SSLContext, settings: TlsSettings) -> None:
     with _file_of(source) as path:
         try:
             _refuse_open_key(source, path)
-            is_encrypted = b"ENCRYPTED" in _read_pem(source, path)
+            content = _read_pem(source, path)
+            is_encrypted = b"ENCRYPTED" in content
             context.load_cert_chain(path, password=password)
+            _warn_if_expired(source, content)
         except ssl.SSLError as problem:
             why = _why(problem)
             if is_encrypted and problem.reason != "KEY_VALUES_MISMATCH":
@@ -215,6 +224,23 @@ def _load_keystore(context: ssl.SSLContext, settings: TlsSettings) -> None:
             raise ConfigError(f"{source.setting} cannot be used: {why}") from problem
         except OSError as problem:
             raise _unreadable(source, problem) from problem
+
+
+def _warn_if_expired(source: Pem, content: bytes) -> None:
+    """The first certificate is the listener's own."""
+    begin = content.find(BEGIN_CERTIFICATE)
+    end = content.find(END_CERTIFICATE, begin)
+    if begin < 0 or end < 0:
+        return
+    text = content[begin : end + len(END_CERTIFICATE)].decode("ascii", errors="replace")
+    with contextlib.suppress(WireError, ValueError):  # OpenSSL has read it: that is enough.
+        until = valid_until(ssl.PEM_cert_to_DER_cert(text))
+        if until < dt.datetime.now(dt.UTC):
+            log.warning(
+                "%s: the certificate has expired on %s, and clients refuse it: replace it",
+                source.setting,
+                f"{until:%Y-%m-%d %H:%M} UTC",
+            )
 
 
 def _load_truststore(context: ssl.SSLContext, source: Pem) -> None:
