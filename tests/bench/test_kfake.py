@@ -116,4 +116,5 @@ def test_it_takes_part_only_in_loads_that_one_broker_in_memory_can_do() -> None:
         "transactions-of-10",
         "transactions-of-1000",
         "consume",
+        "kit",
     ]

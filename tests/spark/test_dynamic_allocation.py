@@ -9,6 +9,7 @@ and others are not.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -210,7 +211,8 @@ def test_rows_that_are_packed_again_after_some_were_written_fail_the_attempt(
     chaos.await_truth(lambda: _done_in_last_stage(pipeline.spark) > 0, 120)
     Path(f"{marker}.reported").touch()
     assert finish(query) is None
-    assert "task 0 of the packing stage ran as Spark's tasks" in caplog.text
+    # Which of the two is noticed first depends on what the executor was at when it was lost.
+    assert re.search("of the (packing|write) stage ran as Spark's task", caplog.text), caplog.text
     first, *others = Path(f"{marker}.runs").read_text().split()
     stage = first.partition(":")[0]
     runs = [run for run in (first, *others) if run.startswith(f"{stage}:")]

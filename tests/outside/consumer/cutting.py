@@ -52,9 +52,9 @@ class CuttingProxy:
                 if b"COMMIT" in sent and self.cut is not None:
                     cut, self.cut = self.cut, None
                     if cut is Cut.AFTER:
-                        server.sendall(sent)
-                        # The answer is read by the other thread, which finds no client.
+                        # The answer is read by the other thread, which must find no client.
                         client.shutdown(socket.SHUT_RDWR)
+                        server.sendall(sent)
                     elif cut is Cut.SILENT:
                         client.shutdown(socket.SHUT_RDWR)
                     else:

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from fencepost.outside import ConsumerFenced, PositionRefused
+from fencepost.outside.consumer.rule import Found, Partition
 from fencepost.outside.failures import KafkaRefused
 from tests.outside.consumer.stage import DEADLINE_SECONDS, Stage, apply
 
@@ -142,3 +143,34 @@ def test_a_row_that_was_deleted_begins_anew(stage: Stage) -> None:
         apply(batch)
     apply(next(consumer))
     assert (stage.applied(), stage.position()) == (["a"], 1)
+
+
+@pytest.mark.parametrize("moment", ["before the claim", "before the decision"])
+def test_a_position_that_moves_during_a_claim_is_not_beyond_the_end(
+    stage: Stage, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its former owner applies what arrives after the end of the log was asked."""
+    stage.send("a")
+    with stage.consumer() as former:
+        apply(next(former))
+    consumer = stage.consumer()
+    ask = consumer._member.find
+    moves = iter([True])
+
+    def go_on() -> None:
+        if next(moves, False):
+            stage.send("b", "c")
+            stage.query("UPDATE fencepost_offsets SET next_offset = 2")
+
+    if moment == "before the claim":
+        consumer.on_step = lambda step: go_on() if step == moment else None
+    else:
+
+        def find_then_go_on(wanted: list[Partition]) -> dict[Partition, Found]:
+            found = ask(wanted)
+            go_on()
+            return found
+
+        monkeypatch.setattr(consumer._member, "find", find_then_go_on)
+    apply(next(consumer))
+    assert (stage.applied(), stage.position()) == (["a", "c"], 3)

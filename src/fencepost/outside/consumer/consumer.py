@@ -19,7 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -236,27 +236,34 @@ class PostgresConsumer:
     def _claim(self, connection: Connection) -> None:
         """Claims what is assigned and not read yet; what cannot be claimed now waits."""
         wanted = sorted(self._member.assigned - self._member.started.keys())
-        if not wanted:
-            return
-        try:
-            found = self._member.find(wanted)
-        except Waiting:
-            return
+        if wanted:
+            with suppress(Waiting):
+                self._claim_all(connection, wanted)
+
+    def _claim_all(self, connection: Connection, wanted: list[Partition]) -> None:
         with self._database.explaining("the claim of partitions"):
             # Nobody is fenced by a consumer that could not begin, or that has lost the partition.
-            begins = {
-                each: self._decide(each, self._positions.read(connection, each), found[each])
-                for each in wanted
-            }
+            rows = {each: self._positions.read(connection, each) for each in wanted}
+            begins, topic_ids = {}, {}
+            for each, found in self._member.find(wanted).items():
+                topic_ids[each] = found.topic_id
+                decision = decide(rows[each], found, self._start)
+                if isinstance(decision, Refusal):
+                    if self._positions.read(connection, each) != rows[each]:
+                        return  # Its owner has gone on: the row and the log are of two moments.
+                    raise self._positions.refuse(decision, each, rows[each], found)
+                begins[each] = decision
             if not self._member.confirm(begins):
                 return
             self.on_step("before the claim")
             for each in wanted:
                 owner = f"{socket.gethostname()} pid {os.getpid()} {uuid.uuid4().hex[:16]}"
                 self._held[each] = self._positions.claim(
-                    connection, each, found[each].topic_id, begins[each], owner
+                    connection, each, topic_ids[each], begins[each], owner
                 )
-                begins[each] = self._decide(each, self._held[each], found[each])
+            # The rows stay as they are from here on, and may have moved before the claim.
+            for each, found in self._member.find(wanted).items():
+                begins[each] = self._decide(each, self._held[each], found)
         self.on_step("before the seek")
         self._member.start(begins)
         self.on_step("before the records")
