@@ -65,6 +65,7 @@ def test_users_are_set_described_and_removed() -> None:
         assert described(reply)["alice"] == [(2, 8192)]
 
 
+@pytest.mark.interpreted  # A compiled `Services` takes no stand-ins.
 def test_users_are_changed_and_described_by_administrators_only() -> None:
     node = StubNode(authorizer=Deny(("ALTER", *CLUSTER), ("DESCRIBE", *CLUSTER))).start()
     refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
