@@ -346,7 +346,6 @@ def test_tools_print_the_same_for_rarely_used_arguments(side: Side, topic: str) 
 NOT_SERVED = [
     "kafka-configs --alter --user u --add-config producer_byte_rate=1000",
     "kafka-configs --alter --ip 127.0.0.1 --add-config connection_creation_rate=50",
-    "kafka-configs --alter --user u --add-config SCRAM-SHA-256=[password=p]",
     "kafka-features upgrade --feature transaction.version=2",
     "kafka-share-groups --describe --group g",
 ]
