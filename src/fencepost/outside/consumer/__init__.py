@@ -6,7 +6,8 @@ batch and its position are committed together or not at all, and Kafka's own com
 which are reported for lag tools, are never read.
 
 Rule 1: a partition is claimed before it is read. A claim is a transaction that raises the row's
-        epoch and names the new owner. What the row says after that is where reading begins.
+        epoch and names the new owner. What the row says after that is where reading begins. Until
+        then its former owner may move it, so a row is compared with a log that was asked later.
 Rule 2: a batch moves a row only from the offset at which its records begin, and only if epoch and
         owner are still those of its claim. One row that does not move rolls back the whole batch.
         So a process that was suspended, cut off, or overtaken by a rebalance applies nothing.
