@@ -2,7 +2,8 @@
 
 A measured part is between `<!-- measured: NAME -->` and `<!-- end of NAME -->`; the text around it
 is written by hand and stays. Several result files can be given: where two have the same load, the
-later one counts. A part without figures is left unchanged. docs/performance.md and
+later one counts. What was not measured keeps its figures: the tables of other loads, their targets
+and, unless all loads were measured, the table of the machine. docs/performance.md and
 docs/guide/settings.md quote the details: `make docs` writes their tables again.
 """
 
@@ -11,16 +12,19 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench.loads import CHAPTERS
+from bench.loads import CHAPTERS, LOADS, Chapter
 from bench.svg import Line, Point, line_plot, number_text
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "performance-details.md"
-PART: Final = re.compile(r"(<!-- measured: ([a-z-]+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+ALL: Final = {load.name for load in LOADS}
+PART: Final = re.compile(r"(<!-- measured: ([a-z-]+) -->\n)(.*?)(<!-- end of \2 -->)", re.DOTALL)
+SECTION: Final = re.compile(r"^### (.+)\n(?:(?!### ).*\n)*", re.MULTILINE)
+"""The table of one load within a part."""
 
 Json = dict[str, Any]
 
@@ -38,11 +42,14 @@ def write_page(runs: Sequence[Json], page: Path = PAGE) -> list[Path]:
                 target.write_text(picture)
                 written.append(target)
     drawn = {path.stem for path in written if path.suffix == ".svg"}
-    parts = {"machine": _machine(runs), "targets": _targets(loads.values())}
+    old = {part[2]: part[3] for part in PART.finditer(page.read_text())}
+    parts = {"targets": _targets(old.get("targets", ""), loads.values())}
+    if loads.keys() >= ALL or not old["machine"]:
+        parts["machine"] = _machine(runs)
     for chapter in CHAPTERS:
         found = [loads[load.name] for load in chapter.loads if load.name in loads]
         if found:
-            parts[chapter.name] = _chapter(found, plots.name, drawn)
+            parts[chapter.name] = _chapter(chapter, old[chapter.name], found, plots.name, drawn)
     page.write_text(PART.sub(lambda part: _filled(part, parts), page.read_text()))
     return written
 
@@ -58,7 +65,7 @@ def read_runs(paths: Iterable[Path]) -> list[Json]:
 
 def _filled(part: re.Match[str], parts: dict[str, str]) -> str:
     name = part[2]
-    return part[1] + parts[name] + "\n" + part[3] if name in parts else part[0]
+    return part[1] + parts[name] + "\n" + part[4] if name in parts else part[0]
 
 
 def _merged(runs: Sequence[Json]) -> dict[str, Json]:
@@ -66,7 +73,7 @@ def _merged(runs: Sequence[Json]) -> dict[str, Json]:
     loads: dict[str, Json] = {}
     for run in runs:
         for load in run["loads"]:
-            loads[load["name"]] = load | {"sides": run["sides"]}
+            loads[load["name"]] = load | {"sides": run["sides"], "date": run["date"][:10]}
     return loads
 
 
@@ -99,8 +106,12 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _targets(loads: Iterable[Json]) -> str:
+def _targets(old: str, loads: Collection[Json]) -> str:
+    """The targets of these loads, after those of the loads that were not measured."""
     lines = ["| load | measure | wanted | measured | holds |", "|---|---|---:|---:|---|"]
+    measured = {load["title"] for load in loads}
+    kept = (line for line in old.splitlines()[2:] if line.startswith("| "))
+    lines += [line for line in kept if line.split(" | ")[0].removeprefix("| ") not in measured]
     for load in loads:
         for measure in load["measures"]:
             if (wished := _wished(measure)) and measure["holds"]:
@@ -114,16 +125,35 @@ def _targets(loads: Iterable[Json]) -> str:
     return "\n".join(lines)
 
 
-def _chapter(loads: Sequence[Json], folder: str, drawn: set[str]) -> str:
-    parts: list[str] = []
+def _chapter(
+    chapter: Chapter, old: str, loads: Sequence[Json], folder: str, drawn: set[str]
+) -> str:
+    """The tables of a chapter in the order of its loads; those not measured are as they were."""
+    sections = {section[1]: section[0].strip() for section in SECTION.finditer(old)}
     for load in loads:
-        parts += ["", f"### {load['title'][:1].upper()}{load['title'][1:]}", "", *_table(load)]
-        for side, failure in load["failures"].items():
-            parts += ["", f"{load['sides'].get(side, side)} failed: {failure}"]
-        for plot in load.get("plots", []):
-            if plot["name"] in drawn:
-                parts += ["", f"![{plot['title']}]({folder}/{plot['name']}.svg)"]
-    return "\n".join([*parts[1:], ""])
+        # A quick run has another title, and takes the place of the long one.
+        sections.pop(_heading(load["title"]), None)
+    order = {_heading(load.title): place for place, load in enumerate(chapter.loads)}
+    places = {load.name: place for place, load in enumerate(chapter.loads)}
+    by_place = [(order[title], text) for title, text in sections.items() if title in order]
+    by_place += [(places[load["name"]], _section(load, folder, drawn)) for load in loads]
+    return "\n\n".join(text for _, text in sorted(by_place)) + "\n"
+
+
+def _heading(title: str) -> str:
+    return f"{title[:1].upper()}{title[1:]}"
+
+
+def _section(load: Json, folder: str, drawn: set[str]) -> str:
+    rounds = max((len(each) for each in load["rounds"].values()), default=0)
+    parts = [f"### {_heading(load['title'])}", ""]
+    parts += [f"{load['date']}, {_counted(rounds, 'round')}", "", *_table(load)]
+    for side, failure in load["failures"].items():
+        parts += ["", f"{load['sides'].get(side, side)} failed: {failure}"]
+    for plot in load.get("plots", []):
+        if plot["name"] in drawn:
+            parts += ["", f"![{plot['title']}]({folder}/{plot['name']}.svg)"]
+    return "\n".join(parts)
 
 
 def _table(load: Json) -> Iterator[str]:

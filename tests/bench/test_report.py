@@ -138,9 +138,10 @@ def test_every_load_has_a_unique_name_and_the_measures_its_plots_use() -> None:
 
 PAGE = """# By hand
 <!-- measured: machine -->
-old
 <!-- end of machine -->
 between
+<!-- measured: targets -->
+<!-- end of targets -->
 <!-- measured: commits -->
 <!-- end of commits -->
 <!-- measured: growth -->
@@ -175,7 +176,6 @@ def test_the_page_gets_figures_and_plots_and_keeps_handwritten_text(tmp_path: Pa
     assert "| records/s | **3.00** (3.00 .. 3.00) | 3 | 1 |" in text
     assert "![A curve](performance/curve.svg)" in text
     assert "kept" in text
-    assert "old" not in text
     assert text.endswith("end\n")
 
 
@@ -198,6 +198,24 @@ def test_the_later_of_two_runs_is_used(tmp_path: Path) -> None:
     write_page([run_of(3.0), run_of(7.0)], page)
 
     assert "| records/s | **7.00** (7.00 .. 7.00) | 7 | 1 |" in page.read_text()
+
+
+def test_a_run_of_one_load_keeps_the_figures_of_the_others(tmp_path: Path) -> None:
+    page = tmp_path / "performance-details.md"
+    idle = next(one for one in LOADS if one.name == "idle")
+    other, row = f"### {idle.title[:1].upper()}{idle.title[1:]}", "| clients | 1 |"
+    page.write_text(PAGE.replace("kept", f"{other}\n\n{row}").replace("growth", "several"))
+    write_page([run_of(3.0)], page)
+    failover = next(one for one in LOADS if one.name == "failover")
+    run = run_of(7.0)
+    run["loads"][0] |= {"name": failover.name, "title": failover.title}  # type: ignore[index]
+
+    write_page([run], page)
+
+    text = page.read_text()
+    assert "| records/s | **3.00** (3.00 .. 3.00) | 3 | 1 |" in text
+    assert "| records/s | **7.00** (7.00 .. 7.00) | 7 | 1 |" in text
+    assert f"{other}\n\n{row}\n" in text
 
 
 def test_the_page_of_this_repository_has_a_section_for_every_chapter() -> None:
