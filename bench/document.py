@@ -109,9 +109,9 @@ def _counted(number: int, what: str) -> str:
 def _targets(old: str, loads: Collection[Json]) -> str:
     """The targets of these loads, after those of the loads that were not measured."""
     lines = ["| load | measure | wanted | measured | holds |", "|---|---|---:|---:|---|"]
-    measured = {load["title"] for load in loads}
+    titles = {load["title"] for load in loads}
     kept = (line for line in old.splitlines()[2:] if line.startswith("| "))
-    lines += [line for line in kept if line.split(" | ")[0].removeprefix("| ") not in measured]
+    lines += [line for line in kept if line.split(" | ")[0].removeprefix("| ") not in titles]
     for load in loads:
         for measure in load["measures"]:
             if (wished := _wished(measure)) and measure["holds"]:
