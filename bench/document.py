@@ -109,9 +109,9 @@ def _counted(number: int, what: str) -> str:
 def _targets(old: str, loads: Collection[Json]) -> str:
     """The targets of these loads, after those of the loads that were not measured."""
     lines = ["| load | measure | wanted | measured | holds |", "|---|---|---:|---:|---|"]
-    titles = {load["title"] for load in loads}
+    replaced = _titles(loads)
     kept = (line for line in old.splitlines()[2:] if line.startswith("| "))
-    lines += [line for line in kept if line.split(" | ")[0].removeprefix("| ") not in titles]
+    lines += [line for line in kept if line.split(" | ")[0].removeprefix("| ") not in replaced]
     for load in loads:
         for measure in load["measures"]:
             if (wished := _wished(measure)) and measure["holds"]:
@@ -130,14 +130,19 @@ def _chapter(
 ) -> str:
     """The tables of a chapter in the order of its loads; those not measured are as they were."""
     sections = {section[1]: section[0].strip() for section in SECTION.finditer(old)}
-    for load in loads:
-        # A quick run has another title, and takes the place of the long one.
-        sections.pop(_heading(load["title"]), None)
+    for title in _titles(loads):
+        sections.pop(_heading(title), None)
     order = {_heading(load.title): place for place, load in enumerate(chapter.loads)}
     places = {load.name: place for place, load in enumerate(chapter.loads)}
     by_place = [(order[title], text) for title, text in sections.items() if title in order]
     by_place += [(places[load["name"]], _section(load, folder, drawn)) for load in loads]
     return "\n\n".join(text for _, text in sorted(by_place)) + "\n"
+
+
+def _titles(loads: Collection[Json]) -> set[str]:
+    """What is replaced: a quick run has another title, and takes the place of the long one."""
+    names = {load["name"] for load in loads}
+    return {load["title"] for load in loads} | {long.title for long in LOADS if long.name in names}
 
 
 def _heading(title: str) -> str:

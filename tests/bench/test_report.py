@@ -224,3 +224,18 @@ def test_the_page_of_this_repository_has_a_section_for_every_chapter() -> None:
     for name in ("machine", "targets", *(chapter.name for chapter in CHAPTERS)):
         assert f"<!-- measured: {name} -->\n" in text
         assert f"<!-- end of {name} -->" in text
+
+
+def test_a_quick_run_replaces_the_table_of_the_long_one(tmp_path: Path) -> None:
+    page = tmp_path / "performance-details.md"
+    title = next(one.title for one in LOADS if one.name == "small")
+    row = f"| {title} | records/s | 1.5 x | **3.00** | yes |\n"
+    page.write_text(
+        PAGE.replace("<!-- end of targets -->", f"| load |\n|---|\n{row}<!-- end of targets -->")
+        .replace("<!-- end of commits -->", f"### {title}\nlong\n<!-- end of commits -->")
+    )
+
+    write_page([run_of(3.0)], page)
+
+    assert "### Some load" in page.read_text()
+    assert title not in page.read_text()
