@@ -76,6 +76,19 @@ def test_a_row_about_something_that_is_gone_is_found(tree: Path, file: str) -> N
     assert found.startswith("tests/README.md names room/")
 
 
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [(check_tests.SPANNING, "room/races"), (check_tests.SHOWN, "room/helper.py")],
+)
+def test_a_name_in_two_rows_is_found(tree: Path, table: str, name: str) -> None:
+    """Two branches that each extend a row leave both, one of them outdated."""
+    row = f"| `{name}` | `room/test_module_later.py` |"
+    page = README.replace(f"{table}\n|---|---|", f"{table}\n|---|---|\n{row}")
+    write(tree / "tests/README.md", page)
+    (found,) = check_tests.problems(tree)
+    assert found == f"tests/README.md names {name} in 2 rows"
+
+
 def test_a_page_without_a_table_is_refused() -> None:
     with pytest.raises(ValueError, match="there is no table"):
         check_tests.rows("", check_tests.SHOWN)

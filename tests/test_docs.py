@@ -57,6 +57,10 @@ def test_a_valid_link_is_accepted() -> None:
     assert found == ["the link #anything leads to a heading that is not there"]
 
 
+def test_the_page_about_the_tests_is_checked_too() -> None:
+    assert ROOT / "tests" / "README.md" in check_docs.pages()
+
+
 def test_a_file_that_does_not_exist_is_found() -> None:
     page = ROOT / "docs" / "start.md"
     (found,) = check_docs.missing_files(page, "`log/log.py` and `log/no_such_module.py`")

@@ -22,7 +22,7 @@ from xml.etree import ElementTree as ET
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
-PLACES: Final = ("*.md", "docs/**/*.md", "src/fencepost_examples/**/*.md")
+PLACES: Final = ("*.md", "docs/**/*.md", "tests/*.md", "src/fencepost_examples/**/*.md")
 
 CODE: Final = ("src", "tests", "tools", "bench")
 """Folders whose docstrings and comments are read."""
