@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -49,11 +50,10 @@ def problems(root: Path = ROOT) -> Iterator[str]:
             yield f"src/fencepost/{name}: it has no test of its own, and tests/README.md names none"
 
 
-def outdated_rows(
-    spanning: Table, shown: Table, tests: Path, modules: list[Path]
-) -> Iterator[str]:
+def outdated_rows(spanning: Table, shown: Table, tests: Path, modules: list[Path]) -> Iterator[str]:
     """Rows about what does not exist, and names that stand in two rows of a table."""
-    for place in [name for name, _ in spanning] + [place for _, places in shown for place in places]:
+    places = [name for name, _ in spanning]
+    for place in chain(places, *(names for _, names in shown)):
         if not (tests / place).exists():
             yield f"tests/README.md names {place}, which does not exist"
     for pattern, _ in shown:
