@@ -242,14 +242,14 @@ class Target:
     def lose_request(self, *, disconnect: bool = True) -> Fault:
         """The request never arrives, and its connection is cut.
 
-        With `disconnect=False` the connection stays open, and nothing on it is answered any more.
+        With `disconnect=False` the connection stays open, and is no longer answered.
         """
         return self._arm(mechanism.LOSE_REQUEST, "lose_request()", disconnect=disconnect)
 
     def lose_reply(self, *, disconnect: bool = True) -> Fault:
         """The request takes effect, durably; then the connection is cut instead of the answer.
 
-        With `disconnect=False` the connection stays open, and nothing on it is answered any more.
+        With `disconnect=False` the connection stays open, and is no longer answered.
         """
         return self._arm(mechanism.LOSE_REPLY, "lose_reply()", disconnect=disconnect)
 

@@ -10,7 +10,7 @@ that it is there; a plain connection has no filter. OpenSSL works on two buffers
 
 - a reply waits as plaintext. If it is a view of a file it takes no memory. `SLICE_BYTES` of it are
   encrypted per turn of the loop, and only while the socket has taken everything before. A loop that
-  encrypts 50 MB at once serves nobody else meanwhile;
+  encrypts 50 MB at once serves no other client until it is done;
 - what the socket has not taken is ciphertext in this process, a slice at most. It is taken from the
   budget for replies (`memory.py`), and the connection can be closed for it when others wait;
 - both count as unsent bytes of the connection (`MAX_UNSENT_BYTES`), which then reads no further
