@@ -598,7 +598,7 @@ def _error(name: str) -> ErrorCode:
         raise no_such(f"Kafka has no error {name!r}", name, ErrorCode.__members__)
     _require(
         found is not ErrorCode.NONE,
-        "NONE is no error: use lose_reply() for a request that succeeds unseen.",
+        "NONE is not an error: use lose_reply() for a request that succeeds unseen.",
     )
     return found
 

@@ -133,7 +133,7 @@ def _check_step(words: Mapping[str, Any], action: str) -> None:
     if action != "crash":
         raise ConfigError('At a "step" there is only "crash".')
     if wrong := [each for each in _MATCHED if each in words]:
-        raise ConfigError(f'"{wrong[0]}" matches requests, and a "step" is none.')
+        raise ConfigError(f'"{wrong[0]}" matches requests, and a "step" is not one.')
 
 
 def _armed(faults: Faults, words: Mapping[str, Any], action: str) -> Fault:
