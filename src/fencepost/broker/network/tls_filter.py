@@ -23,7 +23,7 @@ meanwhile. A handshake costs a hundred times a small request, so handshakes wait
 server's, which spends one `Turn` on them in each turn of the loop.
 
 A client that closes without the farewell of TLS (close_notify) is treated like one with it: frames
-have sizes, so nobody can cut a request short unnoticed.
+have sizes, so a request that is cut short is noticed.
 """
 
 from __future__ import annotations
