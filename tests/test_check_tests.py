@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import conftest
 from tools import check_tests
 
 A_FUNCTION = "def work() -> None: ...\n" + "# A long explanation.\n" * check_tests.SMALL
@@ -47,6 +48,12 @@ def write(path: Path, text: str) -> None:
 
 def test_every_test_of_this_tree_is_where_one_looks_for_it() -> None:
     assert list(check_tests.problems()) == []
+
+
+@pytest.mark.parametrize("place", conftest._NOT_FAST)
+def test_what_is_left_out_of_the_fast_tests_exists(place: str) -> None:
+    """A file that moves would otherwise become a fast test unnoticed."""
+    assert any(check_tests.ROOT.glob(f"tests/{place}*"))
 
 
 def test_tests_named_after_a_module_or_package_and_listed_ones_are_accepted(tree: Path) -> None:
