@@ -1,7 +1,8 @@
 """Settings for all tests: of Hypothesis, and of the Java that Spark and Apache Kafka run on.
 
 Machines differ and may be busy, so no example has a deadline. In continuous integration the
-examples are the same on every run, so a failure comes from the change and not from chance.
+examples are the same on every run, so a failure comes from the change and not from chance; the
+second half of `tests/halves.py` draws others than the first.
 
 A test's query ends before the optimising compiler of the JVM has paid for itself: without it, and
 with the simplest garbage collector, Spark needs two thirds of the processor time. The archive of
@@ -27,15 +28,20 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, core, settings
 
-from tests.halves import described
+from tests.halves import HALF, described
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
-    "ci", parent=settings.get_profile("default"), derandomize=True, database=None
+    "ci", parent=settings.get_profile("default"), derandomize=HALF == 1, database=None
 )
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+if os.environ.get("CI"):
+    settings.load_profile("ci")
+    if HALF == 2:
+        vars(core)["global_force_seed"] = HALF  # As --hypothesis-seed does.
+else:
+    settings.load_profile("default")
 
 _JAVA_OPTIONS: Final = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 _ARCHIVE: Final = Path(__file__).parents[1] / "build" / "spark.jsa"
@@ -99,9 +105,11 @@ _NOT_FAST: Final = (
     "broker/moves/test_moves.py",
     "broker/moves/test_random_moves.py",
     "broker/handlers/test_produce_unreadable_records.py",
+    "broker/security/test_secrets.py",
     "cli",
     "coordinator/test_group_histories.py",
     "coordinator/test_txn_crashes.py",
+    "demo/test_processes.py",
     "forensics/history/test_why_situations.py",
     "forensics/tap/test_proxy_clients.py",
     "forensics/tap/test_relay.py",
@@ -109,9 +117,12 @@ _NOT_FAST: Final = (
     "log/test_log_crash_points.py",
     "outside",
     "partition/test_partition_failed_steps.py",
+    "test_compat_selections.py",
     "test_first_hour.py",
     "test_release.py",
     "test_wheel.py",
+    "testing/test_guide.py",
+    "testing/test_http_control_from_go.py",
     "transactions/test_cases.py",
     "transactions/test_state_machine.py",
     "wire/test_codec_against_kio.py",

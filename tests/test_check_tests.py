@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import conftest
 from tools import check_tests
 
 A_FUNCTION = "def work() -> None: ...\n" + "# A long explanation.\n" * check_tests.SMALL
@@ -49,6 +50,12 @@ def test_every_test_of_this_tree_is_where_one_looks_for_it() -> None:
     assert list(check_tests.problems()) == []
 
 
+@pytest.mark.parametrize("place", conftest._NOT_FAST)
+def test_what_is_left_out_of_the_fast_tests_exists(place: str) -> None:
+    """A file that moves would otherwise become a fast test unnoticed."""
+    assert any(check_tests.ROOT.glob(f"tests/{place}*"))
+
+
 def test_tests_named_after_a_module_or_package_and_listed_ones_are_accepted(tree: Path) -> None:
     assert list(check_tests.problems(tree)) == []
 
@@ -74,6 +81,19 @@ def test_a_row_about_something_that_is_gone_is_found(tree: Path, file: str) -> N
         (tree / file).parent.rmdir()
     (found,) = check_tests.problems(tree)
     assert found.startswith("tests/README.md names room/")
+
+
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [(check_tests.SPANNING, "room/races"), (check_tests.SHOWN, "room/helper.py")],
+)
+def test_a_name_in_two_rows_is_found(tree: Path, table: str, name: str) -> None:
+    """Two branches that each extend a row leave both, one of them outdated."""
+    row = f"| `{name}` | `room/test_module_later.py` |"
+    page = README.replace(f"{table}\n|---|---|", f"{table}\n|---|---|\n{row}")
+    write(tree / "tests/README.md", page)
+    (found,) = check_tests.problems(tree)
+    assert found == f"tests/README.md names {name} in 2 rows"
 
 
 def test_a_page_without_a_table_is_refused() -> None:

@@ -57,6 +57,10 @@ def test_a_valid_link_is_accepted() -> None:
     assert found == ["the link #anything leads to a heading that is not there"]
 
 
+def test_the_page_about_the_tests_is_checked_too() -> None:
+    assert ROOT / "tests" / "README.md" in check_docs.pages()
+
+
 def test_a_file_that_does_not_exist_is_found() -> None:
     page = ROOT / "docs" / "start.md"
     (found,) = check_docs.missing_files(page, "`log/log.py` and `log/no_such_module.py`")
@@ -66,11 +70,13 @@ def test_a_file_that_does_not_exist_is_found() -> None:
 def test_a_docstring_or_comment_that_names_a_missing_file_is_found() -> None:
     source = (
         '"""As in `log/log.py`, not log/gone.py."""\nx = "tests/gone.py"  # see tests/gone_too.py\n'
+        "y = 1  # As in log.py, not gone_alone.py.\n"
     )
     text = check_docs.explanations(source)
     module = ROOT / "src" / "fencepost" / "log" / "log.py"
     found = "\n".join(check_docs.missing_files(module, text))
-    assert re.findall(r"names (\S+),", found) == ["log/gone.py", "tests/gone_too.py"]
+    missing = ["log/gone.py", "tests/gone_too.py", "gone_alone.py"]
+    assert re.findall(r"names (\S+),", found) == missing
 
 
 @pytest.mark.parametrize(

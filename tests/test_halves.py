@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests import halves
 
+ROOT = Path(__file__).resolve().parents[1]
 CALLS = range(1, 12)
 
 
@@ -45,11 +49,37 @@ def test_each_run_takes_everything_if_asked(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_makefile_gives_each_run_another_half() -> None:
-    makefile = (Path(__file__).resolve().parents[1] / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     recipes = dict(
         re.findall(r"^(test|test-compiled):.*\n\t@FENCEPOST_HALF=(.)", makefile, re.MULTILINE)
     )
     assert recipes == {"test": "1", "test-compiled": "2"}
+
+
+DRAW = """
+from hypothesis import given, settings, strategies
+import tests.conftest
+
+@settings(max_examples=10)
+@given(strategies.integers())
+def draw(number):
+    print(number)
+
+draw()
+"""
+
+
+def drawn(half: str) -> str:
+    environment = os.environ | {"CI": "1", "FENCEPOST_HALF": half}
+    return subprocess.run(
+        [sys.executable, "-c", DRAW], cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True
+    ).stdout.decode()
+
+
+def test_in_continuous_integration_each_half_draws_its_own_examples_the_same_each_time() -> None:
+    first, second = drawn("1"), drawn("2")
+    assert len(set(first.split()) | set(second.split())) > 12
+    assert (drawn("1"), drawn("2")) == (first, second)
 
 
 def test_a_run_says_which_half_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:

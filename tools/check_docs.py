@@ -22,7 +22,7 @@ from xml.etree import ElementTree as ET
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
-PLACES: Final = ("*.md", "docs/**/*.md", "src/fencepost_examples/**/*.md")
+PLACES: Final = ("*.md", "docs/**/*.md", "tests/*.md", "src/fencepost_examples/**/*.md")
 
 CODE: Final = ("src", "tests", "tools", "bench")
 """Folders whose docstrings and comments are read."""
@@ -30,7 +30,7 @@ NAMED_FROM: Final = ("", "src/fencepost", "docs", "tests")
 """Folders in which a named file may be, beside those above the file that names it."""
 HISTORY: Final = ("CHANGELOG.md",)
 """Pages about the past, which may name files that no longer exist."""
-NOT_OURS: Final = ("build/", "PATH/")
+NOT_OURS: Final = ("build/", "PATH/", "approve.py")
 """Files that are made, or that the reader has."""
 
 _FENCE: Final = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
@@ -43,6 +43,8 @@ _FILE: Final = re.compile(
     r"|(?:docs|tests|tools|bench|src)/[\w./-]*\w)"
 )
 """A path with a known ending, or below one of the top folders."""
+_MODULE: Final = re.compile(r"(?<![\w./:@<>{}*$~=-])[\w-]+\.py\b(?![\w/*{-])")
+"""A module without its folder."""
 _TRANSACTIONAL_ID: Final = re.compile(
     r"""["']?(?:transactional[._]id|transactionalId|txnAppId)["']?\s*[=:,]\s*["']([^"']+)["']"""
 )
@@ -125,6 +127,14 @@ def missing_files(place: Path, text: str) -> Iterator[str]:
     for name in _FILE.findall(text):
         if not name.startswith(NOT_OURS) and not any(_is_there(at, name) for at in folders):
             yield f"it names {name}, which does not exist"
+    for name in _MODULE.findall(text):
+        if name not in _modules() and not name.startswith(NOT_OURS):
+            yield f"it names {name}, and no module has this name"
+
+
+@cache
+def _modules() -> frozenset[str]:
+    return frozenset(path.name for folder in CODE for path in (ROOT / folder).rglob("*.py"))
 
 
 def _is_there(folder: Path, name: str) -> bool:

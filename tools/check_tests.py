@@ -11,8 +11,10 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -24,43 +26,55 @@ SHOWN: Final = "| modules | shown by |"
 SMALL: Final = 40
 """A module of so many lines, or without a function, needs no test of its own."""
 
+Table = list[tuple[str, list[str]]]
+
 _NAME: Final = re.compile(r"`([^`]+)`")
 _BRACES: Final = re.compile(r"(.*?)\{([^}]*)\}(.*)")
 
 
 def problems(root: Path = ROOT) -> Iterator[str]:
-    """One line per test that is hard to find, and per module whose tests are."""
+    """One line per test that is hard to find, per module whose tests are, and per outdated row."""
     source, tests = root / "src" / "fencepost", root / "tests"
     page = (tests / "README.md").read_text(encoding="utf-8")
     spanning, shown = rows(page, SPANNING), rows(page, SHOWN)
-    for place in [*spanning, *(place for places in shown.values() for place in places)]:
-        if not (tests / place).exists():
-            yield f"tests/README.md names {place}, which does not exist"
     modules = [path.relative_to(source) for path in sorted(source.rglob("*.py"))]
-    for pattern in shown:
-        if not any(fnmatch(name.as_posix(), pattern) for name in modules):
-            yield f"tests/README.md names {pattern}, which no module is"
+    yield from outdated_rows(spanning, shown, tests, modules)
     for test in sorted(tests.rglob("test_*.py")):
         name = test.relative_to(tests)
-        listed = any(name.is_relative_to(place) for place in spanning)
+        listed = any(name.is_relative_to(place) for place, _ in spanning)
         if not listed and not mirrored(source, name):
             yield f"tests/{name}: no module has this name, and tests/README.md does not list it"
     for name in modules:
-        listed = any(fnmatch(name.as_posix(), pattern) for pattern in shown)
+        listed = any(fnmatch(name.as_posix(), pattern) for pattern, _ in shown)
         if not listed and not has_test(tests, name) and needs_test(source / name):
             yield f"src/fencepost/{name}: it has no test of its own, and tests/README.md names none"
 
 
-def rows(page: str, header: str) -> dict[str, list[str]]:
+def outdated_rows(spanning: Table, shown: Table, tests: Path, modules: list[Path]) -> Iterator[str]:
+    """Rows about what does not exist, and names that stand in two rows of a table."""
+    places = [name for name, _ in spanning]
+    for place in chain(places, *(names for _, names in shown)):
+        if not (tests / place).exists():
+            yield f"tests/README.md names {place}, which does not exist"
+    for pattern, _ in shown:
+        if not any(fnmatch(name.as_posix(), pattern) for name in modules):
+            yield f"tests/README.md names {pattern}, which no module is"
+    for table in (spanning, shown):
+        for name, times in Counter(name for name, _ in table).items():
+            if times > 1:
+                yield f"tests/README.md names {name} in {times} rows"
+
+
+def rows(page: str, header: str) -> Table:
     """The table with this header: each name of a first cell, and the names of the second."""
     _, found, after = page.partition(f"{header}\n")
     if not found:
         raise ValueError(f"there is no table {header}")
-    table: dict[str, list[str]] = {}
+    table: Table = []
     for line in after.partition("\n\n")[0].splitlines()[1:]:
         _, names, what, _ = line.split("|")
         for name in _NAME.findall(names):
-            table |= {each: _NAME.findall(what) for each in expanded(name)}
+            table += [(each, _NAME.findall(what)) for each in expanded(name)]
     return table
 
 

@@ -133,7 +133,7 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         ),
         "TOPIC_AUTHORIZATION_FAILED": Words(
             _PERMISSION,
-            "The user may not do this to the topic. On fencepost: a client wrote to an internal "
+            "The user may not do this to the topic, or a transaction would write to an internal "
             "topic.",
             "Grant READ or WRITE on the topic; do not write to internal topics.",
         ),

@@ -6,7 +6,7 @@
 kio is the schema of Apache Kafka's messages and changes rarely; importing it costs a second, so it
 is read here, at development time. What we take from it are names, types, versions, tags and
 defaults. kio turns some integers into times and error codes, some ids into UUID or None; the forms
-keep what is on the wire (`wire_kind`).
+keep what is on the wire (`read_field`).
 """
 
 from __future__ import annotations

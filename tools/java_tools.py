@@ -11,11 +11,10 @@ import subprocess
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Final, Self
 
-from tools.apache_kafka import fetch_libs, java_command
+from tools.apache_kafka import java_command
 from tools.processes import die_with_the_parent
 
 CALL_SECONDS: Final = 120.0
@@ -143,9 +142,3 @@ def _pipes(machine: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
     assert machine.stdin is not None
     assert machine.stdout is not None
     return machine.stdin, machine.stdout
-
-
-def jar(prefix: str) -> Path:
-    """One of Kafka's jars, by its prefix."""
-    (found,) = fetch_libs().glob(f"{prefix}-[0-9]*.jar")
-    return found

@@ -57,7 +57,7 @@ def binaries() -> Path:
 def make_files(data: Path, password: str | None = None) -> None:
     """Makes the files of an empty server, whose superuser has a password or needs none.
 
-    The folder above must be `given_away`.
+    The folder above it must be given away (`give_away`).
     """
     command = [str(binaries() / "initdb"), "--pgdata", str(data), "--no-sync"]
     command += ["--username", SUPERUSER, "--encoding", "UTF8", "--locale", "C"]

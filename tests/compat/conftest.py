@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +61,23 @@ class Side:
         # producer that writes in that moment may lose records. Wait until each of them answers.
         while len(self.attempt("kafka-get-offsets", "--topic", topic).lines) != partitions:
             pass
+
+    def run_tests(self, tests: Sequence[str], folder: Path) -> str:
+        """Runs tests of other folders on this broker, in a pytest of their own: they must pass.
+
+        Returns what it printed. A process has one Spark, so this one could not run them.
+        """
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+        ended = subprocess.run(
+            [*command, f"--basetemp={folder / 'inner'}", *tests],
+            cwd=HERE.parents[1],
+            env=os.environ | {"FENCEPOST_TEST_BOOTSTRAP": self.bootstrap_servers},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,6 @@ process has one Spark.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +14,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.compat.conftest import Side
 
-ROOT = Path(__file__).resolve().parents[2]
 AUDITS = "tests/spark/auditing/test_run.py::test_"
 SELECTION = [
     f"{AUDITS}every_kind_of_finding_is_counted_and_named",
@@ -31,14 +27,4 @@ SELECTION = [
 @pytest.mark.timeout(300)
 def test_an_audit_finds_the_same_on_apache_kafka(apache_kafka: Side, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="the spark extra is not installed")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
-    ended = subprocess.run(
-        [*command, f"--basetemp={tmp_path / 'inner'}", *SELECTION],
-        cwd=ROOT,
-        env=os.environ | {"FENCEPOST_TEST_BOOTSTRAP": apache_kafka.bootstrap_servers},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert f"{len(SELECTION)} passed" in ended.stdout
+    assert f"{len(SELECTION)} passed" in apache_kafka.run_tests(SELECTION, tmp_path)

@@ -6,9 +6,6 @@ in a separate process.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +14,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.compat.conftest import Side
 
-ROOT = Path(__file__).resolve().parents[2]
 RELAY: Final = "tests/outside/outbox/test_relay.py::test_"
 TABLE: Final = "tests/outside/outbox/test_table_source.py::test_"
 CRASHES: Final = "tests/outside/outbox/test_relay_crashes.py::test_"
@@ -52,14 +48,4 @@ SELECTION: Final = [
 @pytest.mark.timeout(450)
 def test_the_outbox_is_exactly_once_on_apache_kafka(apache_kafka: Side, tmp_path: Path) -> None:
     pytest.importorskip("psycopg", reason="the postgres extra is not installed")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
-    ended = subprocess.run(
-        [*command, f"--basetemp={tmp_path / 'inner'}", *SELECTION],
-        cwd=ROOT,
-        env=os.environ | {"FENCEPOST_TEST_BOOTSTRAP": apache_kafka.bootstrap_servers},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert f"{len(SELECTION)} passed" in ended.stdout
+    assert f"{len(SELECTION)} passed" in apache_kafka.run_tests(SELECTION, tmp_path)

@@ -6,9 +6,6 @@ They run in a separate process, because they need Spark with executors, and a pr
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +14,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.compat.conftest import Side
 
-ROOT = Path(__file__).resolve().parents[2]
 
 DRIVERS = "tests/spark/test_driver_deaths.py::test_"
 EXECUTORS = "tests/spark/test_executors.py::test_"
@@ -98,14 +94,4 @@ def test_the_sink_is_exactly_once_on_apache_kafka(
     apache_kafka: Side, selection: list[str], tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark", reason="the spark extra is not installed")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
-    ended = subprocess.run(
-        [*command, f"--basetemp={tmp_path / 'inner'}", *selection],
-        cwd=ROOT,
-        env=os.environ | {"FENCEPOST_TEST_BOOTSTRAP": apache_kafka.bootstrap_servers},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert f"{len(selection)} passed" in ended.stdout
+    assert f"{len(selection)} passed" in apache_kafka.run_tests(selection, tmp_path)

@@ -88,7 +88,7 @@ def test_the_words_work_for_any_broker_by_its_address(broker: fencepost.Broker) 
 
 @pytest.mark.parametrize("wrong", [7, ("a", "b", "c"), ("k", 1), None])
 def test_what_is_no_record_is_refused(broker: fencepost.Broker, wrong: object) -> None:
-    with pytest.raises(ConfigError, match=r"is no record|str, bytes or None"):
+    with pytest.raises(ConfigError, match=r"is not a record|str, bytes or None"):
         broker.produce("t", wrong)  # type: ignore[arg-type]
 
 

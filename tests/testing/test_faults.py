@@ -405,7 +405,7 @@ def test_a_request_can_crash_the_broker(broker: fencepost.Broker) -> None:
         (lambda f: f.on("ShareFetch"), "no API 'ShareFetch'"),
         (lambda f: f.on("EndTxn", version=99), "no version 99: this broker serves 0 to 5"),
         (lambda f: f.on("EndTxn").fail("NOT_CORDINATOR"), "did you mean 'NOT_COORDINATOR'"),
-        (lambda f: f.on("EndTxn").fail("NONE"), "NONE is no error"),
+        (lambda f: f.on("EndTxn").fail("NONE"), "NONE is not an error"),
         (lambda f: f.on("EndTxn").delay(-1), "in the past"),
         (lambda f: f.on("EndTxn").throttle(0), "no pause"),
         (lambda f: f.on("EndTxn").hold().times(0), "never apply"),

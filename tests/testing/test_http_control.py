@@ -262,7 +262,7 @@ def test_a_body_that_is_too_large_is_refused_in_a_sentence_that_arrives(control:
         ("POST", "/clock/advance", b'{"day": 1}', 400, "did you mean 'days'?"),
         ("POST", "/clock/advance", b'{"days": 1e300}', 400, "at most 9999"),
         ("POST", "/clock/advance", b'{"days": 1e999}', 400, "is a number"),
-        ("POST", "/clock/at", b'{"moment": "soon"}', 400, "'soon' is no time"),
+        ("POST", "/clock/at", b'{"moment": "soon"}', 400, "'soon' is not a time"),
         ("POST", "/clock/at", b'{"moment": "1999-01-01"}', 400, "forwards only"),
         ("POST", "/exactly-once", b'{"input": "a"}', 400, "Name two topics"),
     ],

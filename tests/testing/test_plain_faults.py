@@ -84,7 +84,7 @@ HOLD: dict[str, Any] = {"api": "EndTxn", "action": "hold"}
         ({"api": "EndTxn", "action": "do"}, "cannot be sent"),
         ({"api": "EndTxn", "action": "fail"}, '"fail" needs "error"'),
         ({"api": "EndTxn", "action": "fail", "error": "FENCED"}, "did you mean"),
-        ({"api": "EndTxn", "action": "fail", "error": "NONE"}, "NONE is no error"),
+        ({"api": "EndTxn", "action": "fail", "error": "NONE"}, "NONE is not an error"),
         ({"api": "EndTxn", "action": "delay"}, '"delay" needs "ms"'),
         ({**HOLD, "ms": 5}, '"hold" has no "ms"'),
         ({**HOLD, "times": 0}, "would never apply"),

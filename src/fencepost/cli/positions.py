@@ -53,7 +53,7 @@ def parse_time(text: str, forms: str = "a time such as 2026-11-17T09:30:00Z") ->
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise FencepostError(f"{text!r} is no position: give {forms}.") from None
+        raise FencepostError(f"{text!r} is not a position: give {forms}.") from None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     # Negative times have other meanings on the wire: -1 is the end.
     return max(0, int(aware.timestamp() * 1_000))

@@ -97,7 +97,9 @@ class Clock:
             try:
                 moment = datetime.fromisoformat(moment)
             except ValueError as problem:
-                raise ConfigError(f"{moment!r} is no time such as 2030-01-01T12:00Z.") from problem
+                raise ConfigError(
+                    f"{moment!r} is not a time such as 2030-01-01T12:00Z."
+                ) from problem
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         left = moment - self.now

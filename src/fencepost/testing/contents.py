@@ -316,7 +316,7 @@ def _key_and_value(given: Any) -> tuple[bytes | None, bytes | None]:
     if isinstance(given, tuple) and len(given) == 2:
         return _bytes(given[0]), _bytes(given[1])
     raise ConfigError(
-        f"{given!r} is no record: use a value, or a tuple of a key and a value, of str or bytes."
+        f"{given!r} is not a record: use a value, or a tuple of a key and a value, of str or bytes."
     )
 
 

@@ -287,7 +287,7 @@ class Broker(SecuredContents):
     def crash(self) -> None:
         """Crashes as if it were killed with -9; returns when it is down. `restart()` recovers it.
 
-        Connections are cut, and nothing is written any more, not even that it has stopped. To crash
+        Connections are cut, and nothing more is written, not even that it has stopped. To crash
         at a request or at a step of a commit, use `faults`.
         """
         self._require_running()

@@ -242,14 +242,14 @@ class Target:
     def lose_request(self, *, disconnect: bool = True) -> Fault:
         """The request never arrives, and its connection is cut.
 
-        With `disconnect=False` the connection stays open, and nothing on it is answered any more.
+        With `disconnect=False` the connection stays open, and is no longer answered.
         """
         return self._arm(mechanism.LOSE_REQUEST, "lose_request()", disconnect=disconnect)
 
     def lose_reply(self, *, disconnect: bool = True) -> Fault:
         """The request takes effect, durably; then the connection is cut instead of the answer.
 
-        With `disconnect=False` the connection stays open, and nothing on it is answered any more.
+        With `disconnect=False` the connection stays open, and is no longer answered.
         """
         return self._arm(mechanism.LOSE_REPLY, "lose_reply()", disconnect=disconnect)
 
@@ -598,7 +598,7 @@ def _error(name: str) -> ErrorCode:
         raise no_such(f"Kafka has no error {name!r}", name, ErrorCode.__members__)
     _require(
         found is not ErrorCode.NONE,
-        "NONE is no error: use lose_reply() for a request that succeeds unseen.",
+        "NONE is not an error: use lose_reply() for a request that succeeds unseen.",
     )
     return found
 

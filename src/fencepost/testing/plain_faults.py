@@ -118,10 +118,8 @@ def _action(words: Mapping[str, Any]) -> str:
         raise no_such(f"There is no action {action!r}", action, _ACTIONS)
     if ("api" in words) == ("step" in words):
         raise ConfigError('A fault is for an "api", such as EndTxn, or for a "step" of a commit.')
-    if "step" in words and action != "crash":
-        raise ConfigError('At a "step" there is only "crash".')
-    if "step" in words and (wrong := [each for each in _MATCHED if each in words]):
-        raise ConfigError(f'"{wrong[0]}" matches requests, and a "step" is none.')
+    if "step" in words:
+        _check_step(words, action)
     needed = _REQUIRED.get(action)
     if needed is not None and needed not in words:
         raise ConfigError(f'"{action}" needs "{needed}".')
@@ -129,6 +127,13 @@ def _action(words: Mapping[str, Any]) -> str:
         if name in words and name not in _ACTIONS[action]:
             raise ConfigError(f'"{action}" has no "{name}".')
     return action
+
+
+def _check_step(words: Mapping[str, Any], action: str) -> None:
+    if action != "crash":
+        raise ConfigError('At a "step" there is only "crash".')
+    if wrong := [each for each in _MATCHED if each in words]:
+        raise ConfigError(f'"{wrong[0]}" matches requests, and a "step" is not one.')
 
 
 def _armed(faults: Faults, words: Mapping[str, Any], action: str) -> Fault:

@@ -21,6 +21,7 @@ from fencepost.records.metadata_log import TOPIC_RESOURCE
 from fencepost.simulation.disk import PowerLost
 from tests.broker.controller.cluster_stage import ClusterStage
 from tests.broker.controller.topics_stage import StubNode
+from tests.coordinator.metadata.cluster import opens_at
 
 if TYPE_CHECKING:
     from fencepost.broker.controller.controller import Outcome
@@ -72,7 +73,7 @@ def test_a_dead_broker_is_fenced_and_others_lead_its_partitions() -> None:
     assert stage.leaders("orders") == [2, 2]
     (effect,) = stage.follower.carried_out
     assert isinstance(effect, LeadersChanged)
-    assert effect.partitions[0].opens_at(2)
+    assert opens_at(effect.partitions[0], 2)
 
 
 def test_a_fenced_broker_that_registers_and_is_unfenced_gets_its_share_by_a_rebalance() -> None:

@@ -85,8 +85,6 @@ class Clients:
         self.start_offset = 0
         self.group_offset = -1
         """The last offset that group g committed in a transaction."""
-        self.open_of_b: list[bytes] = []
-        self.b_is_ending = False
 
     def move_to(self, stage: Stage) -> None:
         self.stage = stage
@@ -161,7 +159,6 @@ class Clients:
         """Leaves a transaction open."""
         value = self.value("open")
         self.history.append(("open", value))
-        self.open_of_b = [value]
         self.b.produce("t", value, timestamp_ms=self.stage.clock.now_ms())
         key = b"open"
         self.keys.setdefault(key, set()).add(value)

@@ -412,7 +412,7 @@ def test_every_setting_not_marked_as_without_effect_is_used() -> None:
 
 def test_the_defaults_listen_on_loopback() -> None:
     config = BrokerConfig()
-    assert (config.listen_host, config.listen_port) == ("127.0.0.1", 9092)
+    assert (config.listen_host, config.listener.port) == ("127.0.0.1", 9092)
     assert config.advertised(9092) == ("127.0.0.1", 9092)
     assert config.data == "fencepost-data"
     assert config.node_id == 1
@@ -465,7 +465,7 @@ def test_listeners_of_kafka_controllers_are_ignored() -> None:
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         }
     )
-    assert config.listen_port == 9092
+    assert config.listener.port == 9092
 
 
 def test_clients_get_the_advertised_address() -> None:
@@ -625,7 +625,7 @@ def test_options_override_settings_and_settings_override_the_file(tmp_path: Path
         durability="fsync",
     )
     assert (config.num_partitions, config.log_roll_hours) == (5, 3)
-    assert (config.listen_host, config.listen_port) == ("::1", 0)
+    assert (config.listen_host, config.listener.port) == ("::1", 0)
     assert (config.data, config.durability) == ("/option", "fsync")
 
 

@@ -73,7 +73,7 @@ def at(servers: str) -> list[str]:
         (["--output", "refnds"], "the cluster has no topic 'refnds'"),
         (["--output", "refunds", "--group", "nobody"], "group 'nobody' has no committed offset"),
         (["--output", "refunds", "--key", "id"], "'id' is not a key"),
-        (["--output", "refunds", "--until", "noon"], "'noon' is no position"),
+        (["--output", "refunds", "--until", "noon"], "'noon' is not a position"),
         (["--output", "orders"], "orders is an input and an output"),
         (["--table", "payments"], "say with table_key which column of payments has the key"),
         (["--table", "payments", "--table-key", "id"], "say with postgres which database"),

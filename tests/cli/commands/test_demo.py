@@ -66,7 +66,7 @@ needs_proc = pytest.mark.skipif(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_short_run_with_kills_passes_and_leaves_only_the_picture(tmp_path: Path) -> None:
-    """With three brokers; how the only one is killed is in test_demo_processes.
+    """With three brokers; how the only one is killed is in demo/test_processes.py.
 
     By the seed an executor is killed, and a broker is paused, rolled and killed, each in a batch
     of its own.

@@ -201,7 +201,11 @@ def test_a_damaged_checkpoint_is_reported_and_the_other_files_are_shown(
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("nothing.log", "does not exist"), ("notes.txt", "is no log file"), ("", "has no log files")],
+    [
+        ("nothing.log", "does not exist"),
+        ("notes.txt", "is not a log file"),
+        ("", "has no log files"),
+    ],
 )
 def test_what_is_no_log_file_is_refused_in_one_sentence(
     tmp_path: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]

@@ -70,7 +70,7 @@ def say(cluster: fencepost.Cluster, line: bytes, *, ends: bool = False) -> str:
         (b'{"do": "kill", "broker": 1e400}\n', "The id of a broker is a number, not inf."),
         (b'{"do": "kill", "broker": -1}\n', "There is no broker -1"),
         (b'{"do": "fault", "broker": 1}\n', "A broker has no command"),
-        (b'{"do": "fault", "broker": 1, "id": 1, "fault": {}}\n', "This is no fault"),
+        (b'{"do": "fault", "broker": 1, "id": 1, "fault": {}}\n', "This is not a fault"),
         (b'{"do": "die", "broker": 1, "at": "nowhere"}\n', "nowhere"),
         (b'{"do": "die", "broker": 1, "at": "nowhere", "number": 99}\n', "nowhere"),
         (b"[]\n", "A command is a JSON object."),

@@ -45,6 +45,7 @@ from fencepost.coordinator.metadata.registry import (
     decide_unfence_brokers,
 )
 from fencepost.coordinator.metadata.state import Endpoint
+from tests.coordinator.metadata.cluster import opens_at
 
 BROKERS = (1, 2, 3)
 STEPS = 400
@@ -101,7 +102,7 @@ class Partitions:
                         self._open_one(TopicPartition(topic, index), topic_id, 0)
                 case LeadersChanged(changes):
                     for change in changes:
-                        if change.opens_at(self._broker.broker_id):
+                        if opens_at(change, self._broker.broker_id):
                             name = TopicPartition(change.topic, change.partition)
                             self._open_one(name, change.topic_id, change.leader_epoch)
         done()

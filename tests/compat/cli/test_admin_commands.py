@@ -22,8 +22,6 @@ from fencepost.records.opened import Record
 from tests.cli.running import Commands
 from tests.compat.conftest import Side
 
-GROUP_COLUMNS = ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID")
-
 
 @pytest.fixture
 def commands(side: Side, capsys: pytest.CaptureFixture[str]) -> Commands:

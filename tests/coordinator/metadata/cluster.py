@@ -242,6 +242,11 @@ def differences(before: MetadataState, after: MetadataState) -> set[Part]:
     return found
 
 
+def opens_at(change: PartitionChange, node_id: int) -> bool:
+    """Whether this broker becomes the leader, and must open the partition."""
+    return change.leader == node_id != change.leader_before
+
+
 def entries(log: list[bytes]) -> list[Entry]:
     return [Entry(offset, -1, -1, False, None, value) for offset, value in enumerate(log)]
 

@@ -25,7 +25,7 @@ from fencepost.records.metadata_log import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from tests.coordinator.metadata.cluster import Cluster, brokers, one_broker
+from tests.coordinator.metadata.cluster import Cluster, brokers, one_broker, opens_at
 
 
 def setting(kind: int, resource: str, name: str) -> ConfigRecord:
@@ -118,7 +118,7 @@ def test_a_partition_that_changes_twice_in_a_batch_has_one_change() -> None:
     cluster.take(Decision(tuple(records)))
     net = PartitionChange("orders", 0, topic_id, 1, 3, leader_epoch=2, last_leader=1)
     assert cluster.effects == [SettingsChanged(BROKER_RESOURCE, ""), LeadersChanged((net,))]
-    assert [node for node in (1, 2, 3) if net.opens_at(node)] == [3]
+    assert [node for node in (1, 2, 3) if opens_at(net, node)] == [3]
     assert [node for node in (1, 2, 3) if net.closes_at(node)] == [1]
 
 
@@ -131,7 +131,7 @@ def test_a_leader_that_a_batch_replaces_and_sets_again_stays_open() -> None:
     assert isinstance(effect, LeadersChanged)
     (net,) = effect.partitions
     assert (net.leader_before, net.leader, net.leader_epoch) == (1, 1, 2)
-    assert not any(net.opens_at(node) or net.closes_at(node) for node in (1, 2))
+    assert not any(opens_at(net, node) or net.closes_at(node) for node in (1, 2))
 
 
 def test_a_partition_that_is_created_and_changed_in_one_batch_is_only_created() -> None:

@@ -20,7 +20,7 @@ from fencepost.coordinator.metadata.registry import (
     decide_bump_leader_epochs,
 )
 from fencepost.coordinator.metadata.state import Endpoint, MetadataState
-from tests.coordinator.metadata.cluster import FEATURES, Cluster, entries, one_broker
+from tests.coordinator.metadata.cluster import FEATURES, Cluster, entries, one_broker, opens_at
 
 ORDERS_1 = TopicPartition("orders", 1)
 
@@ -58,7 +58,7 @@ def test_a_leader_epoch_can_rise_without_a_change_of_leader() -> None:
     topic_id = cluster.state.topics["orders"].topic_id
     change = PartitionChange("orders", 1, topic_id, 1, 1, leader_epoch=1, last_leader=1)
     assert cluster.effects == [LeadersChanged((change,))]
-    assert not change.opens_at(1)
+    assert not opens_at(change, 1)
     assert not change.closes_at(1)
     untouched, bumped = cluster.state.topics["orders"].partitions
     assert untouched.leader_epoch == 0

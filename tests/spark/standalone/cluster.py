@@ -7,33 +7,29 @@
         cluster.workers[1].kill_executors()       # the worker starts others
         cluster.workers[2].decommission()
         cluster.add_worker()
-        cluster.await_workers(3)
 
 A worker stands for a machine with one core. Its processes are the Worker, the executors that it
 starts, and their Python daemons and workers. The daemons leave the process group, and tests may
 make a worker leave its session too, so the processes of a machine are found by a variable in their
 environment. Whatever ends the block ends all of them.
 
-Every port is chosen by the system. A method returns when its effect is there; what the master
-thinks about it takes longer, and `await_workers` waits for that.
+Every port is chosen by the system. A method returns when its effect is there; the master notices it
+later.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
 import signal
 import time
-import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from tests.spark.chaos import await_truth
 from tests.spark.conftest import environment
 from tools.processes import ServerProcess
 
@@ -168,7 +164,6 @@ class StandaloneCluster:
         self.workers: list[Worker] = []
         """In the order in which they were added, dead ones included."""
         self.master_url = ""
-        self._web_url = ""
         self.master = self._machine(Machine, [_MASTER, "--host", host, "--port", "0"])
 
     def __enter__(self) -> Self:
@@ -187,8 +182,6 @@ class StandaloneCluster:
         self.master.start()
         wait = self.master.process.wait_for_line
         self.master_url = wait(_found(r"Starting Spark master at (spark://\S+)"), START_SECONDS)
-        port = wait(_found(r"service 'MasterUI' on port (\d+)"), START_SECONDS)
-        self._web_url = f"http://{self.host}:{port}"
         added = [self._new_worker(None, (), {}) for _ in range(self._wanted)]
         for worker in added:
             worker.begin()
@@ -224,20 +217,6 @@ class StandaloneCluster:
             "spark.executor.cores": "1",
             "spark.decommission.enabled": "true",
         }
-
-    def alive_workers(self) -> list[str]:
-        """The ids of the workers that the master considers alive."""
-        return [each["id"] for each in self.state()["workers"] if each["state"] == "ALIVE"]
-
-    def await_workers(self, count: int, seconds: float = START_SECONDS) -> None:
-        """Returns when the master has exactly so many workers alive."""
-        await_truth(lambda: len(self.alive_workers()) == count, seconds)
-
-    def state(self) -> dict[str, Any]:
-        """What the master tells: `workers`, `activeapps`, ... (its page `/json/`)."""
-        with urllib.request.urlopen(f"{self._web_url}/json/", timeout=10) as page:
-            found: dict[str, Any] = json.load(page)
-        return found
 
     def _new_worker(
         self, host: str | None, prefix: Sequence[str], variables: Mapping[str, str]

@@ -494,7 +494,7 @@ class Controller:
             done(Created((), [refused] * len(sent)))
 
     def delete_acls(self, sent: Sequence[Sent], done: Callable[[Removed], None]) -> None:
-        """Removes ACLs in one batch; calls `done` when no broker decides by them any more."""
+        """Removes ACLs in one batch; calls `done` when no broker still decides by them."""
         removed = decide_delete(self._state.acls, sent)
         refused = self._change_acls(removed.records, lambda: done(removed))
         if refused is not None:

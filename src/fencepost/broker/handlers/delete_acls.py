@@ -1,7 +1,7 @@
 """DeleteAcls (31): v1-3
 
 Behaviour: removes the ACLs that match a filter, in one batch, and lists them. Answers when no
-           broker decides by them any more.
+           broker still decides by them.
 Versions:  v2 flexible; v3 user resources.
 Errors:    SECURITY_DISABLED (there is no authorizer), CLUSTER_AUTHORIZATION_FAILED,
            INVALID_REQUEST, POLICY_VIOLATION (more than 10,000), NOT_CONTROLLER,

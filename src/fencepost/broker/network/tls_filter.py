@@ -10,7 +10,7 @@ that it is there; a plain connection has no filter. OpenSSL works on two buffers
 
 - a reply waits as plaintext. If it is a view of a file it takes no memory. `SLICE_BYTES` of it are
   encrypted per turn of the loop, and only while the socket has taken everything before. A loop that
-  encrypts 50 MB at once serves nobody else meanwhile;
+  encrypts 50 MB at once serves no other client until it is done;
 - what the socket has not taken is ciphertext in this process, a slice at most. It is taken from the
   budget for replies (`memory.py`), and the connection can be closed for it when others wait;
 - both count as unsent bytes of the connection (`MAX_UNSENT_BYTES`), which then reads no further
@@ -23,7 +23,7 @@ meanwhile. A handshake costs a hundred times a small request, so handshakes wait
 server's, which spends one `Turn` on them in each turn of the loop.
 
 A client that closes without the farewell of TLS (close_notify) is treated like one with it: frames
-have sizes, so nobody can cut a request short unnoticed.
+have sizes, so a request that is cut short is noticed.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class State(Enum):
     FINAL = "final"
     """The client has to prove it."""
     DONE = "done"
-    """Accepted or refused: no message is answered any more."""
+    """Accepted or refused: no further message is answered."""
 
 
 class ClientFirst(NamedTuple):

@@ -94,7 +94,7 @@ class Logins:
         self._loop = loop
 
     def close(self) -> None:
-        """Ends the hasher; logins that wait for it are not answered any more."""
+        """Ends the hasher; logins that wait for it get no answer."""
         self._is_closed = True
         if self._hasher is not None:
             self._hasher.shutdown(wait=False, cancel_futures=True)

@@ -1,9 +1,9 @@
 """Users of a stopped data directory: its metadata log is read and written without a broker.
 
-For a cluster into which nobody can log in any more, or nobody yet. Only the metadata log is opened,
-so it does not matter how many brokers used the directory, nor how they stopped. A clean stop is
-still one afterwards; after a crash the next start recovers everything as it would have. What is
-written is synced before this returns.
+For a cluster that has no users yet, or none who can log in. Only the metadata log is opened, so it
+does not matter how many brokers used the directory, nor how they stopped. A clean stop is still one
+afterwards; after a crash the next start recovers everything as it would have. What is written is
+synced before this returns.
 """
 
 from __future__ import annotations

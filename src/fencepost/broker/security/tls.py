@@ -164,6 +164,20 @@ def _ciphers(
         raise ConfigError("ssl.enabled.protocols is empty; choose from TLSv1.2, TLSv1.3")
     if not suites:
         return None, versions
+    newer, older = _by_version(suites, versions)
+    having = {"TLSv1.3": bool(newer), "TLSv1.2": bool(older)}
+    left = tuple(version for version in versions if having[version])
+    if not left:
+        raise ConfigError(
+            f"ssl.cipher.suites has no suite of {', '.join(versions)} (ssl.enabled.protocols)"
+        )
+    return ":".join(TLS_1_2_SUITES[name] for name in older) or None, left
+
+
+def _by_version(
+    suites: tuple[str, ...], versions: tuple[str, ...]
+) -> tuple[frozenset[str], list[str]]:
+    """The suites of TLS 1.3, and those of TLS 1.2; ConfigError for what cannot be chosen."""
     unknown = [name for name in suites if name not in TLS_1_2_SUITES.keys() | TLS_1_3_SUITES]
     if unknown:
         raise ConfigError(
@@ -176,13 +190,7 @@ def _ciphers(
             "ssl.cipher.suites has some suites of TLS 1.3, among which Python cannot choose: name "
             f"all of them ({', '.join(sorted(TLS_1_3_SUITES))}) or none"
         )
-    having = {"TLSv1.3": bool(newer), "TLSv1.2": bool(older)}
-    left = tuple(version for version in versions if having[version])
-    if not left:
-        raise ConfigError(
-            f"ssl.cipher.suites has no suite of {', '.join(versions)} (ssl.enabled.protocols)"
-        )
-    return ":".join(TLS_1_2_SUITES[name] for name in older) or None, left
+    return newer, older
 
 
 # -- contexts

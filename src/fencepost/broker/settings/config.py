@@ -310,11 +310,6 @@ class BrokerConfig(BrokerSettings):
         """The host of the first listener; empty for every address of the machine."""
         return self.listener.host
 
-    @property
-    def listen_port(self) -> int:
-        """The port of the first listener; 0 for a free one."""
-        return self.listener.port
-
     def advertised(self, bound_port: int) -> tuple[str, int]:
         """The advertised host and port of the first listener, which is bound to this port."""
         found = self.client_listeners[0].advertised

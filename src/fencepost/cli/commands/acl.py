@@ -101,7 +101,7 @@ def add_command(
     host: Host = "*",
     as_json: AsJson = False,
 ) -> None:
-    """Add an ACL. One that exists already is no error.
+    """Add an ACL. It is not an error if it exists already.
 
     Example: fencepost acl add User:alice read topic:orders
     """

@@ -215,7 +215,7 @@ def relay_command(
         bool, typer.Option("--until-caught-up", help="End when what is there now is in Kafka.")
     ] = False,
     skip_unreadable: Annotated[
-        bool, typer.Option("--skip-unreadable", help="Leave rows out that are no records.")
+        bool, typer.Option("--skip-unreadable", help="Leave out rows that are not records.")
     ] = False,
     max_held_wal: Annotated[
         int | None,

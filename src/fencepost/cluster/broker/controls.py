@@ -48,7 +48,7 @@ class Controls:
                 try:
                     self._faults.arm(number, fault)
                 except (KeyError, TypeError) as problem:
-                    raise FencepostError(f"This is no fault: {fault}.") from problem
+                    raise FencepostError(f"This is not a fault: {fault}.") from problem
             case {"do": "unfault", "id": int(number)}:
                 self._faults.remove(number)
             case {"do": "release", "ids": list(numbers)}:

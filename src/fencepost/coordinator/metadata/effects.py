@@ -73,10 +73,6 @@ class PartitionChange(NamedTuple):
     last_leader: int = NO_NODE
     """`leader_before`, or the leader before that if there was none; -1 if it is not known."""
 
-    def opens_at(self, node_id: int) -> bool:
-        """Whether this broker becomes the leader, and must open the partition."""
-        return self.leader == node_id != self.leader_before
-
     def closes_at(self, node_id: int) -> bool:
         """Whether this broker ceases to lead, and must close the partition."""
         return self.leader_before == node_id != self.leader

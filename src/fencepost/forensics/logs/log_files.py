@@ -92,7 +92,7 @@ def find_files(paths: Sequence[Path]) -> list[LogFile]:
             found.append(file)
         else:
             raise UnknownFileError(
-                f"{path} is no log file: its name should be 20 digits with .log, .index, "
+                f"{path} is not a log file: its name should be 20 digits with .log, .index, "
                 ".timeindex, .txnindex or .snapshot, or that of a checkpoint."
             )
     return found

@@ -242,7 +242,7 @@ class PostgresConsumer:
 
     def _claim_all(self, connection: Connection, wanted: list[Partition]) -> None:
         with self._database.explaining("the claim of partitions"):
-            # Nobody is fenced by a consumer that could not begin, or that has lost the partition.
+            # A consumer that could not begin, or has lost the partition, must not fence another.
             rows = {each: self._positions.read(connection, each) for each in wanted}
             begins, topic_ids = {}, {}
             for each, found in self._member.find(wanted).items():

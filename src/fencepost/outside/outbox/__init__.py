@@ -35,6 +35,6 @@ Invariants:
 - The slot is told an LSN only when everything before it is in Kafka, or was no row of ours.
 - The database has committed the number and cursor of a chunk before Kafka is asked to commit it,
   and with that all that the relay has read is on the disk of the database.
-- A start changes nothing before its checks are done, and fences nobody because of a database that
-  is not the relay's.
+- A start changes nothing before its checks are done. With a database that is not the relay's it
+  fences no other relay.
 """

@@ -180,7 +180,7 @@ NUMBERED_CHECKS: Final[tuple[Check, ...]] = (
         lambda f: f.numbering is not None and f.numbering.is_enabled,
         "has {outbox.table} with disabled triggers, so its rows get no numbers: run ALTER TABLE "
         f"{{outbox.table}} ENABLE TRIGGER {SHARD_TRIGGER}, ENABLE TRIGGER {NUMBER_TRIGGER}. Rows "
-        "that were written meanwhile are not sent",
+        "that were written without them are not sent",
     ),
     Check(
         lambda f: f.numbering is not None and f.numbering.is_ascending,

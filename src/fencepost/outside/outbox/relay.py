@@ -84,7 +84,7 @@ class RelaySettings(NamedTuple):
     transaction_timeout_ms: int = 60_000
     max_held_wal_bytes: int | None = None
     skips_unreadable: bool = False
-    """Whether rows that are no records are counted and left out; else they end the relay."""
+    """Whether rows that are not records are counted and left out; else they end the relay."""
     accept: Reason | None = None
 
 
@@ -264,7 +264,7 @@ class _Run:
             where = self._source.where()
             if not self._settings.skips_unreadable:
                 raise Unreadable(
-                    f"{self._outbox.source}: {where} is no record: {problem}. Start with "
+                    f"{self._outbox.source}: {where} is not a record: {problem}. Start with "
                     "--skip-unreadable to leave such rows out. It was not skipped"
                 ) from problem
             log.warning("%s: %s is left out: %s", self._outbox.source, where, problem)

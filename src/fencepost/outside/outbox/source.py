@@ -32,7 +32,7 @@ class RelayCounts:
     rows: int = 0
     chunks: int = 0
     skipped: int = 0
-    """Rows that were left out because they are no records."""
+    """Rows that were left out because they are not records."""
     behind_bytes: int | None = None
     """How much of the log is still to be read; None: a table is read."""
     behind_rows: int | None = None

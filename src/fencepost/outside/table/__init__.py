@@ -12,7 +12,7 @@ marked with the number of its attempt. One transaction then does everything that
 
 Staging is UNLOGGED: it costs no WAL, and PostgreSQL empties it after a crash without a word. So
 nothing is merged unless every attempt has exactly the rows that it reported. Rows of attempts that
-nobody reported (a task that died after its copy, a speculative copy) stay behind in staging.
+were not reported (a task that died after its copy, a speculative copy) stay behind in staging.
 
 The staging table is dropped after the COMMIT, with a limit on waiting: the session of a dead writer
 may still hold a lock on it. What is left over is found by its name and dropped at the next batch.

@@ -147,12 +147,7 @@ def shape_of(
     columns = tuple(name for name in values if name not in extra)
     for name in columns:
         _check_column(target, name, values[name])
-    for name, column in target.columns.items():
-        if column.is_required and not column.has_default and name not in values:
-            raise DatabaseRefused(
-                f"column {name!r} of {target} may not be null and has no default, and the rows do "
-                "not have it: add it to the rows, or give it a default"
-            )
+    _check_required(target, values)
     chosen = () if key is None else _check_key(target, tuple(key))
     for name in chosen:
         if name not in values:
@@ -197,6 +192,15 @@ def _check_column(target: Target, name: str, value: Value) -> None:
             f"column {name!r} is {kind} in the rows and {column.declared} in {target}: cast it in "
             f"the query, or make the column {value.own_type}"
         )
+
+
+def _check_required(target: Target, values: Mapping[str, Value]) -> None:
+    for name, column in target.columns.items():
+        if column.is_required and not column.has_default and name not in values:
+            raise DatabaseRefused(
+                f"column {name!r} of {target} may not be null and has no default, and the rows do "
+                "not have it: add it to the rows, or give it a default"
+            )
 
 
 def _check_key(target: Target, key: tuple[str, ...]) -> tuple[str, ...]:

@@ -52,7 +52,8 @@ _JSON: Final = (114, 3802)
 """The oids of json and jsonb, the same in every database."""
 _STRUCTURED: Final = ("A", "C")
 """Categories of types that are compared as JSON: arrays and rows."""
-_READABLE: Final = {"r": "table", "p": "table", "m": "materialized view"}
+_NUMBERED: Final = ("r", "p", "m")
+"""Tables, partitioned tables, materialized views."""
 _UNNUMBERED: Final = {"v": "view", "f": "foreign table"}
 """Their rows do not say which transaction wrote them."""
 
@@ -171,14 +172,7 @@ class TableReader:
                 "SELECT oid::regclass::text, relkind::text FROM pg_class WHERE oid = %s::regclass",
                 [table],
             ).fetchone() or (table, "")
-            known = dict(_READABLE if is_input else {**_READABLE, **_UNNUMBERED})
-            if kind in _UNNUMBERED and is_input:
-                raise ConfigError(
-                    f"{table} is a {_UNNUMBERED[kind]}, whose rows do not say which transaction "
-                    "wrote them: as an input, name a table"
-                )
-            if kind not in known:
-                raise ConfigError(f"{table} is neither a table nor a view: correct its name")
+            _check_kind(table, kind, is_input=is_input)
             # Reads nothing; names all columns, and refuses who may not read.
             cursor = connection.execute(f"SELECT * FROM {name} LIMIT 0")  # noqa: S608 - a regclass.
             types = {each.name: each.type_code for each in cursor.description or ()}
@@ -201,6 +195,16 @@ class TableReader:
             tuple(KeyExpression(str(n), path) for n, (_, path) in enumerate(columns)),
             is_input,
         )
+
+
+def _check_kind(table: str, kind: str, *, is_input: bool) -> None:
+    if kind in _UNNUMBERED and is_input:
+        raise ConfigError(
+            f"{table} is a {_UNNUMBERED[kind]}, whose rows do not say which transaction wrote "
+            "them: as an input, name a table"
+        )
+    if kind not in _NUMBERED and kind not in _UNNUMBERED:
+        raise ConfigError(f"{table} is neither a table nor a view: correct its name")
 
 
 class _Plan(NamedTuple):

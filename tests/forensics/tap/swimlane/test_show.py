@@ -1,4 +1,4 @@
-"""`tap show`: screens, JSON, pictures, and what is no trace."""
+"""`tap show`: screens, JSON, pictures, and what is not a trace."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_file_that_is_missing_or_binary_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FencepostError, match="cannot be read"):
         show.read(str(tmp_path / "missing"), None, None)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(FencepostError, match="it is no text"):
+    with pytest.raises(FencepostError, match="it is not text"):
         show.read(str(tmp_path / "binary"), None, None)
 
 

@@ -101,7 +101,9 @@ class Replies:
                 continue
             (size,) = _SIZE.unpack_from(frame)
             if not 0 <= size <= MAX_FRAME_BYTES:
-                reason = f"{bytes(frame[:4])!r} is no size of a reply: this is not Kafka's protocol"
+                reason = (
+                    f"{bytes(frame[:4])!r} is not the size of a reply: this is not Kafka's protocol"
+                )
                 self._conversation.give_up(reason, self._now_us)
                 out += self.release()
                 break

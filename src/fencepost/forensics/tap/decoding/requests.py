@@ -85,7 +85,7 @@ class Requests:
             self._conversation.give_up(reason, self._time_us)
             return
         if not 0 <= size <= MAX_FRAME_BYTES:
-            reason = f"{head!r} is no size of a request: this is not Kafka's protocol"
+            reason = f"{head!r} is not the size of a request: this is not Kafka's protocol"
             self._conversation.give_up(reason, self._time_us)
             return
         self._size = size

@@ -45,7 +45,7 @@ def read(path: str, start: str | None, end: str | None) -> Trace:
 
 
 def _read_trace(path: str) -> Iterator[Body]:
-    """Yields all lines, the opening ones too; FencepostError for what is no trace.
+    """Yields all lines, the opening ones too; FencepostError for what is not a trace.
 
     A process that was killed may have left its last line incomplete: that one is ignored. Any
     other line that is no JSON, and any other format or version, is refused.
@@ -56,7 +56,7 @@ def _read_trace(path: str) -> Iterator[Body]:
     except OSError as problem:
         raise FencepostError(f"{path} cannot be read: {problem.strerror}.") from problem
     except UnicodeDecodeError:
-        raise FencepostError(_no_trace(path, "it is no text")) from None
+        raise FencepostError(_no_trace(path, "it is not text")) from None
 
 
 def _trace_lines(path: str, texts: Iterator[str]) -> Iterator[Body]:
@@ -88,7 +88,7 @@ def _require_format(path: str, line: Body) -> None:
 
 def _no_trace(path: str, reason: str) -> str:
     return (
-        f"{path} is no trace: {reason}. Write one with `fencepost tap --out FILE` or "
+        f"{path} is not a trace: {reason}. Write one with `fencepost tap --out FILE` or "
         "`fencepost serve --trace FILE`."
     )
 
