@@ -42,6 +42,7 @@ class FakeServer:
         self.replies = MemoryBudget(0)
         self.soon: deque[Callable[[], None]] = deque()
         self.timers: list[FakeTimer] = []
+        self.tls_inbox = memoryview(bytearray(tls_filter.RECEIVE_BYTES))
 
     def time(self) -> float:
         return 0.0
@@ -579,3 +580,19 @@ def test_the_shared_inbox_is_not_used_where_a_read_takes_two_calls(
     found, context = certificates_of(authority), authority.trusting()
     one, other = Client(found, context), Client(found, context)
     assert one.filter.get_buffer(-1).obj is not other.filter.get_buffer(-1).obj
+
+
+def test_brokers_of_one_process_read_at_the_same_time(authority: Authority) -> None:
+    """Their loops run in threads: one reads between the two calls of another."""
+    found, context = certificates_of(authority), authority.trusting()
+    clients = [Client(found, context).shake_hands() for _ in range(2)]
+    counts = []
+    for number, client in enumerate(clients):
+        client.tls.write(b"%d" % number * 1000)
+        ciphertext = client._outgoing.read()
+        place = client.filter.get_buffer(-1)
+        place[: len(ciphertext)] = ciphertext
+        counts.append(len(ciphertext))
+    for client, count in zip(clients, counts, strict=True):
+        client.filter.buffer_updated(count)
+    assert [bytes(each.connection.received) for each in clients] == [b"0" * 1000, b"1" * 1000]

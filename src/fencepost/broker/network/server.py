@@ -41,7 +41,7 @@ from fencepost.base.limits import STUCK_BYTES, STUCK_SECONDS
 from fencepost.base.system import return_freed_memory
 from fencepost.broker.network.connection import Connection
 from fencepost.broker.network.memory import MemoryBudget
-from fencepost.broker.network.tls_filter import TlsFilter
+from fencepost.broker.network.tls_filter import RECEIVE_BYTES, TlsFilter
 from fencepost.broker.turns import Turn
 from fencepost.wire.framing import LargeBuffers
 
@@ -108,6 +108,9 @@ class Server:
         self._limits = limits
         self._certificates = certificates or {}
         self._handshakes: dict[TlsFilter, None] = {}
+        self.tls_inbox: Final = memoryview(bytearray(RECEIVE_BYTES))
+        """Where the connections of this loop read ciphertext, one after the other. Another loop of
+        this process reads at the same time: Python does not lock it out of a call of the system."""
         self._max_idle_seconds = max_idle_ms / 1000
         self._servers: list[asyncio.AbstractServer] = []
         self._connections: dict[Connection, None] = {}

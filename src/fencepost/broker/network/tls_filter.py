@@ -60,9 +60,6 @@ WINDOWS: Final = sys.platform == "win32"
 class TlsFilter(asyncio.BufferedProtocol):
     """The TLS of one connection."""
 
-    _shared_inbox: Final = memoryview(bytearray(RECEIVE_BYTES))
-    """Ciphertext between the two calls of one read, in which nothing else runs."""
-
     def __init__(self, server: Server, connection: Connection, certificates: Certificates) -> None:
         self._server = server
         self._connection = connection
@@ -71,8 +68,9 @@ class TlsFilter(asyncio.BufferedProtocol):
         self._outgoing = ssl.MemoryBIO()
         context = certificates.current(server.time())
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        # On Windows a read is under way from one call to the other.
-        self._inbox = memoryview(bytearray(RECEIVE_BYTES)) if WINDOWS else self._shared_inbox
+        # Ciphertext between the two calls of one read. On Windows the read is under way from one
+        # call to the other; elsewhere nothing else of the server's loop runs between them.
+        self._inbox = memoryview(bytearray(RECEIVE_BYTES)) if WINDOWS else server.tls_inbox
         self._socket: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_established = False
