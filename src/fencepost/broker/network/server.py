@@ -177,8 +177,12 @@ class Server:
             connection.close("the broker was suspended while this connection waited")
         elif refused is not None:
             connection.close(refused)
-        elif (seconds := self._limits.wait_seconds(connection.listener, self.time())) > 0:
-            connection.wait_to_begin(seconds)
+        else:
+            seconds = self._limits.wait_seconds(connection.listener, self.time())
+            if seconds is None:
+                connection.close("too many wait for their turn (max.connection.creation.rate)")
+            elif seconds > 0:
+                connection.wait_to_begin(seconds)
 
     def cut_off(self, reason: str, *, stale_until: float = 0.0) -> None:
         """Closes every connection, unserved; those accepted before `stale_until` follow."""
