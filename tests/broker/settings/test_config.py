@@ -594,7 +594,17 @@ def test_invalid_topic_settings_are_refused(overrides: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("num.partitions", "3"), ("log.retention.ms", "x"), ("nonsense", "1")]
+    ("name", "value"),
+    [
+        ("num.partitions", "3"),
+        ("log.retention.ms", "x"),
+        ("nonsense", "1"),
+        # Dynamic in Kafka. Here they are read at the start, and must not seem to count.
+        ("max.connections", "3"),
+        ("max.connections.per.ip", "3"),
+        ("max.connection.creation.rate", "3"),
+        ("ssl.client.auth", "required"),
+    ],
 )
 def test_a_setting_that_is_not_dynamic_is_refused_by_a_running_broker(
     name: str, value: str
