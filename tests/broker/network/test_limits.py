@@ -89,5 +89,8 @@ def test_a_flood_keeps_nobody_waiting_after_it() -> None:
 
 def test_overrides_are_written_as_in_kafka() -> None:
     assert parse_overrides("127.0.0.1:200, [::1]:5,") == {"127.0.0.1": 200, "::1": 5}
+    assert parse_overrides("0:0:0::1:5,::ffff:10.0.0.7:2") == {"::1": 5, "10.0.0.7": 2}
     with pytest.raises(ConfigError, match=r"127\.0\.0\.1:200"):
         parse_overrides("127.0.0.1")
+    with pytest.raises(ConfigError, match="not looked up"):
+        parse_overrides("client.example:200")

@@ -12,6 +12,7 @@ so that a flood is over soon after its last connection.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Final
 
@@ -37,8 +38,20 @@ def parse_overrides(text: str) -> dict[str, int]:
             raise ConfigError(
                 f"max.connections.per.ip.overrides has {entry!r}; it must look like 127.0.0.1:200"
             )
-        found[address.strip("[]")] = int(count)
+        found[_address(address)] = int(count)
     return found
+
+
+def _address(text: str) -> str:
+    """The address as sockets spell it; ConfigError for a name, which no client would match."""
+    try:
+        found = ipaddress.ip_address(text.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        raise ConfigError(
+            f"max.connections.per.ip.overrides has {text!r}; it must be an IP address, as names "
+            "are not looked up here"
+        ) from None
+    return str(getattr(found, "ipv4_mapped", None) or found)
 
 
 class CreationRate:
