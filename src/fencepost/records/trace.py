@@ -48,7 +48,15 @@ Metadata reply with 20,000 partitions would stop the loop for a tenth of a secon
 
 CONFIDENTIAL: Final = SECRET_FIELDS | {"protocols", "assignment", "metadata", "user_data"}
 """Fields that are never shown: applications and logins may put confidential data there."""
-_SECRET_SETTINGS: Final = ("password", "secret", "jaas", "credential", "token", "keystore.key")
+_SECRET_SETTINGS: Final = (
+    "password",
+    "passphrase",
+    "secret",
+    "jaas",
+    "credential",
+    "token",
+    "keystore.key",
+)
 
 Body = dict[str, Any]
 Summaries = Iterator[Body]

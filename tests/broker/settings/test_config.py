@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fencepost.base.failures import ConfigError
+from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.broker.settings.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
@@ -24,6 +24,7 @@ from fencepost.broker.settings.config import (
     check_dynamic,
     check_topic_overrides,
     given_settings,
+    is_sensitive,
     read_assignments,
     topic_log_config,
     why_ignored,
@@ -31,6 +32,8 @@ from fencepost.broker.settings.config import (
 from fencepost.broker.settings.kinds import Update
 from fencepost.broker.settings.listener import Listener
 from fencepost.broker.settings.tables import BROKER_SYNONYMS, IGNORED, PER_LISTENER
+from fencepost.cli.commands.serve import _refuse_secrets as refuse_secrets
+from fencepost.records.trace import _is_secret_setting as is_secret_setting
 
 SOURCE = Path(__file__).parents[3] / "src" / "fencepost"
 
@@ -98,6 +101,18 @@ def test_a_broker_setting_has_kafkas_type_default_and_update_mode(name: str) -> 
     is_kafkas = ("null" if shown is None else shown) == row.default
     assert is_kafkas == (setting.why_differs is None)
     assert setting.update.value in (row.update, Update.READ_ONLY.value)
+
+
+def test_every_secret_of_kafka_is_known_as_one_whether_it_has_an_effect_or_not() -> None:
+    passwords = [row.name for row in BROKER_ROWS.values() if row.type == "PASSWORD"]
+    assert len(passwords) > 5
+    for name in passwords:
+        for known in (name, f"listener.name.inside.{name}"):
+            assert is_sensitive(known)
+            if "certificate" not in name:  # Certificates are public.
+                assert is_secret_setting(known)
+                with pytest.raises(FencepostError, match="is a secret"):
+                    refuse_secrets([f"{known}=x"])
 
 
 def test_only_these_settings_differ_from_kafka() -> None:
@@ -604,6 +619,9 @@ def test_invalid_topic_settings_are_refused(overrides: dict[str, str]) -> None:
         ("max.connections.per.ip", "3"),
         ("max.connection.creation.rate", "3"),
         ("ssl.client.auth", "required"),
+        # Without effect, and a secret: the metadata log must not keep it.
+        ("ssl.keystore.password", "secret"),
+        ("sasl.jaas.config", "secret"),
     ],
 )
 def test_a_setting_that_is_not_dynamic_is_refused_by_a_running_broker(

@@ -439,7 +439,7 @@ def is_sensitive(name: str) -> bool:
     setting = BROKER_SETTINGS.get(listener_setting(name) or name)
     if setting is not None:
         return setting.kind is Kind.PASSWORD
-    return any(word in name for word in ("password", "secret", "jaas"))
+    return any(word in name.lower() for word in ("password", "passphrase", "secret", "jaas"))
 
 
 def is_known(name: str) -> bool:
@@ -465,6 +465,11 @@ def check_dynamic(name: str, value: str | None, *, for_cluster: bool) -> None:
             raise ConfigError(f"{name} cannot be changed while the broker runs")
         if value is not None:
             review(name, value)
+            if is_sensitive(name):
+                raise ConfigError(
+                    f"{name} is a secret and has no effect here; the metadata log would have kept "
+                    "it for everybody who can read the data directory"
+                )
         return
     if setting.update is Update.READ_ONLY:
         raise ConfigError(f"{name} cannot be changed while the broker runs")

@@ -13,7 +13,7 @@ from fencepost.cli.main import USAGE_ERROR, complain_of_usage
 if TYPE_CHECKING:
     from fencepost.broker.security.first_administrator import Administrator
 
-_SECRET_WORDS: Final = ("password", "secret", "jaas", "keystore.key")
+_SECRET_WORDS: Final = ("password", "passphrase", "secret", "jaas", "keystore.key")
 """Parts of the names of settings whose values are secrets."""
 
 DESCRIPTION = """\
