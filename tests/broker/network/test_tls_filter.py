@@ -434,6 +434,24 @@ def test_a_handshake_has_a_time_limit_however_many_bytes_arrive(
     assert "no complete TLS handshake in 10 s" in caplog.text
 
 
+def test_nothing_is_read_while_a_handshake_waits_in_line(authority: Authority) -> None:
+    client = Client(certificates_of(authority), authority.trusting())
+    line: deque[TlsFilter] = deque()
+    client.server.shake_hands_soon = line.append  # type: ignore[method-assign]
+    client.give(client.first_bytes())
+    assert not client.socket.is_reading, "a longer line would be more memory"
+    line.popleft().shake_hands()
+    assert client.socket.is_reading
+    client._incoming.write(bytes(client.socket.sent))
+    client.tls.do_handshake()
+    client.tls.write(b"a request")
+    client.give(client._outgoing.read())
+    assert not client.socket.is_reading
+    line.popleft().shake_hands()
+    assert client.socket.is_reading
+    assert client.connection.received == b"a request"
+
+
 def test_a_complete_handshake_has_no_time_limit(client: Client) -> None:
     client.shake_hands()
     client.server.pass_time()
