@@ -84,13 +84,13 @@ def test_changes_of_rights_are_logged_with_who_made_them(lines: Any) -> None:
 def test_changes_of_users_are_logged_without_what_they_are(lines: Any) -> None:
     with Secured() as stage:
         lines()
-        both = [upsertion("bob\n", "b"), upsertion("bob\n", "b", "SCRAM-SHA-512")]
+        both = [upsertion("bob", "b"), upsertion("bob", "b", "SCRAM-SHA-512")]
         removals = [("carol", SCRAM)]
         stage.call(ALTER_USERS, 0, setting([*both, upsertion("carol", "c")]))
         stage.call(ALTER_USERS, 0, setting([upsertion("dave", "d", iterations=1)], removals))
         set_bob, set_carol, removed = lines()
     assert set_bob["message"] == (
-        "User:admin at 127.0.0.1 set the password of user bob\\n for SCRAM-SHA-256, SCRAM-SHA-512"
+        "User:admin at 127.0.0.1 set the password of user bob for SCRAM-SHA-256, SCRAM-SHA-512"
     )
     assert (set_bob["event"], set_carol["user"]) == ("user_changed", "carol")
     assert (removed["event"], removed["user"]) == ("user_removed", "carol")
