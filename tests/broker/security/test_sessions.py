@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import logging
+import re
 import struct
 from typing import TYPE_CHECKING
 
@@ -130,7 +132,10 @@ def test_an_unknown_user_gets_a_challenge_as_lasting_as_that_of_others(stage: St
 
     first, other = challenge("carol", stage), challenge("dave", stage)
     assert first != other
-    assert len(first) == len(challenge("alice", stage))
+    salt, iterations = first.split(b",")
+    assert iterations == b"i=4096"
+    # As UserScramCredentialUpsertion of Kafka makes salts, and `new_salt`: 130 bits in base 36.
+    assert re.fullmatch(b"[0-9a-z]{20,26}", base64.b64decode(salt))
     assert challenge("carol", stage) == first
     again = stage.kill().again()
     assert challenge("carol", again) == first
