@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 import logging
 import re
 import struct
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.log_format import JsonLines
 from fencepost.broker.security.sessions import ADMITTED, TRANSITIONS, Event, State
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.api_versions import ApiVersionsRequest
@@ -118,6 +120,10 @@ def test_everybody_else_gets_one_answer_after_one_time_and_is_closed(
     assert not is_let_in(line)
     (logged,) = [each for each in caplog.records if "failed" in each.getMessage()]
     assert logged.levelno == logging.WARNING
+    fields = json.loads(JsonLines().format(logged))
+    assert (fields["event"], fields["mechanism"]) == ("login_failed", mechanism)
+    assert fields["why"] in ("wrong password", "unknown user")
+    assert fields["client"] == line.connection.client_name
     assert user not in logged.getMessage()
     assert password not in logged.getMessage()
 

@@ -261,6 +261,13 @@ class Session:
             self._listener.name,
             f" with {self._mechanism}" if self._mechanism else "",
             reason,
+            extra={
+                "event": "login_failed",
+                "client": None if connection is None else connection.client_name,
+                "listener": self._listener.name,
+                "mechanism": self._mechanism or None,
+                "why": reason,
+            },
         )
         self._move(Event.REFUSED)
         self._exchange = None
