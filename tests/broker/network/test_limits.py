@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.base.failures import ConfigError
-from fencepost.broker.network.limits import (
-    MOST_WAIT_SECONDS,
-    ConnectionLimits,
-    parse_overrides,
-)
+from fencepost.broker.network.limits import MOST_WAIT_SECONDS, ConnectionLimits
 
 
 def limits(**changes: int) -> ConnectionLimits:
@@ -85,12 +80,3 @@ def test_a_flood_keeps_nobody_waiting_after_it() -> None:
     # Those that were refused took no turn: not of the listener, and not of the broker.
     assert found.wait_seconds("INSIDE", 100.0) == 0
     assert found.wait_seconds("OUTSIDE", 100.0 + MOST_WAIT_SECONDS) == pytest.approx(0.1)
-
-
-def test_overrides_are_written_as_in_kafka() -> None:
-    assert parse_overrides("127.0.0.1:200, [::1]:5,") == {"127.0.0.1": 200, "::1": 5}
-    assert parse_overrides("0:0:0::1:5,::ffff:10.0.0.7:2") == {"::1": 5, "10.0.0.7": 2}
-    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:200"):
-        parse_overrides("127.0.0.1")
-    with pytest.raises(ConfigError, match="not looked up"):
-        parse_overrides("client.example:200")

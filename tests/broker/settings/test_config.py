@@ -29,7 +29,7 @@ from fencepost.broker.settings.config import (
     topic_log_config,
     why_ignored,
 )
-from fencepost.broker.settings.kinds import Update
+from fencepost.broker.settings.kinds import Update, parse_overrides
 from fencepost.broker.settings.listener import Listener
 from fencepost.broker.settings.tables import BROKER_SYNONYMS, IGNORED, PER_LISTENER
 from fencepost.cli.commands.serve import _refuse_secrets as refuse_secrets
@@ -113,6 +113,19 @@ def test_every_secret_of_kafka_is_known_as_one_whether_it_has_an_effect_or_not()
                 assert is_secret_setting(known)
                 with pytest.raises(FencepostError, match="is a secret"):
                     refuse_secrets([f"{known}=x"])
+
+
+def test_limits_of_addresses_are_written_as_in_kafka() -> None:
+    assert parse_overrides("127.0.0.1:200, [::1]:5,") == {"127.0.0.1": 200, "::1": 5}
+    assert parse_overrides("0:0:0::1:5,::ffff:10.0.0.7:2") == {"::1": 5, "10.0.0.7": 2}
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1", "client.example:2", "10.0.0.7:-1", "10.0.0.7:x"])
+def test_a_limit_that_no_client_would_match_is_refused(text: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"max\.connections\.per\.ip\.overrides .*127\.0\.0\.1:200"
+    ):
+        BrokerConfig({"max.connections.per.ip.overrides": text})
 
 
 def test_only_these_settings_differ_from_kafka() -> None:

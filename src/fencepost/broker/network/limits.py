@@ -12,11 +12,8 @@ so that a flood is over soon after its last connection.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from typing import Final
-
-from fencepost.base.failures import ConfigError
 
 NO_LIMIT: Final = 2**31 - 1
 """Kafka's default of all these limits."""
@@ -27,31 +24,6 @@ notices that a client has left before its turn."""
 
 MAPPED: Final = "::ffff:"
 """Before an IPv4 address, on a socket for both kinds."""
-
-
-def parse_overrides(text: str) -> dict[str, int]:
-    """Parses max.connections.per.ip.overrides: `127.0.0.1:200,10.0.0.7:5`."""
-    found = {}
-    for entry in filter(None, (each.strip() for each in text.split(","))):
-        address, _, count = entry.rpartition(":")
-        if not address or not (count.isascii() and count.isdigit()):
-            raise ConfigError(
-                f"max.connections.per.ip.overrides has {entry!r}; it must look like 127.0.0.1:200"
-            )
-        found[_address(address)] = int(count)
-    return found
-
-
-def _address(text: str) -> str:
-    """The address as sockets spell it; ConfigError for a name, which no client would match."""
-    try:
-        found = ipaddress.ip_address(text.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        raise ConfigError(
-            f"max.connections.per.ip.overrides has {text!r}; it must be an IP address, as names "
-            "are not looked up here"
-        ) from None
-    return str(getattr(found, "ipv4_mapped", None) or found)
 
 
 class CreationRate:

@@ -34,6 +34,7 @@ from fencepost.broker.settings.kinds import (
     number,
     one_of,
     only,
+    overrides,
     password,
     principals,
     replica_count,
@@ -147,7 +148,7 @@ class BrokerSettings:
         2**31 - 1, "Open connections of one address; further ones are closed.", at_least(0)
     )
     max_connections_per_ip_overrides = text(
-        "", "max.connections.per.ip of some addresses: `127.0.0.1:200,10.0.0.7:5`."
+        "", "max.connections.per.ip of some addresses: `127.0.0.1:200,10.0.0.7:5`.", overrides
     )
     max_connection_creation_rate = integer(
         2**31 - 1,
