@@ -165,6 +165,20 @@ def test_a_setting_that_one_listener_cannot_have_is_a_warning() -> None:
     assert warning.endswith("has no effect: num.partitions cannot be set for one listener")
 
 
+def test_a_certificate_of_clients_with_sasl_is_asked_for_by_the_listeners_own_setting() -> None:
+    settings = {
+        "listeners": "SSL://127.0.0.1:1,SASL_SSL://127.0.0.1:2,OWN://127.0.0.1:3",
+        "listener.security.protocol.map": "SSL:SSL,SASL_SSL:SASL_SSL,OWN:SASL_SSL",
+        "listener.name.own.ssl.client.auth": "requested",
+        "ssl.client.auth": "required",
+    }
+    config = BrokerConfig(settings)
+    found = [config.client_auth(each.name) for each in config.client_listeners]
+    assert found == ["required", "none", "requested"]
+    (warning,) = config.warnings
+    assert "listener.name.sasl_ssl.ssl.client.auth=required asks for one" in warning
+
+
 def test_tls_settings_without_a_tls_listener_are_a_warning() -> None:
     (warning,) = BrokerConfig({"ssl.client.auth": "required"}).warnings
     assert warning.startswith("no listener uses TLS")

@@ -419,8 +419,10 @@ def test_every_setting_not_marked_as_without_effect_is_used() -> None:
     read = set(re.findall(r"\.([a-z]\w+)", "".join(path.read_text() for path in sources)))
     read.update(["message_timestamp_type", "log_dir", "log_dirs", "listeners", "broker_id"])
     read.update(["advertised_listeners", "listener_security_protocol_map"])
-    # Those of one listener are read by name: `of_listener(name, "ssl.client.auth")`.
+    # Those of one listener are read by name: `of_listener(name, "ssl.cipher.suites")`.
     by_name = {name for name in PER_LISTENER if f'"{name}"' in tls}
+    # `BrokerConfig.client_auth` reads this one.
+    by_name |= {"ssl.client.auth"} if "config.client_auth(" in tls else set()
     # The form of a keystore has one value, which the check of the setting allows.
     by_name |= {"ssl.keystore.type", "ssl.truststore.type"}
     behind_topics = {name for names in BROKER_SYNONYMS.values() for name in names}

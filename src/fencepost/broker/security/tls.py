@@ -129,7 +129,7 @@ def read_tls_settings(config: BrokerConfig, listener: str) -> TlsSettings:
                 "ssl.truststore.certificates; it needs one of them"
             )
         truststore = Pem("ssl.truststore.certificates", None, certificates)
-    client_auth = CLIENT_AUTH[config.of_listener(listener, "ssl.client.auth")]
+    client_auth = CLIENT_AUTH[config.client_auth(listener)]
     if client_auth is not ssl.CERT_NONE and truststore is None:
         raise ConfigError(
             f"listener {listener} asks clients for certificates (ssl.client.auth) and trusts no "

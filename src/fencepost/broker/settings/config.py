@@ -244,6 +244,17 @@ class BrokerConfig(BrokerSettings):
                     f"have no effect: {', '.join(idle)}"
                 )
 
+        self._warn_of_client_auth()
+
+    def _warn_of_client_auth(self) -> None:
+        """Adds a warning for SASL_SSL listeners that ask for no certificate, as Kafka does."""
+        for name, own in self._without_client_auth().items():
+            if self.ssl_client_auth != "none":
+                self.warnings.append(
+                    f"ssl.client.auth is for SSL listeners, so clients of {name} need no "
+                    f"certificate; {own}={self.ssl_client_auth} asks for one"
+                )
+
     def _protocol_of(self, listener: Listener) -> str:
         pairs = (pair.partition(":") for pair in self.listener_security_protocol_map.split(","))
         protocols = {name.strip().upper(): protocol.strip() for name, _, protocol in pairs}
@@ -263,7 +274,27 @@ class BrokerConfig(BrokerSettings):
         """Whether a listener encrypts, and knows who its clients are."""
         if listener.protocol == "SASL_SSL":
             return True
-        return listener.is_tls and self.of_listener(listener.name, "ssl.client.auth") == "required"
+        return listener.is_tls and self.client_auth(listener.name) == "required"
+
+    def client_auth(self, name: str) -> str:
+        """ssl.client.auth of a listener.
+
+        As in Kafka (KIP-684) the one without a prefix is for SSL listeners: clients of SASL_SSL
+        log in, and have no certificates.
+        """
+        if name in self._without_client_auth():
+            return "none"
+        found: str = self.of_listener(name, "ssl.client.auth")
+        return found
+
+    def _without_client_auth(self) -> dict[str, str]:
+        """The listeners with TLS and SASL that lack a setting of their own, and its name."""
+        own = {
+            each.name: f"{LISTENER_PREFIX}{each.name.lower()}.ssl.client.auth"
+            for each in self.client_listeners
+            if each.protocol == "SASL_SSL"
+        }
+        return {name: setting for name, setting in own.items() if setting not in self.static}
 
     def of_listener(self, name: str, setting: str) -> Any:
         """The value of a setting for one listener: with the listener's prefix, or without."""
