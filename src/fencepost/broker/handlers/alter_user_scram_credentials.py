@@ -6,8 +6,8 @@ Behaviour: sets and removes the SCRAM credentials of users, in one batch of the 
            they authenticate again.
 Versions:  one.
 Errors:    RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE, UNACCEPTABLE_CREDENTIAL,
-           UNSUPPORTED_SASL_MECHANISM, CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER,
-           KAFKA_STORAGE_ERROR.
+           UNSUPPORTED_SASL_MECHANISM, POLICY_VIOLATION (more than 10,000 changes),
+           CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
