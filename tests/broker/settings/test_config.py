@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fencepost.base.failures import ConfigError, FencepostError
+from fencepost.base.failures import ConfigError
+from fencepost.base.options import refuse_secret_argument
 from fencepost.broker.settings.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
@@ -32,7 +33,6 @@ from fencepost.broker.settings.config import (
 from fencepost.broker.settings.kinds import Update, parse_overrides
 from fencepost.broker.settings.listener import Listener
 from fencepost.broker.settings.tables import BROKER_SYNONYMS, IGNORED, PER_LISTENER
-from fencepost.cli.commands.serve import _refuse_secrets as refuse_secrets
 from fencepost.records.trace import _is_secret_setting as is_secret_setting
 
 SOURCE = Path(__file__).parents[3] / "src" / "fencepost"
@@ -111,8 +111,8 @@ def test_every_secret_of_kafka_is_known_as_one_whether_it_has_an_effect_or_not()
             assert is_sensitive(known)
             if "certificate" not in name:  # Certificates are public.
                 assert is_secret_setting(known)
-                with pytest.raises(FencepostError, match="is a secret"):
-                    refuse_secrets([f"{known}=x"])
+                with pytest.raises(ConfigError, match="is a secret"):
+                    refuse_secret_argument(known, "--config-file")
 
 
 def test_limits_of_addresses_are_written_as_in_kafka() -> None:

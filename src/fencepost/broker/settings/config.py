@@ -17,7 +17,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
-from fencepost.base.options import suggest
+from fencepost.base.options import names_a_secret, suggest
 from fencepost.base.properties import read_properties
 from fencepost.broker.settings.kinds import Kind, Setting, Update, settings_of
 from fencepost.broker.settings.listener import (
@@ -470,7 +470,7 @@ def is_sensitive(name: str) -> bool:
     setting = BROKER_SETTINGS.get(listener_setting(name) or name)
     if setting is not None:
         return setting.kind is Kind.PASSWORD
-    return any(word in name.lower() for word in ("password", "passphrase", "secret", "jaas"))
+    return names_a_secret(name)
 
 
 def is_known(name: str) -> bool:
