@@ -243,10 +243,14 @@ def _administrator(user: str | None, password_file: str | None) -> Administrator
             "--init-admin NAME and --init-admin-password FILE belong together; FILE may be - for "
             "standard input."
         )
+    from fencepost.broker.security.file_modes import warn_of_open_file
     from fencepost.broker.security.first_administrator import Administrator
-    from fencepost.cli.passwords import read_password
+    from fencepost.cli.passwords import STANDARD_INPUT, read_password
 
-    return Administrator(user, read_password(password_file, user))
+    password = read_password(password_file, user)
+    if password_file != STANDARD_INPUT:
+        warn_of_open_file(password_file, f"the password of {user}")
+    return Administrator(user, password)
 
 
 def _announce(address: str) -> None:
