@@ -479,20 +479,21 @@ def test_a_hundred_clients_log_in_at_once(stage: Stage) -> None:
         assert line.reply(ApiKey.SASL_AUTHENTICATE, 2, number).error_code == 0
 
 
-def test_more_logins_than_may_wait_for_their_hash_fail(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+def test_a_login_that_cannot_wait_for_its_hash_is_closed_and_not_refused(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A client tries a closed connection again; a failed login is the end for most of them."""
     monkeypatch.setattr("fencepost.broker.security.logins.MAX_WAITING", 2)
     lines = [stage.connect() for _ in range(3)]
     for line in lines:
         handshake(line, "PLAIN")
     right = SaslAuthenticateRequest(auth_bytes=b"\0alice\0pencil")
     sent = [line.send(ApiKey.SASL_AUTHENTICATE, 2, right) for line in lines]
-    replies = [
-        line.reply(ApiKey.SASL_AUTHENTICATE, 2, number).error_code
-        for line, number in zip(lines, sent, strict=True)
-    ]
-    assert replies == [0, 0, FAILED]
+    with pytest.raises(ClosedError):
+        lines[2].reply(ApiKey.SASL_AUTHENTICATE, 2, sent[2])
+    for line, number in zip(lines[:2], sent[:2], strict=True):
+        assert line.reply(ApiKey.SASL_AUTHENTICATE, 2, number).error_code == 0
+    assert "too many logins wait" in caplog.text
     assert log_in(stage.connect(), mechanism="PLAIN").error_code == 0
 
 
