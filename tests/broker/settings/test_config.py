@@ -673,6 +673,28 @@ def test_options_override_settings_and_settings_override_the_file(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["listeners=SASL_SSL://127.0.0.1:9093"], ("SASL_SSL", "SASL_SSL")),
+        (
+            ["listeners=IN://a:1", "listener.security.protocol.map=IN:SASL_PLAINTEXT"],
+            ("IN", "SASL_PLAINTEXT"),
+        ),
+        (
+            ["controller.listener.names=CTL", "listeners=CTL://:9093,SSL://:9092"],
+            ("SSL", "SSL"),
+        ),
+        (["listeners=SSL://a:1", "advertised.listeners=SASL_SSL://b:1"], ("SASL_SSL", "SASL_SSL")),
+        ([], ("PLAINTEXT", "PLAINTEXT")),
+    ],
+)
+def test_another_address_keeps_the_protocol(settings: list[str], expected: tuple[str, str]) -> None:
+    (found,) = load_config(settings=settings, listen="127.0.0.1:9095").client_listeners
+    assert (found.name, found.protocol) == expected
+    assert (found.at.host, found.at.port) == ("127.0.0.1", 9095)
+
+
+@pytest.mark.parametrize(
     ("content", "reason"),
     [
         (None, "No such file or directory"),

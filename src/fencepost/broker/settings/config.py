@@ -220,8 +220,7 @@ class BrokerConfig(BrokerSettings):
         return found
 
     def _controller_listeners(self) -> set[str]:
-        given = self.static.get("controller.listener.names", "")
-        return {name.strip().upper() for name in given.split(",")}
+        return _names_of(self.static.get("controller.listener.names", ""))
 
     def _check_listener_settings(self) -> None:
         """Settings that no listener has: a typo in them would leave a listener unprotected."""
@@ -631,9 +630,21 @@ def given_settings(
 
 
 def _listener_name(given: Mapping[str, str]) -> str:
-    """The name for the --listen address: that of the advertised listener, if there is one."""
-    advertised = given.get("advertised.listeners", "")
-    return advertised.partition("://")[0].strip() or "PLAINTEXT"
+    """The name for the --listen address: that of the first listener that it replaces.
+
+    So another port is never a listener without the TLS and the login of the settings.
+    """
+    controllers = _names_of(given.get("controller.listener.names", ""))
+    for setting in ("advertised.listeners", "listeners"):
+        for text in given.get(setting, "").split(","):
+            name = text.partition("://")[0].strip()
+            if name and name.upper() not in controllers:
+                return name
+    return "PLAINTEXT"
+
+
+def _names_of(text: str) -> set[str]:
+    return {name.strip().upper() for name in text.split(",")}
 
 
 def _read_file(path: str) -> dict[str, str]:
