@@ -81,7 +81,12 @@ def test_a_mechanism_may_be_written_in_capitals() -> None:
 
 def test_a_login_module_of_scram_is_accepted_and_has_no_effect() -> None:
     module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-    found = BrokerConfig({"listener.name.plaintext.scram-sha-256.sasl.jaas.config": module})
+    found = BrokerConfig(
+        {
+            "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
+            "listener.name.plaintext.scram-sha-256.sasl.jaas.config": module,
+        }
+    )
     (warning,) = found.warnings
     assert "the users of SCRAM are in the metadata log" in warning
 

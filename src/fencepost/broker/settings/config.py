@@ -42,7 +42,7 @@ from fencepost.broker.settings.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from fencepost.log.config import LogConfig
 
@@ -235,15 +235,28 @@ class BrokerConfig(BrokerSettings):
                     f"{name} is for a listener that listeners does not have; its name is written "
                     f"in lower case here: {', '.join(sorted(each for each in known if each))}"
                 )
-        if not any(each.is_tls for each in self.client_listeners):
-            idle = [name for name in self.static if name in BROKER_SETTINGS and name[:4] == "ssl."]
-            if idle:
-                self.warnings.append(
-                    f"no listener uses TLS (listeners, listener.security.protocol.map), so these "
-                    f"have no effect: {', '.join(idle)}"
-                )
-
+        self._warn_of_idle("TLS", "ssl.", [e for e in self.client_listeners if e.is_tls])
+        self._warn_of_idle(
+            "SASL", "sasl.", [e for e in self.client_listeners if e.protocol.startswith("SASL")]
+        )
         self._warn_of_client_auth()
+
+    def _warn_of_idle(self, what: str, prefix: str, having: Sequence[BrokerListener]) -> None:
+        """Adds a warning for settings of TLS or SASL if their listener, or every one, has none."""
+        names = {each.name.lower() for each in having}
+
+        def is_idle(name: str) -> bool:
+            own = listener_setting(name)
+            if own is None:
+                return name in BROKER_SETTINGS and name.startswith(prefix) and not names
+            is_meant = is_sasl_setting(name) if what == "SASL" else own.startswith(prefix)
+            return is_meant and name[len(LISTENER_PREFIX) :].partition(".")[0] not in names
+
+        if idle := [name for name in self.static if is_idle(name)]:
+            self.warnings.append(
+                f"no effect, as the listener does not use {what} (listeners, "
+                f"listener.security.protocol.map): {', '.join(idle)}"
+            )
 
     def _warn_of_client_auth(self) -> None:
         """Adds a warning for SASL_SSL listeners that ask for no certificate, as Kafka does."""
