@@ -165,10 +165,52 @@ def test_a_setting_that_one_listener_cannot_have_is_a_warning() -> None:
     assert warning.endswith("has no effect: num.partitions cannot be set for one listener")
 
 
-def test_tls_settings_without_a_tls_listener_are_a_warning() -> None:
-    (warning,) = BrokerConfig({"ssl.client.auth": "required"}).warnings
-    assert warning.startswith("no listener uses TLS")
-    assert warning.endswith("ssl.client.auth")
+def test_a_certificate_of_clients_with_sasl_is_asked_for_by_the_listeners_own_setting() -> None:
+    settings = {
+        "listeners": "SSL://127.0.0.1:1,SASL_SSL://127.0.0.1:2,OWN://127.0.0.1:3",
+        "listener.security.protocol.map": "SSL:SSL,SASL_SSL:SASL_SSL,OWN:SASL_SSL",
+        "listener.name.own.ssl.client.auth": "requested",
+        "ssl.client.auth": "required",
+    }
+    config = BrokerConfig(settings)
+    found = [config.client_auth(each.name) for each in config.client_listeners]
+    assert found == ["required", "none", "requested"]
+    (warning,) = config.warnings
+    assert "listener.name.sasl_ssl.ssl.client.auth=required asks for one" in warning
+
+
+@pytest.mark.parametrize(
+    ("protocol", "settings", "named"),
+    [
+        ("PLAINTEXT", ["ssl.client.auth"], "does not use TLS"),
+        ("PLAINTEXT", ["sasl.enabled.mechanisms"], "does not use SASL"),
+        ("SSL", ["listener.name.in.plain.sasl.jaas.config"], "does not use SASL"),
+        ("SASL_PLAINTEXT", ["listener.name.in.ssl.client.auth"], "does not use TLS"),
+        ("SASL_PLAINTEXT", ["sasl.enabled.mechanisms"], None),
+        ("SSL", ["listener.name.in.ssl.client.auth", "ssl.client.auth"], None),
+    ],
+)
+def test_settings_of_a_listener_without_their_protocol_are_a_warning(
+    protocol: str, settings: list[str], named: str | None
+) -> None:
+    values = {
+        "auth": "required",
+        "mechanisms": "PLAIN",
+        "config": 'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="b";',
+    }
+    config = BrokerConfig(
+        {
+            "listeners": "IN://127.0.0.1:1",
+            "listener.security.protocol.map": f"IN:{protocol}",
+            **{name: values[name.rpartition(".")[2]] for name in settings},
+        }
+    )
+    if named is None:
+        assert config.warnings == []
+    else:
+        (warning,) = config.warnings
+        assert named in warning
+        assert warning.endswith(settings[0])
 
 
 def test_only_listeners_without_protection_are_narrowed_to_loopback() -> None:

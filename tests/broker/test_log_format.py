@@ -50,6 +50,15 @@ def test_a_field_cannot_replace_the_message() -> None:
     assert json.loads(JsonLines().format(record("true", broker=9)))["broker"] is None
 
 
+def test_a_line_for_people_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_log(TEXT)
+    forged = "tx-1\n2026-01-01 INFO fencepost.audit: User:admin added ALLOW User:eve\x1b[2J"
+    logging.getLogger("fencepost.test").info("transactional id %s: it's 10 µs", forged)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert r"tx-1\n2026-01-01" in line
+    assert line.endswith(r"User:eve\x1b[2J: it's 10 µs")
+
+
 @pytest.mark.parametrize(("form", "expected"), [(TEXT, " [broker 2] "), (JSON, '"broker":2')])
 def test_lines_of_a_broker_name_it(
     form: str, expected: str, capsys: pytest.CaptureFixture[str]

@@ -18,6 +18,13 @@ def test_a_malformed_client_setting_is_refused(commands: Commands) -> None:
     assert "name=value" in commands.refusal("txn", "list", "--client-config", "nonsense")
 
 
+@pytest.mark.parametrize("name", ["sasl.password", "sasl.jaas.config", " ssl.keystore.key "])
+def test_a_secret_is_refused_as_an_argument(commands: Commands, name: str) -> None:
+    said = commands.refusal("txn", "list", "--client-config", f"{name}=planted-secret")
+    assert "--config" in said
+    assert "planted-secret" not in said
+
+
 def test_a_refused_connection_is_reported_at_once_with_what_to_do(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -54,6 +54,8 @@ def test_reserved_characters_in_a_user_name_are_escaped() -> None:
         SERVER_FIRST.replace(b"i=4096", b"i=1"),
         SERVER_FIRST.replace(b"i=4096", b"i=999999999"),
         SERVER_FIRST.replace(b"i=4096", b"i=-4096"),
+        SERVER_FIRST.replace(b"i=4096", "i=4096²".encode()),
+        SERVER_FIRST.replace(b"i=4096", b"i=" + b"9" * 5000),
         SERVER_FIRST.replace(b"W22ZaJ0", b"!!!"),
         b"",
         b"\xff\xfe",

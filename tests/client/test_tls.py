@@ -115,7 +115,7 @@ def test_a_port_without_tls_is_refused_with_a_hint(folder: Path) -> None:
 
 
 def test_a_key_may_be_given_as_encrypted_text(folder: Path) -> None:
-    text = (folder / "here.pem").read_text()
+    text = f"# Größe\n{(folder / 'here.pem').read_text()}"
     tls_context(
         Tls(
             ca_text=text,

@@ -25,6 +25,23 @@ _LEAST_SIMILARITY: Final = 0.7
 the hundred options of a client."""
 
 
+SECRET_WORDS: Final = ("password", "passphrase", "secret", "jaas", "keystore.key")
+
+
+def names_a_secret(setting: str) -> bool:
+    """Whether the value of a setting of a client or a broker must not be seen."""
+    return any(word in setting.lower() for word in SECRET_WORDS)
+
+
+def refuse_secret_argument(name: str, option: str) -> None:
+    """Refuses secrets in arguments, which every user of the machine can see; names the option."""
+    if names_a_secret(name):
+        raise ConfigError(
+            f"{name} is a secret: put it into a properties file, with {option}. Every user of this "
+            "machine can see the arguments of a process."
+        )
+
+
 def parse_whole(name: str, given: object, *, least: int, most: int) -> int:
     """A whole number within the bounds, from a text or a number."""
     trimmed = str(given).strip()

@@ -31,6 +31,10 @@ MOST_ITERATIONS: Final = 16_384
 DEFAULT_ITERATIONS: Final = 4096
 """Kafka's default; users that do not exist appear to have it."""
 SALT_BYTES: Final = 16
+"""The shortest salt for a new password."""
+SALT_BITS: Final = 130
+"""The randomness of a salt; see `new_salt`."""
+SALT_SEED_BYTES: Final = 17
 NONCE_BYTES: Final = 24
 
 
@@ -105,11 +109,29 @@ class NewPassword(NamedTuple):
         return f"NewPassword({self.mechanism}, {self.iterations} iterations)"
 
 
+def new_salt(seed: bytes) -> bytes:
+    """A salt from random bytes, as the tools of Apache Kafka write one: a number in base 36.
+
+    A broker shows salts to strangers, and makes them up for users that do not exist. If all look
+    alike, they do not tell who exists.
+    """
+    assert len(seed) == SALT_SEED_BYTES
+    number = int.from_bytes(seed, "big") >> (8 * SALT_SEED_BYTES - SALT_BITS)
+    digits = bytearray()
+    while number:
+        number, digit = divmod(number, 36)
+        digits.append(_DIGITS[digit])
+    return bytes(reversed(digits))
+
+
+_DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
+
+
 def new_password(
     mechanism: Mechanism, password: str, salt: bytes, iterations: int = DEFAULT_ITERATIONS
 ) -> NewPassword:
     """Salts a password; the salt must be fresh."""
-    assert len(salt) == SALT_BYTES, "a short salt may be that of another password"
+    assert len(salt) >= SALT_BYTES, "a short salt may be that of another password"
     salted = mechanism.salted_password(password, salt, iterations)
     return NewPassword(mechanism.number, salt, salted, iterations)
 

@@ -21,7 +21,7 @@ from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.metadata.effects import MetadataEffects
 from fencepost.broker.metrics.requests import RequestCounters
-from fencepost.broker.network.limits import ConnectionLimits, parse_overrides
+from fencepost.broker.network.limits import ConnectionLimits
 from fencepost.broker.network.memory import MemoryBudget
 from fencepost.broker.network.server import Server
 from fencepost.broker.partitions.batch_opener import Opener
@@ -30,6 +30,7 @@ from fencepost.broker.security.audit import Audit
 from fencepost.broker.security.authorizer import make_authorizer
 from fencepost.broker.security.logins import Logins
 from fencepost.broker.security.tls import Certificates, read_tls_settings
+from fencepost.broker.settings.kinds import parse_overrides
 from fencepost.broker.settings.listener import PROTOCOLS
 from fencepost.broker.storage.scrub import Scrub
 from fencepost.broker.transactions.coordinator import TransactionCoordinator

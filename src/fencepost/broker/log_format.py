@@ -6,6 +6,9 @@
 
 The fields after `message` are those that a line has in `extra`; docs/reference/log.md lists them.
 A traceback is in `exception`. `broker` is null in the lines of a cluster's parent process.
+
+In lines for people what cannot be printed is escaped: clients choose their ids, and must not write
+lines of their own.
 """
 
 from __future__ import annotations
@@ -49,13 +52,27 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str, separators=(",", ":"))
 
 
+class TextLines(logging.Formatter):
+    """Formats a record as one line of text; a traceback follows it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name of logging
+        """The line."""
+        record.message = escaped(record.message)
+        return super().formatMessage(record)
+
+
+def escaped(text: str) -> str:
+    """A text as a part of one line: what cannot be printed is escaped."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
 def set_up_log(form: str, *, level: str = "INFO", broker_id: int | None = None) -> None:
     """Writes the log of this process to standard error; text lines name a broker if it is given."""
     named = "" if broker_id is None else f" [broker {broker_id}]"
     formatter: logging.Formatter = (
         JsonLines()
         if form == JSON
-        else logging.Formatter(f"%(asctime)s %(levelname)s{named} %(name)s: %(message)s")
+        else TextLines(f"%(asctime)s %(levelname)s{named} %(name)s: %(message)s")
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 import typer
 
 from fencepost.base.failures import FencepostError
+from fencepost.base.options import refuse_secret_argument
 from fencepost.base.properties import read_properties
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ def read_connection(
         name, separator, value = assignment.partition("=")
         if not separator:
             raise FencepostError(f"{assignment!r} is not a setting: write name=value.")
+        refuse_secret_argument(name.strip(), "--config")
         options[name.strip()] = value.strip()
     named = options.pop("bootstrap.servers", None)
     arguments: tuple[str, ...] = ("--bootstrap-servers", servers) if servers else ()

@@ -13,6 +13,7 @@ the peer is not the broker, and fails like a wrong password. Kafka does not use 
 from __future__ import annotations
 
 import hmac
+import re
 from typing import Final, Protocol
 
 from fencepost.base.scram import (
@@ -119,7 +120,9 @@ class ScramExchange:
         return without_proof + b",p=" + to_base64(proof).encode()
 
     def _salted_password(self, given: dict[str, str]) -> bytes:
-        iterations = int(given["i"]) if given.get("i", "").isdigit() else 0
+        text = given.get("i", "")
+        # Other digits than these are digits to Python, too, and not all of them are a number.
+        iterations = int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
         if not LEAST_ITERATIONS <= iterations <= _MOST_ITERATIONS:
             raise AuthenticationFailed(
                 f"the broker requires {iterations} SCRAM iterations; this client accepts "

@@ -26,7 +26,7 @@ from typing import Final
 
 from fencepost.base.failures import WireError
 from fencepost.base.seams import Buffer, Randomness
-from fencepost.client.conversation import Chunks, Conversation
+from fencepost.client.conversation import Chunks, Conversation, Phase
 from fencepost.client.failures import AuthenticationFailed
 from fencepost.client.options import ClientOptions, Endpoint, Login
 from fencepost.client.steps import Answer, Lost, Send
@@ -112,7 +112,8 @@ class Link:
             try:
                 replies = [self.conversation.receive(frame)[0] for frame in self.receive()]
             except (ConnectionError, WireError) as problem:
-                raise ConnectionResetError(_greeting_advice(problem)) from problem
+                advice = _advice(self.conversation.phase, problem)
+                raise ConnectionResetError(advice) from problem
             for chunks in replies:
                 self.send(chunks, end_ms, clock)
 
@@ -444,7 +445,10 @@ def _reason(problem: Exception) -> str:
     return str(problem) or type(problem).__name__
 
 
-def _greeting_advice(problem: Exception) -> str:
+def _advice(phase: Phase, problem: Exception) -> str:
+    """What to do about a connection that ended before it was open."""
+    if phase is Phase.LOGIN:
+        return f"no answer to the login: {_reason(problem)}; the broker's log may say why"
     return (
         f"no answer to ApiVersions: {_reason(problem)}; if this persists, check that this port "
         "uses security.protocol"

@@ -36,7 +36,9 @@ def _trust(context: ssl.SSLContext, tls: Tls) -> None:
         elif tls.ca_path is not None:
             context.load_verify_locations(cafile=tls.ca_path)
         elif tls.ca_text is not None:
-            context.load_verify_locations(cadata=tls.ca_text)
+            # Python takes ASCII alone; a comment between the certificates may have more.
+            text = tls.ca_text.encode("ascii", "replace").decode("ascii")
+            context.load_verify_locations(cadata=text)
         else:
             context.load_default_certs()
     except (ssl.SSLError, ValueError) as problem:
@@ -68,7 +70,7 @@ def _load_client_certificate(context: ssl.SSLContext, tls: Tls) -> None:
 def _load_text(context: ssl.SSLContext, certificate: str, key: str, password: str) -> None:
     descriptor, path = tempfile.mkstemp(suffix=".pem")
     try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(f"{certificate}\n{key}\n")
         context.load_cert_chain(path, None, password)
     finally:

@@ -28,6 +28,7 @@ from typing import Any, Final
 
 from fencepost.base.errors import error_name
 from fencepost.base.ids import topic_id_text
+from fencepost.base.options import SECRET_WORDS
 from fencepost.base.seams import Buffer
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch, read_header
 from fencepost.wire.schema import SECRET_FIELDS, Field, Form
@@ -48,7 +49,7 @@ Metadata reply with 20,000 partitions would stop the loop for a tenth of a secon
 
 CONFIDENTIAL: Final = SECRET_FIELDS | {"protocols", "assignment", "metadata", "user_data"}
 """Fields that are never shown: applications and logins may put confidential data there."""
-_SECRET_SETTINGS: Final = ("password", "secret", "jaas", "credential", "token", "keystore.key")
+_SECRET_SETTINGS: Final = (*SECRET_WORDS, "credential", "token")
 
 Body = dict[str, Any]
 Summaries = Iterator[Body]

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from fencepost.base.failures import ConfigError, FencepostError
-from fencepost.base.scram import MECHANISMS, SALT_BYTES, new_password
+from fencepost.base.scram import MECHANISMS, SALT_SEED_BYTES, new_password, new_salt
 from fencepost.broker.faults.faults import EXEMPT_CLIENT
 from fencepost.client.failures import AuthenticationFailed
 from fencepost.client.secret import Secret
@@ -323,7 +323,7 @@ def _set_password(client: Client, name: str, password: Secret) -> None:
     from fencepost.client.users import set_password
 
     salted = [
-        new_password(each, password.reveal(), os.urandom(SALT_BYTES))
+        new_password(each, password.reveal(), new_salt(os.urandom(SALT_SEED_BYTES)))
         for each in MECHANISMS.values()
     ]
     client.run(set_password(client.core, name, salted))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.base.failures import ConfigError
-from fencepost.broker.network.limits import ConnectionLimits, CreationRate, parse_overrides
+from fencepost.broker.network.limits import MOST_WAIT_SECONDS, ConnectionLimits
 
 
 def limits(**changes: int) -> ConnectionLimits:
@@ -60,14 +59,24 @@ def test_a_forgotten_address_takes_no_memory() -> None:
 
 
 def test_connections_beyond_the_rate_wait_one_behind_the_other() -> None:
-    rate = CreationRate(10)
-    assert [rate.wait_seconds(100.0) for _ in range(10)] == pytest.approx([0.0] * 10)
-    assert [rate.wait_seconds(100.0) for _ in range(3)] == pytest.approx([0.1, 0.2, 0.3])
+    found = ConnectionLimits(most=100, most_of_listener={}, rate=10)
+
+    def come(count: int, now: float) -> list[float | None]:
+        return [found.wait_seconds("INSIDE", now) for _ in range(count)]
+
+    assert come(10, 100.0) == pytest.approx([0.0] * 10)
+    assert come(3, 100.0) == pytest.approx([0.1, 0.2, 0.3])
     # After a second without any, a second's worth may come at once again.
-    assert [rate.wait_seconds(110.0) for _ in range(11)] == pytest.approx([0.0] * 10 + [0.1])
+    assert come(11, 110.0) == pytest.approx([0.0] * 10 + [0.1])
 
 
-def test_overrides_are_written_as_in_kafka() -> None:
-    assert parse_overrides("127.0.0.1:200, [::1]:5,") == {"127.0.0.1": 200, "::1": 5}
-    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:200"):
-        parse_overrides("127.0.0.1")
+def test_a_flood_keeps_nobody_waiting_after_it() -> None:
+    own = {"INSIDE": 1_000, "OUTSIDE": 10}
+    found = ConnectionLimits(most=100, most_of_listener={}, rate=100, rate_of_listener=own)
+    waits = [found.wait_seconds("OUTSIDE", 100.0) for _ in range(100_000)]
+    served = [each for each in waits if each is not None]
+    assert max(served) <= MOST_WAIT_SECONDS
+    assert len(served) == 10 * (1 + MOST_WAIT_SECONDS)
+    # Those that were refused took no turn: not of the listener, and not of the broker.
+    assert found.wait_seconds("INSIDE", 100.0) == 0
+    assert found.wait_seconds("OUTSIDE", 100.0 + MOST_WAIT_SECONDS) == pytest.approx(0.1)

@@ -42,6 +42,7 @@ class FakeServer:
         self.replies = MemoryBudget(0)
         self.soon: deque[Callable[[], None]] = deque()
         self.timers: list[FakeTimer] = []
+        self.tls_inbox = memoryview(bytearray(tls_filter.RECEIVE_BYTES))
 
     def time(self) -> float:
         return 0.0
@@ -433,6 +434,24 @@ def test_a_handshake_has_a_time_limit_however_many_bytes_arrive(
     assert "no complete TLS handshake in 10 s" in caplog.text
 
 
+def test_nothing_is_read_while_a_handshake_waits_in_line(authority: Authority) -> None:
+    client = Client(certificates_of(authority), authority.trusting())
+    line: deque[TlsFilter] = deque()
+    client.server.shake_hands_soon = line.append  # type: ignore[method-assign]
+    client.give(client.first_bytes())
+    assert not client.socket.is_reading, "a longer line would be more memory"
+    line.popleft().shake_hands()
+    assert client.socket.is_reading
+    client._incoming.write(bytes(client.socket.sent))
+    client.tls.do_handshake()
+    client.tls.write(b"a request")
+    client.give(client._outgoing.read())
+    assert not client.socket.is_reading
+    line.popleft().shake_hands()
+    assert client.socket.is_reading
+    assert client.connection.received == b"a request"
+
+
 def test_a_complete_handshake_has_no_time_limit(client: Client) -> None:
     client.shake_hands()
     client.server.pass_time()
@@ -579,3 +598,19 @@ def test_the_shared_inbox_is_not_used_where_a_read_takes_two_calls(
     found, context = certificates_of(authority), authority.trusting()
     one, other = Client(found, context), Client(found, context)
     assert one.filter.get_buffer(-1).obj is not other.filter.get_buffer(-1).obj
+
+
+def test_brokers_of_one_process_read_at_the_same_time(authority: Authority) -> None:
+    """Their loops run in threads: one reads between the two calls of another."""
+    found, context = certificates_of(authority), authority.trusting()
+    clients = [Client(found, context).shake_hands() for _ in range(2)]
+    counts = []
+    for number, client in enumerate(clients):
+        client.tls.write(b"%d" % number * 1000)
+        ciphertext = client._outgoing.read()
+        place = client.filter.get_buffer(-1)
+        place[: len(ciphertext)] = ciphertext
+        counts.append(len(ciphertext))
+    for client, count in zip(clients, counts, strict=True):
+        client.filter.buffer_updated(count)
+    assert [bytes(each.connection.received) for each in clients] == [b"0" * 1000, b"1" * 1000]

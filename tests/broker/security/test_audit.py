@@ -15,8 +15,10 @@ from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
+from tests.broker.security.logging_in import SCRAM, setting, upsertion
 from tests.broker.security.secured import ALICE, Secured
 
+ALTER_USERS = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
 READ_T = ("READ", "TOPIC", "t")
 
 
@@ -77,6 +79,22 @@ def test_changes_of_rights_are_logged_with_who_made_them(lines: Any) -> None:
     for line in (created, deleted):
         assert line["principal"] == "User:admin"
         assert line["rule"] == f"ALLOW {ALICE} READ on TOPIC:t"
+
+
+def test_changes_of_users_are_logged_without_what_they_are(lines: Any) -> None:
+    with Secured() as stage:
+        lines()
+        both = [upsertion("bob", "b"), upsertion("bob", "b", "SCRAM-SHA-512")]
+        removals = [("carol", SCRAM)]
+        stage.call(ALTER_USERS, 0, setting([*both, upsertion("carol", "c")]))
+        stage.call(ALTER_USERS, 0, setting([upsertion("dave", "d", iterations=1)], removals))
+        set_bob, set_carol, removed = lines()
+    assert set_bob["message"] == (
+        "User:admin at 127.0.0.1 set the password of user bob for SCRAM-SHA-256, SCRAM-SHA-512"
+    )
+    assert (set_bob["event"], set_carol["user"]) == ("user_changed", "carol")
+    assert (removed["event"], removed["user"]) == ("user_removed", "carol")
+    assert (removed["principal"], removed["mechanisms"]) == ("User:admin", [SCRAM])
 
 
 def test_nobody_writes_a_line_of_their_own(lines: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 from fencepost.base.scram import (
     BY_NUMBER,
     MECHANISMS,
+    SALT_SEED_BYTES,
     Credential,
     credential_of,
     escape_name,
+    new_salt,
     unescape_name,
 )
 from fencepost.broker.security.exchanges import (
@@ -216,6 +219,16 @@ def test_a_client_refuses_a_broker_that_does_not_know_the_user() -> None:
     client.respond(challenge.message)
     with pytest.raises(AuthenticationFailed, match="could not prove"):
         client.respond(b"v=" + base64.b64encode(bytes(32)))
+
+
+def test_made_up_salts_look_like_those_of_users() -> None:
+    """Kafka's tools, our own and the broker write a number of 130 bits in base 36."""
+    assert int(new_salt(b"\xff" * SALT_SEED_BYTES), 36) == 2**130 - 1
+    assert int(new_salt((1 << 100).to_bytes(SALT_SEED_BYTES, "big")), 36) == 1 << 94
+    for number in range(1000):
+        salt = UNKNOWN.credential(SCRAM, f"user-{number}").salt
+        assert re.fullmatch(b"[0-9a-z]{20,26}", salt)
+        assert int(salt, 36) < 2**130
 
 
 def test_an_unknown_user_costs_the_same_arithmetic() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from fencepost.broker.security.file_modes import warn_of_open_files
 from fencepost.broker.settings.config import BrokerConfig
+from fencepost.cli.commands.serve import _administrator
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="files have no modes here")
 
@@ -58,3 +59,17 @@ def test_files_with_secrets_that_everybody_can_read_are_named_with_the_command_t
 def test_settings_without_a_file_need_none(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     warn_of_open_files(BrokerConfig({**JAAS, "log.dir": str(tmp_path)}), None)
+
+
+@pytest.mark.parametrize(("mode", "count"), [(0o604, 1), (0o640, 0)])
+def test_a_password_file_that_everybody_can_read_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, count: int
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("pencil\n")
+    file.chmod(mode)
+    administrator = _administrator("admin", str(file))
+    assert administrator is not None
+    assert administrator.password.reveal() == "pencil"
+    assert [line.rpartition(": ")[2] for line in caplog.messages] == [f"chmod o= {file}"] * count
+    assert "pencil" not in caplog.text

@@ -11,6 +11,7 @@ import pytest
 import fencepost
 from fencepost.base.scram import Mechanism
 from fencepost.client.blocking import connect
+from fencepost.client.failures import AuthenticationFailed, ClientError
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.api_versions import ApiVersionsRequest
 from fencepost.wire.forms.sasl_authenticate import SaslAuthenticateRequest
@@ -64,6 +65,25 @@ def test_a_hundred_passwords_are_hashed_while_others_are_served(
         client.close()
     (name,) = threads
     assert name.startswith("fencepost-hasher")
+
+
+def test_our_client_says_that_its_connection_ended_in_the_login(
+    broker: fencepost.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencepost.broker.security.logins.MAX_WAITING", 0)
+    options = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "pencil",
+        "default.api.timeout.ms": "500",
+    }
+    with (
+        pytest.raises(ClientError, match="no answer to the login") as caught,
+        connect(broker.bootstrap_servers, options) as cluster,
+    ):
+        cluster.metadata(())
+    assert not isinstance(caught.value, AuthenticationFailed), "a retry may succeed"
 
 
 def test_a_broker_stops_while_passwords_wait_for_their_hash(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
+import json
 import logging
+import re
 import struct
 from typing import TYPE_CHECKING
 
@@ -12,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.log_format import JsonLines
 from fencepost.broker.security.sessions import ADMITTED, TRANSITIONS, Event, State
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.api_versions import ApiVersionsRequest
@@ -116,6 +120,10 @@ def test_everybody_else_gets_one_answer_after_one_time_and_is_closed(
     assert not is_let_in(line)
     (logged,) = [each for each in caplog.records if "failed" in each.getMessage()]
     assert logged.levelno == logging.WARNING
+    fields = json.loads(JsonLines().format(logged))
+    assert (fields["event"], fields["mechanism"]) == ("login_failed", mechanism)
+    assert fields["why"] in ("wrong password", "unknown user")
+    assert fields["client"] == line.connection.client_name
     assert user not in logged.getMessage()
     assert password not in logged.getMessage()
 
@@ -130,7 +138,10 @@ def test_an_unknown_user_gets_a_challenge_as_lasting_as_that_of_others(stage: St
 
     first, other = challenge("carol", stage), challenge("dave", stage)
     assert first != other
-    assert len(first) == len(challenge("alice", stage))
+    salt, iterations = first.split(b",")
+    assert iterations == b"i=4096"
+    # As UserScramCredentialUpsertion of Kafka makes salts, and `new_salt`: 130 bits in base 36.
+    assert re.fullmatch(b"[0-9a-z]{20,26}", base64.b64decode(salt))
     assert challenge("carol", stage) == first
     again = stage.kill().again()
     assert challenge("carol", again) == first
@@ -468,20 +479,21 @@ def test_a_hundred_clients_log_in_at_once(stage: Stage) -> None:
         assert line.reply(ApiKey.SASL_AUTHENTICATE, 2, number).error_code == 0
 
 
-def test_more_logins_than_may_wait_for_their_hash_fail(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+def test_a_login_that_cannot_wait_for_its_hash_is_closed_and_not_refused(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A client tries a closed connection again; a failed login is the end for most of them."""
     monkeypatch.setattr("fencepost.broker.security.logins.MAX_WAITING", 2)
     lines = [stage.connect() for _ in range(3)]
     for line in lines:
         handshake(line, "PLAIN")
     right = SaslAuthenticateRequest(auth_bytes=b"\0alice\0pencil")
     sent = [line.send(ApiKey.SASL_AUTHENTICATE, 2, right) for line in lines]
-    replies = [
-        line.reply(ApiKey.SASL_AUTHENTICATE, 2, number).error_code
-        for line, number in zip(lines, sent, strict=True)
-    ]
-    assert replies == [0, 0, FAILED]
+    with pytest.raises(ClosedError):
+        lines[2].reply(ApiKey.SASL_AUTHENTICATE, 2, sent[2])
+    for line, number in zip(lines[:2], sent[:2], strict=True):
+        assert line.reply(ApiKey.SASL_AUTHENTICATE, 2, number).error_code == 0
+    assert "too many logins wait" in caplog.text
     assert log_in(stage.connect(), mechanism="PLAIN").error_code == 0
 
 

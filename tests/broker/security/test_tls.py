@@ -125,8 +125,8 @@ def test_certificates_may_be_given_as_text_and_leave_no_file(
         {
             "listeners": "SSL://127.0.0.1:0",
             "ssl.keystore.key": whole[:cut],
-            "ssl.keystore.certificate.chain": whole[cut:],
-            "ssl.truststore.certificates": Path(authority.file).read_text(),
+            "ssl.keystore.certificate.chain": f"# Größe\n{whole[cut:]}",
+            "ssl.truststore.certificates": f"# Größe\n{Path(authority.file).read_text()}",
             "ssl.client.auth": "required",
         }
     )
@@ -185,6 +185,10 @@ def refusal(authority: Authority, **settings: str) -> str:
         ({"ssl_client_auth": "always"}, "one of none, requested, required"),
         ({"ssl_truststore_certificates": "x"}, "it needs one of them"),
         ({"ssl_truststore_location": "/nowhere.pem"}, "/nowhere.pem: No such file or directory"),
+        (
+            {"ssl_truststore_location": "", "ssl_truststore_certificates": "x"},
+            "certificates of authorities, as PEM",
+        ),
         ({"ssl_keystore_type": "JKS"}, "ssl.keystore.type must be PEM"),
         ({"ssl_truststore_type": "PKCS12"}, "ssl.truststore.type must be PEM"),
         ({"ssl_enabled_protocols": "TLSv1.1,TLSv1.2"}, "a list of TLSv1.2, TLSv1.3"),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fencepost.base.failures import ConfigError
+from fencepost.base.options import refuse_secret_argument
 from fencepost.broker.settings.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
@@ -24,13 +25,15 @@ from fencepost.broker.settings.config import (
     check_dynamic,
     check_topic_overrides,
     given_settings,
+    is_sensitive,
     read_assignments,
     topic_log_config,
     why_ignored,
 )
-from fencepost.broker.settings.kinds import Update
+from fencepost.broker.settings.kinds import Update, parse_overrides
 from fencepost.broker.settings.listener import Listener
 from fencepost.broker.settings.tables import BROKER_SYNONYMS, IGNORED, PER_LISTENER
+from fencepost.records.trace import _is_secret_setting as is_secret_setting
 
 SOURCE = Path(__file__).parents[3] / "src" / "fencepost"
 
@@ -98,6 +101,31 @@ def test_a_broker_setting_has_kafkas_type_default_and_update_mode(name: str) -> 
     is_kafkas = ("null" if shown is None else shown) == row.default
     assert is_kafkas == (setting.why_differs is None)
     assert setting.update.value in (row.update, Update.READ_ONLY.value)
+
+
+def test_every_secret_of_kafka_is_known_as_one_whether_it_has_an_effect_or_not() -> None:
+    passwords = [row.name for row in BROKER_ROWS.values() if row.type == "PASSWORD"]
+    assert len(passwords) > 5
+    for name in passwords:
+        for known in (name, f"listener.name.inside.{name}"):
+            assert is_sensitive(known)
+            if "certificate" not in name:  # Certificates are public.
+                assert is_secret_setting(known)
+                with pytest.raises(ConfigError, match="is a secret"):
+                    refuse_secret_argument(known, "--config-file")
+
+
+def test_limits_of_addresses_are_written_as_in_kafka() -> None:
+    assert parse_overrides("127.0.0.1:200, [::1]:5,") == {"127.0.0.1": 200, "::1": 5}
+    assert parse_overrides("0:0:0::1:5,::ffff:10.0.0.7:2") == {"::1": 5, "10.0.0.7": 2}
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1", "client.example:2", "10.0.0.7:-1", "10.0.0.7:x"])
+def test_a_limit_that_no_client_would_match_is_refused(text: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"max\.connections\.per\.ip\.overrides .*127\.0\.0\.1:200"
+    ):
+        BrokerConfig({"max.connections.per.ip.overrides": text})
 
 
 def test_only_these_settings_differ_from_kafka() -> None:
@@ -391,8 +419,10 @@ def test_every_setting_not_marked_as_without_effect_is_used() -> None:
     read = set(re.findall(r"\.([a-z]\w+)", "".join(path.read_text() for path in sources)))
     read.update(["message_timestamp_type", "log_dir", "log_dirs", "listeners", "broker_id"])
     read.update(["advertised_listeners", "listener_security_protocol_map"])
-    # Those of one listener are read by name: `of_listener(name, "ssl.client.auth")`.
+    # Those of one listener are read by name: `of_listener(name, "ssl.cipher.suites")`.
     by_name = {name for name in PER_LISTENER if f'"{name}"' in tls}
+    # `BrokerConfig.client_auth` reads this one.
+    by_name |= {"ssl.client.auth"} if "config.client_auth(" in tls else set()
     # The form of a keystore has one value, which the check of the setting allows.
     by_name |= {"ssl.keystore.type", "ssl.truststore.type"}
     behind_topics = {name for names in BROKER_SYNONYMS.values() for name in names}
@@ -594,7 +624,20 @@ def test_invalid_topic_settings_are_refused(overrides: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("num.partitions", "3"), ("log.retention.ms", "x"), ("nonsense", "1")]
+    ("name", "value"),
+    [
+        ("num.partitions", "3"),
+        ("log.retention.ms", "x"),
+        ("nonsense", "1"),
+        # Dynamic in Kafka. Here they are read at the start, and must not seem to count.
+        ("max.connections", "3"),
+        ("max.connections.per.ip", "3"),
+        ("max.connection.creation.rate", "3"),
+        ("ssl.client.auth", "required"),
+        # Without effect, and a secret: the metadata log must not keep it.
+        ("ssl.keystore.password", "secret"),
+        ("sasl.jaas.config", "secret"),
+    ],
 )
 def test_a_setting_that_is_not_dynamic_is_refused_by_a_running_broker(
     name: str, value: str
@@ -627,6 +670,28 @@ def test_options_override_settings_and_settings_override_the_file(tmp_path: Path
     assert (config.num_partitions, config.log_roll_hours) == (5, 3)
     assert (config.listen_host, config.listener.port) == ("::1", 0)
     assert (config.data, config.durability) == ("/option", "fsync")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["listeners=SASL_SSL://127.0.0.1:9093"], ("SASL_SSL", "SASL_SSL")),
+        (
+            ["listeners=IN://a:1", "listener.security.protocol.map=IN:SASL_PLAINTEXT"],
+            ("IN", "SASL_PLAINTEXT"),
+        ),
+        (
+            ["controller.listener.names=CTL", "listeners=CTL://:9093,SSL://:9092"],
+            ("SSL", "SSL"),
+        ),
+        (["listeners=SSL://a:1", "advertised.listeners=SASL_SSL://b:1"], ("SASL_SSL", "SASL_SSL")),
+        ([], ("PLAINTEXT", "PLAINTEXT")),
+    ],
+)
+def test_another_address_keeps_the_protocol(settings: list[str], expected: tuple[str, str]) -> None:
+    (found,) = load_config(settings=settings, listen="127.0.0.1:9095").client_listeners
+    assert (found.name, found.protocol) == expected
+    assert (found.at.host, found.at.port) == ("127.0.0.1", 9095)
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,31 @@ def test_a_value_that_cannot_be_used_is_refused(name: str, value: str, said: str
     assert name in str(refused.value)
 
 
+def test_a_mechanism_may_be_written_in_capitals() -> None:
+    prefix = "listener.name.inside."
+    found = BrokerConfig(
+        {
+            **LISTENER,
+            **MAP,
+            f"{prefix}sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            f"{prefix}SCRAM-SHA-512.connections.max.reauth.ms": "2000",
+            f"{prefix}PLAIN.sasl.jaas.config": f'{JAAS}user_a="1";',
+        }
+    )
+    inside = sasl_listener(found, "INSIDE")
+    assert inside.reauth_ms["SCRAM-SHA-512"] == 2000
+    assert inside.passwords is not None
+    assert found.warnings == []
+
+
 def test_a_login_module_of_scram_is_accepted_and_has_no_effect() -> None:
     module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-    found = BrokerConfig({"listener.name.plaintext.scram-sha-256.sasl.jaas.config": module})
+    found = BrokerConfig(
+        {
+            "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
+            "listener.name.plaintext.scram-sha-256.sasl.jaas.config": module,
+        }
+    )
     (warning,) = found.warnings
     assert "the users of SCRAM are in the metadata log" in warning
 

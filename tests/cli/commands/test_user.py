@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,11 @@ def test_users_of_a_stopped_directory_are_changed_without_a_broker(
         for mechanism in SECURED["sasl.enabled.mechanisms"].split(","):
             assert gets_in(broker.bootstrap_servers, "alice", "pencil", mechanism)
         assert not gets_in(broker.bootstrap_servers, "bob", "pencil")
+        salts = broker.call(
+            lambda node: [each.salt for each in node.metadata.users["alice"].values()]
+        )
+        # Like those that the broker makes up for users who do not exist.
+        assert [bool(re.fullmatch(b"[0-9a-z]{20,26}", each)) for each in salts] == [True, True]
         assert main.run(["user", "list", *given]) == 1
         assert "Stop the broker first" in capsys.readouterr().err
 

@@ -470,6 +470,7 @@ def test_broker_settings_are_altered(twins: Twins) -> None:
 
 AT_START = {
     "max.connection.creation.rate",
+    "max.connections",
     "max.connections.per.ip",
     "max.connections.per.ip.overrides",
     "sasl.enabled.mechanisms",

@@ -7,6 +7,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.scram import BY_NUMBER, MECHANISMS, credential_of
 from fencepost.coordinator.metadata.users import (
+    MAX_CHANGES,
     Removal,
     Upsertion,
     UserChange,
@@ -116,3 +117,13 @@ def test_what_is_decided_prints_no_secret() -> None:
     for secret in (change.salt, change.salted_password, *credential[:3]):
         assert repr(bytes(secret)) not in shown
         assert repr(bytes(secret))[2:-1] not in shown
+
+
+def test_a_request_that_changes_too_many_credentials_changes_none() -> None:
+    cluster = Cluster()
+    changes = [Removal(f"user-{number}", SHA_256) for number in range(MAX_CHANGES)]
+    assert set(altered(cluster, *changes).values()) == {ErrorCode.RESOURCE_NOT_FOUND}
+    outcomes = altered(cluster, *changes, upsertion())
+    assert set(outcomes.values()) == {ErrorCode.POLICY_VIOLATION}
+    assert len(outcomes) == MAX_CHANGES + 1
+    assert cluster.state.users == {}

@@ -6,8 +6,8 @@ Behaviour: sets and removes the SCRAM credentials of users, in one batch of the 
            they authenticate again.
 Versions:  one.
 Errors:    RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE, UNACCEPTABLE_CREDENTIAL,
-           UNSUPPORTED_SASL_MECHANISM, CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER,
-           KAFKA_STORAGE_ERROR.
+           UNSUPPORTED_SASL_MECHANISM, POLICY_VIOLATION (more than 10,000 changes),
+           CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from collections.abc import Iterable, Sequence
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.refusal import Refusal
+from fencepost.base.scram import BY_NUMBER
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.broker.context import Context
+from fencepost.broker.security.audit import printable
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.users import Removal, Upsertion, UserChange, UserOutcome
 from fencepost.wire.forms.alter_user_scram_credentials import (
@@ -40,10 +42,30 @@ def handle(
         users = dict.fromkeys(change.user for change in changes)
         return _respond(UserOutcome(user, _UNAUTHORIZED) for user in users)
     parked = Parked()
-    context.services.controller.alter_users(
-        changes, lambda outcomes: parked.answer(_respond(outcomes))
-    )
+
+    def done(outcomes: Sequence[UserOutcome]) -> None:
+        refused = {outcome.user for outcome in outcomes if outcome.refusal is not None}
+        _note([change for change in changes if change.user not in refused], context)
+        parked.answer(_respond(outcomes))
+
+    context.services.controller.alter_users(changes, done)
     return parked
+
+
+def _note(made: Sequence[UserChange], context: Context) -> None:
+    """The audit log: whose credentials were changed, and never what they are."""
+    for kind, event, verb in (
+        (Upsertion, "user_changed", "set"),
+        (Removal, "user_removed", "removed"),
+    ):
+        names: dict[str, list[str]] = {}
+        for change in made:
+            if isinstance(change, kind):
+                names.setdefault(change.user, []).append(BY_NUMBER[change.mechanism].name)
+        for user, mechanisms in names.items():
+            name = printable(user)
+            what = f"{verb} the password of user {name} for {', '.join(mechanisms)}"
+            context.services.audit.changed(context, event, what, user=name, mechanisms=mechanisms)
 
 
 def _changes(request: AlterUserScramCredentialsRequest) -> Sequence[UserChange]:

@@ -6,7 +6,8 @@
 
 A connection over one of the first two limits is closed. One that comes too fast waits: it is
 accepted and counts, but its first bytes are read when its time has come. Up to a second's worth may
-come at once.
+come at once. One that would wait for longer than `MOST_WAIT_SECONDS` is closed and takes no turn,
+so that a flood is over soon after its last connection.
 """
 
 from __future__ import annotations
@@ -14,26 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from fencepost.base.failures import ConfigError
-
 NO_LIMIT: Final = 2**31 - 1
 """Kafka's default of all these limits."""
 
+MOST_WAIT_SECONDS: Final = 5.0
+"""How long a connection may wait for its turn. Clients give up after 10 to 30 seconds, and nobody
+notices that a client has left before its turn."""
+
 MAPPED: Final = "::ffff:"
 """Before an IPv4 address, on a socket for both kinds."""
-
-
-def parse_overrides(text: str) -> dict[str, int]:
-    """Parses max.connections.per.ip.overrides: `127.0.0.1:200,10.0.0.7:5`."""
-    found = {}
-    for entry in filter(None, (each.strip() for each in text.split(","))):
-        address, _, count = entry.rpartition(":")
-        if not address or not (count.isascii() and count.isdigit()):
-            raise ConfigError(
-                f"max.connections.per.ip.overrides has {entry!r}; it must look like 127.0.0.1:200"
-            )
-        found[address.strip("[]")] = int(count)
-    return found
 
 
 class CreationRate:
@@ -45,9 +35,15 @@ class CreationRate:
         """When the connection after the last one would be served, without a burst."""
 
     def wait_seconds(self, now: float) -> float:
-        """How long a connection that comes now has to wait."""
-        self._next = max(self._next, now - 1) + self._seconds
-        return max(0.0, self._next - now)
+        """How long a connection that comes now has to wait for its turn."""
+        return max(0.0, self._turn(now) - now)
+
+    def take(self, now: float) -> None:
+        """The turn is taken."""
+        self._next = self._turn(now)
+
+    def _turn(self, now: float) -> float:
+        return max(self._next, now - 1) + self._seconds
 
 
 class ConnectionLimits:
@@ -101,8 +97,14 @@ class ConnectionLimits:
         if not self._of_ip[address]:
             del self._of_ip[address]
 
-    def wait_seconds(self, listener: str, now: float) -> float:
-        """How long a connection that was just accepted has to wait; 0 for most."""
-        seconds = 0.0 if self._rate is None else self._rate.wait_seconds(now)
-        own = self._rates.get(listener)
-        return seconds if own is None else max(seconds, own.wait_seconds(now))
+    def wait_seconds(self, listener: str, now: float) -> float | None:
+        """How long a connection that was just accepted has to wait; None if that is too long."""
+        if self._rate is None and not self._rates:
+            return 0.0
+        rates = [each for each in (self._rate, self._rates.get(listener)) if each is not None]
+        seconds = max((rate.wait_seconds(now) for rate in rates), default=0.0)
+        if seconds > MOST_WAIT_SECONDS:
+            return None
+        for rate in rates:
+            rate.take(now)
+        return seconds

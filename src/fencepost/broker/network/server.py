@@ -41,7 +41,7 @@ from fencepost.base.limits import STUCK_BYTES, STUCK_SECONDS
 from fencepost.base.system import return_freed_memory
 from fencepost.broker.network.connection import Connection
 from fencepost.broker.network.memory import MemoryBudget
-from fencepost.broker.network.tls_filter import TlsFilter
+from fencepost.broker.network.tls_filter import RECEIVE_BYTES, TlsFilter
 from fencepost.broker.turns import Turn
 from fencepost.wire.framing import LargeBuffers
 
@@ -108,6 +108,9 @@ class Server:
         self._limits = limits
         self._certificates = certificates or {}
         self._handshakes: dict[TlsFilter, None] = {}
+        self.tls_inbox: Final = memoryview(bytearray(RECEIVE_BYTES))
+        """Where the connections of this loop read ciphertext, one after the other. Another loop of
+        this process reads at the same time: Python does not lock it out of a call of the system."""
         self._max_idle_seconds = max_idle_ms / 1000
         self._servers: list[asyncio.AbstractServer] = []
         self._connections: dict[Connection, None] = {}
@@ -174,8 +177,12 @@ class Server:
             connection.close("the broker was suspended while this connection waited")
         elif refused is not None:
             connection.close(refused)
-        elif (seconds := self._limits.wait_seconds(connection.listener, self.time())) > 0:
-            connection.wait_to_begin(seconds)
+        else:
+            seconds = self._limits.wait_seconds(connection.listener, self.time())
+            if seconds is None:
+                connection.close("too many wait for their turn (max.connection.creation.rate)")
+            elif seconds > 0:
+                connection.wait_to_begin(seconds)
 
     def cut_off(self, reason: str, *, stale_until: float = 0.0) -> None:
         """Closes every connection, unserved; those accepted before `stale_until` follow."""

@@ -20,7 +20,8 @@ that it is there; a plain connection has no filter. OpenSSL works on two buffers
 The handshake comes first. The connection counts among the others from the moment it is accepted;
 if the handshake is not complete after `HANDSHAKE_SECONDS` it is closed, however many bytes arrive
 meanwhile. A handshake costs a hundred times a small request, so handshakes wait in a line of the
-server's, which spends one `Turn` on them in each turn of the loop.
+server's, which spends one `Turn` on them in each turn of the loop. Nothing is read from a socket
+whose handshake is in the line: a stranger would fill the memory, the longer the line the more.
 
 A client that closes without the farewell of TLS (close_notify) is treated like one with it: frames
 have sizes, so a request that is cut short is noticed.
@@ -60,9 +61,6 @@ WINDOWS: Final = sys.platform == "win32"
 class TlsFilter(asyncio.BufferedProtocol):
     """The TLS of one connection."""
 
-    _shared_inbox: Final = memoryview(bytearray(RECEIVE_BYTES))
-    """Ciphertext between the two calls of one read, in which nothing else runs."""
-
     def __init__(self, server: Server, connection: Connection, certificates: Certificates) -> None:
         self._server = server
         self._connection = connection
@@ -71,8 +69,9 @@ class TlsFilter(asyncio.BufferedProtocol):
         self._outgoing = ssl.MemoryBIO()
         context = certificates.current(server.time())
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        # On Windows a read is under way from one call to the other.
-        self._inbox = memoryview(bytearray(RECEIVE_BYTES)) if WINDOWS else self._shared_inbox
+        # Ciphertext between the two calls of one read. On Windows the read is under way from one
+        # call to the other; elsewhere nothing else of the server's loop runs between them.
+        self._inbox = memoryview(bytearray(RECEIVE_BYTES)) if WINDOWS else server.tls_inbox
         self._socket: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_established = False
@@ -124,7 +123,7 @@ class TlsFilter(asyncio.BufferedProtocol):
         if self._is_established:
             self._decrypt()
         elif self._reads:
-            self._server.shake_hands_soon(self)
+            self._get_in_line()
 
     def eof_received(self) -> bool:
         """Closes the connection; returns whether the socket stays open for what is unsent."""
@@ -160,10 +159,18 @@ class TlsFilter(asyncio.BufferedProtocol):
             return
         self._refuse(f"no complete TLS handshake in {HANDSHAKE_SECONDS:.0f} s")
 
+    def _get_in_line(self) -> None:
+        """Waits for its turn. What the client sends meanwhile stays in the kernel."""
+        if self._socket is not None:
+            self._socket.pause_reading()
+        self._server.shake_hands_soon(self)
+
     def shake_hands(self) -> None:
         """Takes the next step of the handshake; called by the server in its turn."""
         if self._is_closing or self._socket is None or self._is_established:
             return
+        if self._reads and not self._socket.is_closing():
+            self._socket.resume_reading()
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -368,7 +375,7 @@ class TlsFilter(asyncio.BufferedProtocol):
         self._socket.resume_reading()
         if not self._is_established:
             if self._incoming.pending:
-                self._server.shake_hands_soon(self)
+                self._get_in_line()
         elif not self._will_decrypt:
             self._will_decrypt = True
             self._server.call_soon(self._decrypt)

@@ -16,6 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from fencepost.broker.event_log import EventLog
+from fencepost.broker.log_format import escaped
 from fencepost.broker.security.authorizer import policy_of
 from fencepost.coordinator.acl.decide import Question, decide
 from fencepost.coordinator.acl.rules import Operation, ResourceType
@@ -99,4 +100,4 @@ def printable(text: str) -> str:
     """A text of a client's as a part of one line."""
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]}..."
-    return text if text.isprintable() else repr(text)[1:-1]
+    return escaped(text)

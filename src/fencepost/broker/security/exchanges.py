@@ -31,12 +31,13 @@ from typing import Any, Final, NamedTuple, Protocol
 from fencepost.base.scram import (
     BY_NUMBER,
     DEFAULT_ITERATIONS,
-    SALT_BYTES,
+    SALT_SEED_BYTES,
     Credential,
     Mechanism,
     attributes,
     exclusive_or,
     from_base64,
+    new_salt,
     to_base64,
     unescape_name,
 )
@@ -95,7 +96,7 @@ class UnknownUsers:
     def credential(self, mechanism: Mechanism, user: str) -> Credential:
         """The credential for a name. Its keys are not hashes of anything known."""
         name = f"{mechanism.name} {user}".encode("utf-8", "surrogatepass")
-        salt = hmac.digest(self._key, name, "sha256")[:SALT_BYTES]
+        salt = new_salt(hmac.digest(self._key, name, "sha256")[:SALT_SEED_BYTES])
         stored_key = mechanism.mac(self._key, b"stored key " + name)
         server_key = mechanism.mac(self._key, b"server key " + name)
         return Credential(salt, stored_key, server_key, DEFAULT_ITERATIONS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from fencepost.base.scram import MECHANISMS, SALT_BYTES, new_password
+from fencepost.base.scram import MECHANISMS, SALT_SEED_BYTES, new_password, new_salt
 from fencepost.base.seams import Randomness
 from fencepost.broker.controller.controller import Controller
 from fencepost.client.secret import Secret
@@ -32,7 +32,9 @@ def create_first(
     """Creates the user with every mechanism, unless it exists."""
     user = administrator.user
     passwords = [
-        new_password(each, administrator.password.reveal(), randomness.bytes(SALT_BYTES))
+        new_password(
+            each, administrator.password.reveal(), new_salt(randomness.bytes(SALT_SEED_BYTES))
+        )
         for each in MECHANISMS.values()
     ]
     if controller.create_user_now([Upsertion(user, *each) for each in passwords]):

@@ -2,8 +2,9 @@
 
 A password of PLAIN has to be hashed before it can be compared with the credential of a user, which
 takes some milliseconds on purpose. One thread does that, outside of the interpreter's lock, so that
-other clients are served meanwhile. `MAX_WAITING` logins may wait for it; further ones fail. SCRAM
-needs no slow hash on the broker's side, as its client has done that.
+other clients are served meanwhile. `MAX_WAITING` logins may wait for it. The connections of further
+ones are closed without an answer: clients try that again, but take a failed login for a wrong
+password. SCRAM needs no slow hash on the broker's side, as its client has done that.
 """
 
 from __future__ import annotations
@@ -123,12 +124,14 @@ class Logins:
         due_ms = (now_ms if arrived_at_ms is None else arrived_at_ms) + self._delay_ms
         self._runtime.call_later(max(0, due_ms - now_ms), answer)
 
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether no more logins may wait for the hasher."""
+        return self._waiting >= MAX_WAITING
+
     def hash(self, work: Callable[[], Accepted | Refused], answer: Answer) -> None:
         """Runs slow work beside the loop, then calls back with its result."""
         assert self._loop is not None, "a broker that serves has a loop"
-        if self._waiting >= MAX_WAITING:
-            answer(Refused(f"{self._waiting} logins wait for their passwords to be hashed"))
-            return
         if self._hasher is None:
             self._hasher = ThreadPoolExecutor(1, thread_name_prefix="fencepost-hasher")
         self._waiting += 1

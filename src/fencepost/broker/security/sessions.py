@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.security.exchanges import Accepted, Challenge, Exchange, Hashing, Refused
-from fencepost.broker.waiting import Parked
+from fencepost.broker.waiting import NoReply, Parked
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.sasl_authenticate import SaslAuthenticateResponse
 from fencepost.wire.forms.sasl_handshake import SaslHandshakeResponse
@@ -175,7 +175,7 @@ class Session:
 
     # -- SaslAuthenticate -------------------------------------------------------------------------
 
-    def authenticate(self, message: bytes) -> SaslAuthenticateResponse | Parked:
+    def authenticate(self, message: bytes) -> SaslAuthenticateResponse | Parked | NoReply:
         """Serves a SaslAuthenticate: goes on with the login."""
         if self._exchange is None:
             return SaslAuthenticateResponse(
@@ -190,6 +190,8 @@ class Session:
             return SaslAuthenticateResponse(error_message=None, auth_bytes=step.message)
         if not isinstance(step, Hashing):
             return self._conclude(step, arrived_at_ms, None)
+        if self._logins.is_overloaded:
+            return NoReply("too many logins wait for their passwords to be hashed")
         parked = Parked(holds_followers=True)
         self._logins.hash(step.work, partial(self._hashed, parked, arrived_at_ms))
         return parked
@@ -261,6 +263,13 @@ class Session:
             self._listener.name,
             f" with {self._mechanism}" if self._mechanism else "",
             reason,
+            extra={
+                "event": "login_failed",
+                "client": None if connection is None else connection.client_name,
+                "listener": self._listener.name,
+                "mechanism": self._mechanism or None,
+                "why": reason,
+            },
         )
         self._move(Event.REFUSED)
         self._exchange = None

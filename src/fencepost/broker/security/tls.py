@@ -129,7 +129,7 @@ def read_tls_settings(config: BrokerConfig, listener: str) -> TlsSettings:
                 "ssl.truststore.certificates; it needs one of them"
             )
         truststore = Pem("ssl.truststore.certificates", None, certificates)
-    client_auth = CLIENT_AUTH[config.of_listener(listener, "ssl.client.auth")]
+    client_auth = CLIENT_AUTH[config.client_auth(listener)]
     if client_auth is not ssl.CERT_NONE and truststore is None:
         raise ConfigError(
             f"listener {listener} asks clients for certificates (ssl.client.auth) and trusts no "
@@ -226,7 +226,7 @@ def _load_keystore(context: ssl.SSLContext, settings: TlsSettings) -> None:
             context.load_cert_chain(path, password=password)
             _warn_if_expired(source, content)
         except ssl.SSLError as problem:
-            why = _why(problem)
+            why = _why(problem, "it must have a private key and its certificate chain, both as PEM")
             if is_encrypted and problem.reason != "KEY_VALUES_MISMATCH":
                 why = "the private key is encrypted, and ssl.key.password is not its password"
             raise ConfigError(f"{source.setting} cannot be used: {why}") from problem
@@ -255,9 +255,12 @@ def _load_truststore(context: ssl.SSLContext, source: Pem) -> None:
     try:
         if source.path is not None:
             _read_pem(source, source.path)
-        context.load_verify_locations(cafile=source.path, cadata=source.text or None)
+        # Python takes ASCII alone; a comment between the certificates may have more.
+        text = source.text.encode("ascii", "replace").decode("ascii")
+        context.load_verify_locations(cafile=source.path, cadata=text or None)
     except ssl.SSLError as problem:
-        raise ConfigError(f"{source.setting} cannot be used: {_why(problem)}") from problem
+        why = _why(problem, "it must have certificates of authorities, as PEM")
+        raise ConfigError(f"{source.setting} cannot be used: {why}") from problem
     except OSError as problem:
         raise _unreadable(source, problem) from problem
 
@@ -266,8 +269,8 @@ def _unreadable(source: Pem, problem: OSError) -> ConfigError:
     return ConfigError(f"{source.setting} cannot be read: {source.path}: {problem.strerror}")
 
 
-def _why(problem: ssl.SSLError) -> str:
-    """What is wrong with a file, in words."""
+def _why(problem: ssl.SSLError, wanted: str) -> str:
+    """What is wrong with a file, in words; `wanted` if OpenSSL found nothing that it can read."""
     match problem.reason:
         case "KEY_VALUES_MISMATCH":
             return "the private key does not belong to the certificate"
@@ -278,7 +281,7 @@ def _why(problem: ssl.SSLError) -> str:
         case "CA_MD_TOO_WEAK":
             return "its signature uses a hash that is no longer safe"
     if problem.reason in (None, "PEM_LIB", "NO_START_LINE"):
-        return "it must have a private key and its certificate chain, both as PEM"
+        return wanted
     return problem.reason.lower().replace("_", " ")
 
 

@@ -17,7 +17,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
-from fencepost.base.options import suggest
+from fencepost.base.options import names_a_secret, suggest
 from fencepost.base.properties import read_properties
 from fencepost.broker.settings.kinds import Kind, Setting, Update, settings_of
 from fencepost.broker.settings.listener import (
@@ -42,7 +42,7 @@ from fencepost.broker.settings.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from fencepost.log.config import LogConfig
 
@@ -220,8 +220,7 @@ class BrokerConfig(BrokerSettings):
         return found
 
     def _controller_listeners(self) -> set[str]:
-        given = self.static.get("controller.listener.names", "")
-        return {name.strip().upper() for name in given.split(",")}
+        return _names_of(self.static.get("controller.listener.names", ""))
 
     def _check_listener_settings(self) -> None:
         """Settings that no listener has: a typo in them would leave a listener unprotected."""
@@ -236,12 +235,36 @@ class BrokerConfig(BrokerSettings):
                     f"{name} is for a listener that listeners does not have; its name is written "
                     f"in lower case here: {', '.join(sorted(each for each in known if each))}"
                 )
-        if not any(each.is_tls for each in self.client_listeners):
-            idle = [name for name in self.static if name in BROKER_SETTINGS and name[:4] == "ssl."]
-            if idle:
+        self._warn_of_idle("TLS", "ssl.", [e for e in self.client_listeners if e.is_tls])
+        self._warn_of_idle(
+            "SASL", "sasl.", [e for e in self.client_listeners if e.protocol.startswith("SASL")]
+        )
+        self._warn_of_client_auth()
+
+    def _warn_of_idle(self, what: str, prefix: str, having: Sequence[BrokerListener]) -> None:
+        """Adds a warning for settings of TLS or SASL if their listener, or every one, has none."""
+        names = {each.name.lower() for each in having}
+
+        def is_idle(name: str) -> bool:
+            own = listener_setting(name)
+            if own is None:
+                return name in BROKER_SETTINGS and name.startswith(prefix) and not names
+            is_meant = is_sasl_setting(name) if what == "SASL" else own.startswith(prefix)
+            return is_meant and name[len(LISTENER_PREFIX) :].partition(".")[0] not in names
+
+        if idle := [name for name in self.static if is_idle(name)]:
+            self.warnings.append(
+                f"no effect, as the listener does not use {what} (listeners, "
+                f"listener.security.protocol.map): {', '.join(idle)}"
+            )
+
+    def _warn_of_client_auth(self) -> None:
+        """Adds a warning for SASL_SSL listeners that ask for no certificate, as Kafka does."""
+        for name, own in self._without_client_auth().items():
+            if self.ssl_client_auth != "none":
                 self.warnings.append(
-                    f"no listener uses TLS (listeners, listener.security.protocol.map), so these "
-                    f"have no effect: {', '.join(idle)}"
+                    f"ssl.client.auth is for SSL listeners, so clients of {name} need no "
+                    f"certificate; {own}={self.ssl_client_auth} asks for one"
                 )
 
     def _protocol_of(self, listener: Listener) -> str:
@@ -263,7 +286,27 @@ class BrokerConfig(BrokerSettings):
         """Whether a listener encrypts, and knows who its clients are."""
         if listener.protocol == "SASL_SSL":
             return True
-        return listener.is_tls and self.of_listener(listener.name, "ssl.client.auth") == "required"
+        return listener.is_tls and self.client_auth(listener.name) == "required"
+
+    def client_auth(self, name: str) -> str:
+        """ssl.client.auth of a listener.
+
+        As in Kafka (KIP-684) the one without a prefix is for SSL listeners: clients of SASL_SSL
+        log in, and have no certificates.
+        """
+        if name in self._without_client_auth():
+            return "none"
+        found: str = self.of_listener(name, "ssl.client.auth")
+        return found
+
+    def _without_client_auth(self) -> dict[str, str]:
+        """The listeners with TLS and SASL that lack a setting of their own, and its name."""
+        own = {
+            each.name: f"{LISTENER_PREFIX}{each.name.lower()}.ssl.client.auth"
+            for each in self.client_listeners
+            if each.protocol == "SASL_SSL"
+        }
+        return {name: setting for name, setting in own.items() if setting not in self.static}
 
     def of_listener(self, name: str, setting: str) -> Any:
         """The value of a setting for one listener: with the listener's prefix, or without."""
@@ -434,7 +477,7 @@ def is_sensitive(name: str) -> bool:
     setting = BROKER_SETTINGS.get(listener_setting(name) or name)
     if setting is not None:
         return setting.kind is Kind.PASSWORD
-    return any(word in name for word in ("password", "secret", "jaas"))
+    return names_a_secret(name)
 
 
 def is_known(name: str) -> bool:
@@ -460,6 +503,11 @@ def check_dynamic(name: str, value: str | None, *, for_cluster: bool) -> None:
             raise ConfigError(f"{name} cannot be changed while the broker runs")
         if value is not None:
             review(name, value)
+            if is_sensitive(name):
+                raise ConfigError(
+                    f"{name} is a secret and has no effect here; the metadata log would have kept "
+                    "it for everybody who can read the data directory"
+                )
         return
     if setting.update is Update.READ_ONLY:
         raise ConfigError(f"{name} cannot be changed while the broker runs")
@@ -590,9 +638,21 @@ def given_settings(
 
 
 def _listener_name(given: Mapping[str, str]) -> str:
-    """The name for the --listen address: that of the advertised listener, if there is one."""
-    advertised = given.get("advertised.listeners", "")
-    return advertised.partition("://")[0].strip() or "PLAINTEXT"
+    """The name for the --listen address: that of the first listener that it replaces.
+
+    So another port is never a listener without the TLS and the login of the settings.
+    """
+    controllers = _names_of(given.get("controller.listener.names", ""))
+    for setting in ("advertised.listeners", "listeners"):
+        for text in given.get(setting, "").split(","):
+            name = text.partition("://")[0].strip()
+            if name and name.upper() not in controllers:
+                return name
+    return "PLAINTEXT"
+
+
+def _names_of(text: str) -> set[str]:
+    return {name.strip().upper() for name in text.split(",")}
 
 
 def _read_file(path: str) -> dict[str, str]:

@@ -10,6 +10,8 @@ Numbers and booleans are parsed by `base/options.py`; a list is split at commas.
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import re
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -323,3 +325,21 @@ _PARSERS: Final[dict[Kind, Callable[[str, str], Any]]] = {
     Kind.DOUBLE: parse_fraction,
     Kind.LIST: _parse_list,
 }
+
+
+def parse_overrides(value: str) -> dict[str, int]:
+    """Connections by address, as sockets spell it: `127.0.0.1:200,[::1]:5`; or ValueError."""
+    found = {}
+    for entry in filter(None, (each.strip() for each in value.split(","))):
+        text, _, count = entry.rpartition(":")
+        address = ipaddress.ip_address(text.removeprefix("[").removesuffix("]"))
+        found[str(getattr(address, "ipv4_mapped", None) or address)] = int(count)
+    return found
+
+
+def overrides(value: str) -> str | None:
+    """Rejects names, which no client would match, and counts that are none."""
+    with contextlib.suppress(ValueError):
+        if all(count >= 0 for count in parse_overrides(value).values()):
+            return None
+    return "IP addresses with numbers, such as 127.0.0.1:200,[::1]:5; names are not looked up"

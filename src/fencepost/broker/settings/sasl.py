@@ -6,7 +6,8 @@ A setting is that of the listener or, without one, that of the broker:
     listener.name.NAME.MECHANISM.connections.max.reauth.ms        connections.max.reauth.ms
     listener.name.NAME.plain.sasl.jaas.config                     none: the users of SCRAM
 
-NAME and MECHANISM are in lower case, as Kafka has them.
+NAME is in lower case, as Kafka has it. So is MECHANISM, but here a name in capitals counts as well:
+Kafka ignores it, and a session that should end would go on for ever.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def sasl_listener(config: BrokerConfig, listener: str) -> SaslListener:
     """The settings of a listener."""
     prefix = f"{_PREFIX}{listener.lower()}."
     own = {
-        name[len(prefix) :]: text
+        _own_part(name): text
         for name, text in config.static.items()
         if name.lower().startswith(prefix)
     }
@@ -105,7 +106,7 @@ def sasl_listener(config: BrokerConfig, listener: str) -> SaslListener:
 
 
 def _own_part(name: str) -> str:
-    return name[len(_PREFIX) :].partition(".")[2]
+    return name[len(_PREFIX) :].partition(".")[2].lower()
 
 
 def _parse_mechanisms(name: str, value: str) -> tuple[str, ...]:

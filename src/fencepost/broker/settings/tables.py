@@ -34,6 +34,7 @@ from fencepost.broker.settings.kinds import (
     number,
     one_of,
     only,
+    overrides,
     password,
     principals,
     replica_count,
@@ -141,17 +142,18 @@ class BrokerSettings:
         limits.MAX_CONNECTIONS,
         "Open connections; further ones are closed.",
         at_least(1),
-        update=WIDE,
         why_differs="Kafka has no limit; `ulimit -n` may allow fewer",
     )
     max_connections_per_ip = integer(
         2**31 - 1, "Open connections of one address; further ones are closed.", at_least(0)
     )
     max_connections_per_ip_overrides = text(
-        "", "max.connections.per.ip of some addresses: `127.0.0.1:200,10.0.0.7:5`."
+        "", "max.connections.per.ip of some addresses: `127.0.0.1:200,10.0.0.7:5`.", overrides
     )
     max_connection_creation_rate = integer(
-        2**31 - 1, "New connections per second; further ones wait to be accepted.", at_least(1)
+        2**31 - 1,
+        "New connections per second; further ones wait if their turn comes within 5 s.",
+        at_least(1),
     )
     connections_max_idle_ms = integer(
         600_000, "A connection that is idle for longer is closed.", kind=Kind.LONG

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from fencepost.base.failures import FencepostError
@@ -12,9 +12,6 @@ from fencepost.cli.main import USAGE_ERROR, complain_of_usage
 
 if TYPE_CHECKING:
     from fencepost.broker.security.first_administrator import Administrator
-
-_SECRET_WORDS: Final = ("password", "secret", "jaas", "keystore.key")
-"""Parts of the names of settings whose values are secrets."""
 
 DESCRIPTION = """\
   Run the broker.
@@ -172,10 +169,14 @@ def _ports(text: str) -> list[int]:
 def serve(arguments: list[str]) -> int:
     """Runs the broker until it is stopped, and returns the exit code."""
     options = parser().parse_args(arguments)
-    _refuse_secrets(options.config)
     # Here, so that completing the options of `serve` does not load the broker.
+    from fencepost.base.options import refuse_secret_argument
     from fencepost.broker.log_format import set_up_log
 
+    for assignment in options.config:
+        name, separator, value = assignment.partition("=")
+        if separator and value:
+            refuse_secret_argument(name.strip(), "--config-file")
     set_up_log(options.log_format, level=options.log_level.upper())
     if options.test:
         return _serve_tests(options)
@@ -242,21 +243,14 @@ def _administrator(user: str | None, password_file: str | None) -> Administrator
             "--init-admin NAME and --init-admin-password FILE belong together; FILE may be - for "
             "standard input."
         )
+    from fencepost.broker.security.file_modes import warn_of_open_file
     from fencepost.broker.security.first_administrator import Administrator
-    from fencepost.cli.passwords import read_password
+    from fencepost.cli.passwords import STANDARD_INPUT, read_password
 
-    return Administrator(user, read_password(password_file, user))
-
-
-def _refuse_secrets(settings: Sequence[str]) -> None:
-    """Refuses passwords in arguments, which every user of the machine can see."""
-    for assignment in settings:
-        name, separator, value = assignment.partition("=")
-        if separator and value and any(word in name.lower() for word in _SECRET_WORDS):
-            raise FencepostError(
-                f"{name.strip()} is a secret: put it into a properties file, with --config-file. "
-                "Every user of this machine can see the arguments of a process."
-            )
+    password = read_password(password_file, user)
+    if password_file != STANDARD_INPUT:
+        warn_of_open_file(password_file, f"the password of {user}")
+    return Administrator(user, password)
 
 
 def _announce(address: str) -> None:

@@ -145,12 +145,12 @@ def _mechanisms(given: Sequence[str]) -> list[str]:
 def _salted(password: str, mechanisms: Sequence[str], iterations: int) -> list[NewPassword]:
     import secrets
 
-    from fencepost.base.scram import MECHANISMS, SALT_BYTES, new_password
+    from fencepost.base.scram import MECHANISMS, SALT_SEED_BYTES, new_password, new_salt
 
-    return [
-        new_password(MECHANISMS[each], password, secrets.token_bytes(SALT_BYTES), iterations)
-        for each in mechanisms
-    ]
+    def salt() -> bytes:
+        return new_salt(secrets.token_bytes(SALT_SEED_BYTES))
+
+    return [new_password(MECHANISMS[each], password, salt(), iterations) for each in mechanisms]
 
 
 def _users(connection: Connection, data: str | None) -> dict[str, dict[str, int]]:

@@ -27,6 +27,10 @@ from fencepost.records.metadata_log import (
     UserScramCredentialRecord,
 )
 
+MAX_CHANGES: Final = 10_000
+"""Credentials that one request may change: they are one batch, and each costs some hashes. Kafka's
+controller has the same limit."""
+
 
 class Removal(NamedTuple):
     """Remove a user's credential for a mechanism."""
@@ -82,6 +86,9 @@ def decide_alter_users(
     state: MetadataState, changes: Sequence[UserChange]
 ) -> tuple[Decision, list[UserOutcome]]:
     """Change the credentials of users, or refuse; one outcome per user, in order."""
+    if len(changes) > MAX_CHANGES:
+        users = dict.fromkeys(change.user for change in changes)
+        return Decision(()), [UserOutcome(user, _too_many(len(changes))) for user in users]
     refused: dict[str, Refusal | None] = {}
     seen: set[tuple[str, int]] = set()
     for change in changes:
@@ -92,6 +99,13 @@ def decide_alter_users(
     accepted = [change for change in changes if refused[change.user] is None]
     outcomes = [UserOutcome(user, refusal) for user, refusal in refused.items()]
     return Decision(tuple(_records(accepted))), outcomes
+
+
+def _too_many(count: int) -> Refusal:
+    return Refusal(
+        ErrorCode.POLICY_VIOLATION,
+        f"The request changes {count:,} credentials; one request may change {MAX_CHANGES:,}.",
+    )
 
 
 def _refuse(state: MetadataState, change: UserChange) -> Refusal | None:
