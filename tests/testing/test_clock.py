@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,6 +57,17 @@ def test_a_transaction_is_aborted_when_its_timeout_has_passed(broker: fencepost.
         pytest.raises(ClientError, match="INVALID_TXN_STATE"),
     ):
         client.end_txn(identity, commit=True)
+
+
+def test_a_timeout_has_passed_after_exactly_that_time(
+    broker: fencepost.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen_ns = time.time_ns()
+    frozen = SimpleNamespace(time_ns=lambda: frozen_ns, monotonic=time.monotonic, sleep=time.sleep)
+    monkeypatch.setattr("fencepost.testing.clock.time", frozen)
+    open_one(broker, "slow", 900_000)
+    broker.clock.advance(minutes=15)
+    assert broker.open_transactions() == []
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])

@@ -89,7 +89,9 @@ class Clock:
             raise ConfigError(f"Time passes forwards only, not by {passed}.")
         self._refuse()
         with self._changing:
-            self._advance_to(self._moved.now_ms() + passed // _MILLISECOND)
+            # A timeout has passed when it is exceeded, and time is counted in whole milliseconds:
+            # what began within this one times out, too.
+            self._advance_to(self._moved.now_ms() + passed // _MILLISECOND + 1)
 
     def at(self, moment: datetime | str) -> None:
         """Lets time pass until this moment, a datetime or ISO 8601; without a zone it is UTC."""
