@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -258,6 +259,20 @@ def test_restore_goes_back_to_the_snapshot_as_often_as_wanted(broker: fencepost.
         with pytest.raises(FencepostError, match="no topic 'other'"):
             broker.records("other")
         assert broker.bootstrap_servers == address
+
+
+def test_restore_takes_back_the_time_that_has_passed_since(broker: fencepost.Broker) -> None:
+    broker.clock.advance(days=1)
+    broker.produce("t", "kept")
+    open_one(broker, "open")
+    snapshot, moment = broker.snapshot(), broker.clock.now
+    for _ in range(2):
+        broker.clock.advance(days=30)
+        assert broker.records("t") == []
+        broker.restore(snapshot)
+        assert timedelta(0) <= broker.clock.now - moment < timedelta(hours=1)
+        broker.clock.advance(seconds=1)
+        assert [each.fate for each in broker.records("t")] == ["not transactional", "open"]
 
 
 def test_restore_is_refused_while_clients_are_connected(broker: fencepost.Broker) -> None:

@@ -3,12 +3,12 @@
     broker.clock.advance(minutes=15)      # transaction.timeout.ms has passed
     broker.clock.at("2030-01-01T00:00Z")
 
-The broker's time is the real one plus an offset, which stays over `restart()`. There is no frozen
-clock: clients have timers of their own, which live in real time. What moves: timeouts of
-transactions, expiry of transactional ids, producers and committed offsets, retention, compaction,
-and the timestamps that the broker writes. What does not: the waits of fetches and other requests,
-retries, and the sessions and rebalances of groups, whose heartbeats come in real time
-(`group(name).expire(member)` ends a session).
+The broker's time is the real one plus an offset, which stays over `restart()`; `restore(snapshot)`
+takes it back to that of the snapshot. There is no frozen clock: clients have timers of their own,
+which live in real time. What moves: timeouts of transactions, expiry of transactional ids,
+producers and committed offsets, retention, compaction, and the timestamps that the broker writes.
+What does not: the waits of fetches and other requests, retries, and the sessions and rebalances of
+groups, whose heartbeats come in real time (`group(name).expire(member)` ends a session).
 
 An advance stops at each moment at which a transaction times out, and aborts it there; expiry,
 retention and compaction run once, at the end, however many of their periods have passed. So a week

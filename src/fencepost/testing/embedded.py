@@ -75,11 +75,12 @@ START_TIMEOUT_SECONDS: Final = 60
 
 
 class Snapshot:
-    """What a broker contained at one moment."""
+    """What a broker contained at one moment, and how far its time had been moved."""
 
-    def __init__(self, folder: str, broker: Broker) -> None:
+    def __init__(self, folder: str, broker: Broker, offset_ms: int) -> None:
         self.folder = folder
         self.broker = broker
+        self.offset_ms = offset_ms
 
 
 class Broker(SecuredContents):
@@ -327,10 +328,13 @@ class Broker(SecuredContents):
         source, folder = self.data, tempfile.mkdtemp(prefix="fencepost-snapshot-")
         self._snapshots.append(folder)
         self.call(lambda _: copy_directory(source, folder))
-        return Snapshot(folder, self)
+        return Snapshot(folder, self, self._moved_clock.offset_ms)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Goes back to a snapshot, and starts again on the same port.
+
+        What `clock` has advanced since is taken back, too: otherwise an open transaction of the
+        snapshot would time out at once, and records would be past their retention.
 
         No client may be connected: it would see offsets and epochs go back, which never happens on
         Kafka.
@@ -347,6 +351,7 @@ class Broker(SecuredContents):
             self.stop()
             assert self.data is not None
             copy_directory(snapshot.folder, self.data)
+            self._moved_clock.offset_ms = snapshot.offset_ms
             self.start()
 
     def _refuse_connected(self) -> None:
