@@ -20,7 +20,7 @@ from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.heartbeat import HeartbeatRequest
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.raw import RawClient
-from tests.broker.requests import create_topic
+from tests.broker.requests import batch_of, create_topic, produce_request
 
 METADATA = MetadataRequest(topics=[])
 VERSION = 9
@@ -294,6 +294,31 @@ def test_a_function_that_fails_lets_the_request_pass_and_fails_the_test(
     broker.faults.check()  # Raised once.
 
 
+@pytest.mark.parametrize(
+    "fields", [{"error_code": "X"}, {"error_code": 2**40}, {"throttle_time_ms": None}]
+)
+@pytest.mark.usefixtures("group")
+def test_a_reply_that_cannot_be_written_fails_the_test_and_not_the_broker(
+    broker: fencepost.Broker, client: RawClient, fields: dict[str, Any]
+) -> None:
+    broker.faults.on("Heartbeat").do(lambda request: request.reply(**fields))
+    assert heartbeat(client) == HEALTHY
+    with pytest.raises(FencepostError, match="cannot be written: HeartbeatResponse v4"):
+        broker.faults.check()
+    assert heartbeat(client) == HEALTHY
+
+
+def test_a_function_cannot_answer_a_producer_that_waits_for_no_reply(
+    broker: fencepost.Broker, client: RawClient
+) -> None:
+    create_topic(client, "t")
+    broker.faults.on("Produce").do(lambda request: request.reply())
+    client.send(ApiKey.PRODUCE, 7, produce_request("t", batch_of(b"x"), acks=0))
+    assert client.call(ApiKey.METADATA, VERSION, METADATA).brokers, "the next reply is its own"
+    with pytest.raises(FencepostError, match=r"waits for no reply .acks=0."):
+        broker.faults.check()
+
+
 def test_faults_of_many_threads_fire_exactly_as_often_as_they_should(
     broker: fencepost.Broker,
 ) -> None:
@@ -407,7 +432,10 @@ def test_a_request_can_crash_the_broker(broker: fencepost.Broker) -> None:
         (lambda f: f.on("EndTxn").fail("NOT_CORDINATOR"), "did you mean 'NOT_COORDINATOR'"),
         (lambda f: f.on("EndTxn").fail("NONE"), "NONE is no error"),
         (lambda f: f.on("EndTxn").delay(-1), "in the past"),
+        (lambda f: f.on("EndTxn").delay(float("inf")), r"use hold\(\)"),
         (lambda f: f.on("EndTxn").throttle(0), "no pause"),
+        (lambda f: f.on("EndTxn").throttle(1.5), "a whole number"),
+        (lambda f: f.on("EndTxn").throttle(2**31), "to 2147483647 ms"),
         (lambda f: f.on("EndTxn").hold().times(0), "never apply"),
         (lambda f: f.on("EndTxn").hold().on_call(0), "never apply"),
         (lambda f: f.on("EndTxn").hold().with_probability(0, seed=1), "probability"),

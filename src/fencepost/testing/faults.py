@@ -16,6 +16,8 @@ A fault that never fired is a mistake of the test more often than not, so the fi
 from __future__ import annotations
 
 import difflib
+import math
+import os
 import random
 import threading
 from collections.abc import Callable, Iterable
@@ -31,6 +33,9 @@ from fencepost.wire.apis import API, ApiKey
 
 WAIT_SECONDS: Final = 10.0
 """How long `wait` waits if it is not told otherwise."""
+
+LARGEST: Final = 2**31 - 1
+"""Kafka's int32, in which replies carry times."""
 
 Function = Callable[["Request"], object]
 
@@ -260,6 +265,7 @@ class Target:
     def delay(self, seconds: float) -> Fault:
         """The request takes effect so much later, even if its client has left by then."""
         _require(seconds >= 0, f"A delay of {seconds} s is in the past.")
+        _require(seconds < math.inf, "A delay without an end: use hold().")
         return self._arm(mechanism.DELAY, f"delay({seconds:g})", delay_ms=round(seconds * 1000))
 
     def hold(self) -> Fault:
@@ -271,7 +277,10 @@ class Target:
 
         Until then the broker reads nothing from it, as Kafka does with quotas.
         """
-        _require(ms >= 1, f"throttle({ms}) is no pause: use 1 ms or more.")
+        _require(
+            isinstance(ms, int) and 1 <= ms <= LARGEST,
+            f"throttle({ms}) is no pause: use a whole number of 1 ms to {LARGEST} ms.",
+        )
         names = {each.name for each in API[self._api].response.form_fields}
         _require(
             "throttle_time_ms" in names,
@@ -557,7 +566,10 @@ class Faults:
 
 def _answer(answer: object, api: ApiKey, request: Request) -> object:
     """What a function of `do` has returned, if it can be used."""
-    if answer is None or isinstance(answer, API[api].response):
+    if answer is None:
+        return None
+    if isinstance(answer, API[api].response):
+        _require_writable(answer, api, request)
         return answer
     if isinstance(answer, str):
         from fencepost.broker.faults.failed_replies import has_place
@@ -570,6 +582,23 @@ def _answer(answer: object, api: ApiKey, request: Request) -> object:
         f"A function of do() returned {answer!r}: return None to let the request pass, the name "
         "of an error, or request.reply(...)."
     )
+
+
+def _require_writable(reply: object, api: ApiKey, request: Request) -> None:
+    """The broker takes a reply that it cannot write for a bug of its own, and stops."""
+    from fencepost.wire.codec import encode_response
+
+    if api is ApiKey.PRODUCE and request.body.acks == 0:
+        raise FencepostError(
+            "This Produce waits for no reply (acks=0): return None to let it pass, or the name of "
+            "an error, which cuts its connection."
+        )
+    try:
+        encode_response(api, request.version, 0, reply)
+    except Exception as problem:
+        raise FencepostError(
+            f"The reply of a function of do() cannot be written: {problem}"
+        ) from problem
 
 
 def checked_api(name: str, version: int | None) -> ApiKey:
