@@ -167,6 +167,38 @@ def test_a_forked_process_can_be_a_client_but_cannot_stop_the_broker() -> None:
             assert "from-the-child" in cluster.metadata().topics
 
 
+def test_a_forked_process_changes_neither_faults_nor_data_of_its_parents_broker() -> None:
+    with fencepost.Broker() as broker:
+        broker.produce("refunds", "s-1")
+        fault = broker.faults.on("EndTxn").hold().optional()
+        snapshot = broker.snapshot()
+        uses: list[Callable[[], object]] = [
+            lambda: broker.faults.on("EndTxn").lose_reply(),
+            lambda: broker.faults.fired,
+            lambda: fault.wait(0),
+            lambda: fault.times(3),
+            fault.remove,
+            broker.faults.clear,
+            broker.faults.check,
+            lambda: broker.clock.advance(minutes=1),
+            broker.snapshot,
+        ]
+        folders = len(broker._snapshots)
+
+        def use() -> None:
+            for each in uses:
+                with pytest.raises(FencepostError, match="parent of this fork"):
+                    each()
+            assert len(broker._snapshots) == folders
+            broker.stop()
+            with pytest.raises(FencepostError, match="parent of this fork"):
+                broker.restore(snapshot)
+
+        in_a_child(use)
+        broker.restart()
+        assert [record.value for record in broker.committed("refunds")] == [b"s-1"]
+
+
 def test_a_forked_process_does_not_hold_the_port_the_folder_or_a_connection() -> None:
     with fencepost.Broker() as broker, connect(broker.bootstrap_servers) as client:
         host, _, port = broker.bootstrap_servers.rpartition(":")

@@ -419,6 +419,28 @@ def test_a_request_can_crash_the_broker(broker: fencepost.Broker) -> None:
         assert len(list(client.records(TopicPartition("t", 0), isolation="read_committed"))) == 1
 
 
+def test_what_is_asked_of_a_broker_that_recovers_by_itself_waits(broker: fencepost.Broker) -> None:
+    broker.create_topic("t")
+    with connect(broker.bootstrap_servers) as client:
+        for _ in range(3):
+            fault = broker.faults.on("EndTxn").crash(restart=True)
+            committing = threading.Thread(target=commit, args=(client, "id"))
+            committing.start()
+            fault.wait()
+            assert [each.value for each in broker.records("t")][-1:] == [b"x"]
+            committing.join()
+
+
+def test_a_wanted_crash_is_no_error_in_the_log(
+    broker: fencepost.Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("t")
+    broker.faults.at("commit.prepare-appended").crash(restart=True)
+    with connect(broker.bootstrap_servers) as client:
+        commit(client, "id")
+    assert [each.getMessage() for each in caplog.records if each.levelname != "INFO"] == []
+
+
 # -- mistakes of a test ----------------------------------------------------------------------------
 
 

@@ -119,6 +119,9 @@ class Broker(SecuredContents):
         """Its time, which a test moves forwards."""
         self._disk: CrashableDisk | None = None
         self._has_crashed = False
+        self._recovered = threading.Event()
+        """Not set while the broker recovers by itself from a crash."""
+        self._recovered.set()
         self._snapshots: list[str] = []
         self._temporary: str | None = None
         self._thread: threading.Thread | None = None
@@ -175,7 +178,13 @@ class Broker(SecuredContents):
             )
         return f"http://{self._metrics}"
 
+    def _await_recovery(self) -> None:
+        """Returns at once unless the broker recovers by itself, as `crash(restart=True)` wants."""
+        if not self._is_inherited and threading.current_thread() is not self._thread:
+            self._recovered.wait(START_TIMEOUT_SECONDS)
+
     def _require_running(self) -> None:
+        self._await_recovery()
         if self._has_crashed:
             raise FencepostError(
                 "The broker has crashed, as the test wanted: `restart()` recovers it on the same "
@@ -280,6 +289,13 @@ class Broker(SecuredContents):
         """Whether this object is a copy in a forked child."""
         return os.getpid() != self._process_id
 
+    def _refuse_inherited(self) -> None:
+        if self._is_inherited:
+            raise FencepostError(
+                f"The broker runs in process {self._process_id}, the parent of this fork: use it "
+                "as a client, or start another broker here."
+            )
+
     def restart(self) -> None:
         """Starts again on the same data and port; stops cleanly before, unless it has crashed."""
         self.stop()
@@ -324,6 +340,7 @@ class Broker(SecuredContents):
         what is held by a fault is not. It is deleted with the broker.
         """
         self._require_running()
+        self._refuse_inherited()
         assert self.data is not None
         source, folder = self.data, tempfile.mkdtemp(prefix="fencepost-snapshot-")
         self._snapshots.append(folder)
@@ -339,6 +356,8 @@ class Broker(SecuredContents):
         No client may be connected: it would see offsets and epochs go back, which never happens on
         Kafka.
         """
+        self._refuse_inherited()
+        self._await_recovery()
         if snapshot.broker is not self or not os.path.isdir(snapshot.folder):
             raise FencepostError(
                 "This snapshot is not one of this broker, or was deleted when it was closed: take "
@@ -372,6 +391,8 @@ class Broker(SecuredContents):
         assert self._disk is not None
         assert self._stopping is not None
         self._disk.cut_off()
+        if restart:
+            self._recovered.clear()
         self._has_crashed = True
         self._stopping.set()
         self.node.abort_connections()
@@ -379,9 +400,12 @@ class Broker(SecuredContents):
             threading.Thread(target=self._restart_after_crash, daemon=True).start()
 
     def _restart_after_crash(self) -> None:
-        with self._changing:
-            if self._has_crashed:  # Otherwise somebody else has restarted or closed it.
-                self.restart()
+        try:
+            with self._changing:
+                if self._has_crashed:  # Otherwise somebody else has restarted or closed it.
+                    self.restart()
+        finally:
+            self._recovered.set()
 
     def close(self) -> None:
         """Stops, and deletes the data if they are in a temporary directory."""
@@ -407,11 +431,7 @@ class Broker(SecuredContents):
         words of `Contents` do not.
         """
         self._require_running()
-        if self._is_inherited:
-            raise FencepostError(
-                f"The broker runs in process {self._process_id}, the parent of this fork: use it "
-                "as a client, or start another broker here."
-            )
+        self._refuse_inherited()
         assert self._loop is not None
         if threading.current_thread() is self._thread:
             return function(self.node)
@@ -457,7 +477,11 @@ class Broker(SecuredContents):
 
     async def _run_node(self, data: str, ready: Future[str]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(stop_on_failed_callback(self._on_fatal))
+        stop = stop_on_failed_callback(self._on_fatal)
+        # After a crash whatever fails is the crash, or follows from it.
+        self._loop.set_exception_handler(
+            lambda loop, failed: None if self._has_crashed else stop(loop, failed)
+        )
         self._stopping = stopping = asyncio.Event()
         secured = self._secured
         config = BrokerConfig(

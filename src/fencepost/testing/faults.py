@@ -302,7 +302,8 @@ class Target:
     def crash(self, *, restart: bool = False) -> Fault:
         """The broker crashes when the request comes, before it has an effect.
 
-        `broker.restart()` recovers it; with `restart=True` it recovers by itself.
+        `broker.restart()` recovers it; with `restart=True` it recovers by itself, and what the test
+        asks of it meanwhile waits.
         """
         self._faults.refuse_crash()
         return self._arm(mechanism.CRASH, "crash()", crash=lambda: self._faults.cut_off(restart))
@@ -356,6 +357,7 @@ class Faults:
         self._problems: list[BaseException] = []
         self._changed = threading.Condition()
         self._carrier: Carrier | None = None
+        self._process_id = os.getpid()
 
     def __repr__(self) -> str:
         return f"<{len(self.pending)} faults, {len(self._fired)} fired>"
@@ -403,6 +405,7 @@ class Faults:
     @property
     def fired(self) -> list[Fired]:
         """What has happened so far, in order."""
+        self._refuse_fork()
         with self._changed:
             return list(self._fired)
 
@@ -458,6 +461,7 @@ class Faults:
 
     def arm(self, fault: Fault, step: str | None = None) -> Fault:
         """Makes a fault apply from now on."""
+        self._refuse_fork()
         with self._changed:
             if step is not None:
                 self._steps.append((step, fault))
@@ -469,6 +473,7 @@ class Faults:
 
     def arm_again(self, fault: Fault) -> None:
         """A trigger has changed: it applies although it may have fired before."""
+        self._refuse_fork()
         with self._changed:
             if self._carrier is not None and any(each is fault for each in self._armed):
                 self._carrier.faults.remove(fault.made)
@@ -477,6 +482,7 @@ class Faults:
 
     def remove(self, fault: Fault) -> None:
         """Makes a fault apply no longer."""
+        self._refuse_fork()
         fault.optional()
         fault.made.count = fault.made.fired
         if self._carrier is not None:
@@ -495,6 +501,7 @@ class Faults:
 
     def wait_until(self, is_done: Callable[[], bool], timeout_seconds: float) -> bool:
         """Waits until something has fired that makes it true."""
+        self._refuse_fork()
         with self._changed:
             return self._changed.wait_for(is_done, timeout_seconds)
 
@@ -533,6 +540,7 @@ class Faults:
     def attach(self, carrier: Carrier) -> None:
         """A broker or a proxy starts: it gets the faults that have not fired."""
         with self._changed:
+            self._process_id = os.getpid()
             self._carrier = carrier
             for fault in self._armed:
                 if not fault.made.is_spent:
@@ -558,7 +566,16 @@ class Faults:
                 assert made.crash is not None
                 made.crash()
 
+    def _refuse_fork(self) -> None:
+        """A forked child has a copy of the faults, which no request meets."""
+        if self._carrier is not None and os.getpid() != self._process_id:
+            raise FencepostError(
+                f"The faults are those of process {self._process_id}, the parent of this fork, and "
+                "no request meets a copy of them: use them there."
+            )
+
     def _all(self, *, holding: bool = False) -> list[Fault]:
+        self._refuse_fork()
         with self._changed:
             found = [*self._armed, *(fault for _, fault in self._steps)]
         return [each for each in found if each.held] if holding else found
