@@ -219,6 +219,18 @@ def test_the_message_of_exactly_once_shows_the_difference(broker: fencepost.Brok
     ]
 
 
+def test_exactly_once_of_nothing_is_an_error(broker: fencepost.Broker) -> None:
+    broker.create_topic("t")
+    broker.create_topic("out")
+    open_one(broker, "forgotten")  # Its record is not committed, so it is not compared.
+    with pytest.raises(AssertionError) as found:
+        broker.assert_exactly_once("t", ["out"])
+    assert str(found.value).split("\n") == [
+        "Neither 't' nor 'out' has a committed record.",
+        "  'forgotten' has an open transaction (t-0)",
+    ]
+
+
 def test_an_aborted_or_open_output_is_no_output(broker: fencepost.Broker) -> None:
     def value(record: Record) -> object:
         return record.value

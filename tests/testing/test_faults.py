@@ -476,12 +476,19 @@ def test_a_fault_that_never_fired_says_why(broker: fencepost.Broker, client: Raw
     broker.faults.on("EndTxn").lose_reply()
     broker.faults.on("Heartbeat", group="other").fail("NOT_COORDINATOR")
     broker.faults.on("Heartbeat").fail("NOT_COORDINATOR").on_call(3)
+    first = broker.faults.on("Heartbeat").fail("ILLEGAL_GENERATION")
+    broker.faults.on("Heartbeat").fail("REBALANCE_IN_PROGRESS")
+    broker.faults.on("Heartbeat").delay(0).with_probability(1e-9, seed=1)
     broker.faults.on("Fetch").delay(1).optional()
     heartbeat(client)
+    with pytest.raises(UnfiredFault, match="1 request matched, and it has fired once"):
+        first.wait(0.01, times=2)
     with pytest.raises(UnfiredFault) as found:
         broker.faults.check()
     message = str(found.value)
-    assert message.startswith("3 of the test's faults never fired:")
+    assert message.startswith("5 of the test's faults never fired:")
+    assert "REBALANCE_IN_PROGRESS'): 1 request matched, and another fault took each" in message
+    assert "delay(0): 1 request matched, and a probability of 1e-09 chose none" in message
     assert "EndTxn: lose_reply(): none came" in message
     assert "group='other'): fail('NOT_COORDINATOR'): 1 came, and none of them matched" in message
     assert "1 request matched, and it waits for number 3" in message

@@ -184,10 +184,14 @@ class Contents:
         """AssertionError unless each committed input record has exactly one committed output.
 
         `key` tells which belong together: by default it is the key of the record. The message names
-        what is lost, written twice, and not in the input.
+        what is lost, written twice, and not in the input. Without any record on both sides there is
+        nothing to compare, which is an error, too.
         """
         asked = self._by_key(input, key)
         found = self._by_key(output, output_key or key)
+        if not (asked or found):
+            nothing = f"Neither {_named(input)} nor {_named(output)} has a committed record."
+            raise AssertionError("\n".join((nothing, *self._listed_open())))
         lost, twice, unexpected = [], [], []
         for name in sorted({*asked, *found}, key=repr):
             before, after = asked.get(name, []), found.get(name, [])
@@ -211,10 +215,14 @@ class Contents:
             *_listed("more than once", twice),
             *_listed("unexpected", unexpected),
         ]
-        for each in self.open_transactions() if lost else ():
-            places = ", ".join(map(str, each.partitions)) or "no partition yet"
-            lines.append(f"  {each.transactional_id!r} has an open transaction ({places})")
+        if lost:
+            lines += self._listed_open()
         raise AssertionError("\n".join(lines))
+
+    def _listed_open(self) -> Iterator[str]:
+        for each in self.open_transactions():
+            places = ", ".join(map(str, each.partitions)) or "no partition yet"
+            yield f"  {each.transactional_id!r} has an open transaction ({places})"
 
     def _by_key(self, topics: str | Iterable[str], key: Key) -> dict[object, list[Record]]:
         found: defaultdict[object, list[Record]] = defaultdict(list)

@@ -160,7 +160,14 @@ class Fault:
         made = self._made
         if made.calls:
             came = "1 request" if made.calls == 1 else f"{made.calls} requests"
-            return f"{came} matched, and it waits for number {made.first}"
+            if made.calls < made.first:
+                return f"{came} matched, and it waits for number {made.first}"
+            if made.fired:
+                times = "once" if made.fired == 1 else f"{made.fired} times"
+                return f"{came} matched, and it has fired {times}"
+            if made.probability < 1:
+                return f"{came} matched, and a probability of {made.probability:g} chose none"
+            return f"{came} matched, and another fault took each"
         if made.seen:
             return f"{made.seen} came, and none of them matched"
         return "none came: does the client send it, in this test, to this broker?"
