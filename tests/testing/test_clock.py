@@ -98,6 +98,35 @@ def test_ids_expire_after_a_week_and_a_transaction_that_times_out_on_the_way_lat
     assert broker.transactions() == []
 
 
+def abort_steps() -> list[str]:
+    return [each for each in fencepost.Broker().faults.steps if each.startswith("abort.")]
+
+
+@pytest.mark.parametrize("step", abort_steps())
+def test_an_advance_goes_on_when_the_broker_has_recovered_from_a_crash_on_the_way(
+    broker: fencepost.Broker, step: str
+) -> None:
+    open_one(broker, "first", 60_000)
+    open_one(broker, "second", 120_000)
+    fault = broker.faults.at(step).crash(restart=True)
+    moment = broker.clock.now
+    broker.clock.advance(minutes=15)
+    assert fault.fired == 1
+    assert broker.clock.now - moment >= timedelta(minutes=15)
+    assert [each.fate for each in broker.records("t")] == ["aborted", "aborted"]
+    assert broker.open_transactions() == []
+
+
+def test_an_advance_says_that_the_broker_has_crashed_on_the_way(broker: fencepost.Broker) -> None:
+    open_one(broker, "slow", 60_000)
+    broker.faults.at("abort.prepare-appended").crash()
+    with pytest.raises(FencepostError, match=r"has crashed, as the test wanted: .restart\(\)"):
+        broker.clock.advance(minutes=15)
+    broker.restart()
+    broker.clock.advance(minutes=15)
+    assert [each.fate for each in broker.records("t")] == ["aborted"]
+
+
 # -- groups ----------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from fencepost.base.failures import ConfigError, FencepostError
+from fencepost.testing.crashing import BrokerCrashed
 
 if TYPE_CHECKING:
     from fencepost.broker.node import Node
@@ -91,7 +92,11 @@ class Clock:
         with self._changing:
             # A timeout has passed when it is exceeded, and time is counted in whole milliseconds:
             # what began within this one times out, too.
-            self._advance_to(self._moved.now_ms() + passed // _MILLISECOND + 1)
+            target_ms = self._moved.now_ms() + passed // _MILLISECOND + 1
+            deadline = time.monotonic() + _SETTLE_SECONDS
+            while not self._arrives_at(target_ms):
+                if time.monotonic() > deadline:
+                    raise self._stuck("what a crash interrupts again and again")
 
     def at(self, moment: datetime | str) -> None:
         """Lets time pass until this moment, a datetime or ISO 8601; without a zone it is UTC."""
@@ -111,6 +116,15 @@ class Clock:
         self.advance(seconds=left.total_seconds())
 
     # -- in steps
+
+    def _arrives_at(self, target_ms: int) -> bool:
+        """False if the broker has crashed on the way, at a step of an abort, and has recovered."""
+        try:
+            self._advance_to(target_ms)
+        except BrokerCrashed:
+            self._refuse()  # Waits for it to recover by itself, or says that it will not.
+            return False
+        return True
 
     def _advance_to(self, target_ms: int) -> None:
         self._settle()

@@ -55,7 +55,7 @@ from fencepost.testing.arguments import (
     path_or_none,
 )
 from fencepost.testing.clock import Clock, MovedClock
-from fencepost.testing.crashing import CrashableDisk
+from fencepost.testing.crashing import BrokerCrashed, Crash, CrashableDisk
 from fencepost.testing.faults import Faults
 from fencepost.testing.security import Secured, SecuredContents, Security
 
@@ -119,6 +119,7 @@ class Broker(SecuredContents):
         """Its time, which a test moves forwards."""
         self._disk: CrashableDisk | None = None
         self._has_crashed = False
+        self._crashes = 0
         self._recovered = threading.Event()
         """Not set while the broker recovers by itself from a crash."""
         self._recovered.set()
@@ -394,6 +395,7 @@ class Broker(SecuredContents):
         if restart:
             self._recovered.clear()
         self._has_crashed = True
+        self._crashes += 1
         self._stopping.set()
         self.node.abort_connections()
         if restart:
@@ -435,6 +437,7 @@ class Broker(SecuredContents):
         assert self._loop is not None
         if threading.current_thread() is self._thread:
             return function(self.node)
+        crashes = self._crashes
         results: list[T] = []
         done: Future[None] = Future()
 
@@ -449,7 +452,11 @@ class Broker(SecuredContents):
         try:
             self._loop.call_soon_threadsafe(run)
             done.result(START_TIMEOUT_SECONDS)
-        except (CancelledError, RuntimeError) as problem:
+        except (Crash, CancelledError, RuntimeError) as problem:
+            if self._crashes != crashes:
+                raise BrokerCrashed(
+                    "The broker has crashed meanwhile, as the test wanted."
+                ) from None
             if done.done() and not done.cancelled():
                 raise  # The function raised it.
             reason = f" by itself: {self._failure}" if self._failure else ""
