@@ -93,6 +93,16 @@ def test_what_is_no_record_is_refused(broker: fencepost.Broker, wrong: object) -
         broker.produce("t", wrong)  # type: ignore[arg-type]
 
 
+def test_a_transaction_of_nothing_is_none_and_only_a_transaction_can_be_aborted(
+    broker: fencepost.Broker,
+) -> None:
+    broker.produce("t", transactional_id="a")
+    broker.produce("t", transactional_id="a", commit=False)
+    with pytest.raises(ConfigError, match="add transactional_id="):
+        broker.produce("t", "x", commit=False)
+    assert (broker.records("t"), broker.open_transactions()) == ([], [])
+
+
 def test_what_does_not_exist_is_said(broker: fencepost.Broker) -> None:
     with pytest.raises(FencepostError, match="There is no topic 'nowhere'"):
         broker.committed("nowhere")

@@ -106,6 +106,8 @@ class Contents:
         from fencepost.client.record_writer import RecordWriter
         from fencepost.records.opened import Record as PlainRecord
 
+        if transactional_id is None and not commit:
+            raise ConfigError("Only a transaction can be aborted: add transactional_id=.")
         made = [PlainRecord(key=key, value=value) for key, value in map(_key_and_value, records)]
         with self._connect() as client:
             indexes = _partitions_of(client, topic, create=True)
@@ -115,7 +117,7 @@ class Contents:
                 for number, record in enumerate(made):
                     wrote.add(record, number, partition)
                 wrote.flush()
-            if transactional_id is not None:
+            if transactional_id is not None and made:
                 client.end_txn(identity, commit=commit)
 
     def records(self, topic: str) -> list[Record]:
