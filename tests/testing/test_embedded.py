@@ -78,6 +78,23 @@ def test_a_temporary_data_folder_is_deleted_on_close_and_after_a_failed_start() 
     assert unlucky.data is None
 
 
+def test_a_broker_that_is_never_closed_leaves_nothing_behind(tmp_path: Path) -> None:
+    code = (
+        "import fencepost\n"
+        "secured = fencepost.Broker(security=fencepost.Security(tls=False))\n"
+        "stopped, running, crashed = [fencepost.Broker() for _ in range(3)]\n"
+        "for broker in (secured, stopped, running, crashed):\n"
+        "    broker.start()\n"
+        "    broker.snapshot()\n"
+        "secured.stop()\n"
+        "stopped.stop()\n"
+        "crashed.crash()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environment)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_broker_keeps_its_port_across_restarts() -> None:
     with fencepost.Broker() as broker:
         address = broker.bootstrap_servers

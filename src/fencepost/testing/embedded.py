@@ -20,7 +20,6 @@ import contextlib
 import logging
 import os
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -57,6 +56,7 @@ from fencepost.testing.arguments import (
 from fencepost.testing.clock import Clock, MovedClock
 from fencepost.testing.crashing import BrokerCrashed, Crash, CrashableDisk
 from fencepost.testing.faults import Faults
+from fencepost.testing.folders import delete_folder, make_folder
 from fencepost.testing.security import Secured, SecuredContents, Security
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Broker(SecuredContents):
         if self._secured is not None:
             self._secured.prepare()
         if self.data is None:
-            self.data = self._temporary = tempfile.mkdtemp(prefix="fencepost-")
+            self.data = self._temporary = make_folder("fencepost-")
         ready: Future[str] = Future()
         thread = threading.Thread(
             target=self._run, args=(self.data, ready), name="fencepost-broker", daemon=True
@@ -343,7 +343,7 @@ class Broker(SecuredContents):
         self._require_running()
         self._refuse_inherited()
         assert self.data is not None
-        source, folder = self.data, tempfile.mkdtemp(prefix="fencepost-snapshot-")
+        source, folder = self.data, make_folder("fencepost-snapshot-")
         self._snapshots.append(folder)
         self.call(lambda _: copy_directory(source, folder))
         return Snapshot(folder, self, self._moved_clock.offset_ms)
@@ -424,7 +424,7 @@ class Broker(SecuredContents):
                 self._discard = False
                 self._delete_temporary()
                 while self._snapshots:
-                    shutil.rmtree(self._snapshots.pop(), ignore_errors=True)
+                    delete_folder(self._snapshots.pop())
 
     def call(self, function: Callable[[Node], T]) -> T:
         """Runs `function(node)` on the broker's loop; for tests of fencepost itself.
@@ -555,7 +555,7 @@ class Broker(SecuredContents):
             self._secured.delete(keeps_files=self._is_inherited)
         if self._temporary is not None:
             if not self._is_inherited:
-                shutil.rmtree(self._temporary, ignore_errors=True)
+                delete_folder(self._temporary)
             self.data = self._temporary = None
 
     def replace_descriptors(self, nothing: int) -> None:
