@@ -328,11 +328,25 @@ def test_a_function_on_the_brokers_loop_may_call_another() -> None:
         assert broker.call(lambda _: broker.call(lambda node: node.config.node_id)) == 1
 
 
-def test_a_broker_cannot_be_stopped_from_its_own_loop() -> None:
+def on_its_loop(broker: fencepost.Broker, use: Callable[[], None]) -> None:
+    broker.call(lambda _: use())
+
+
+def test_a_broker_cannot_be_stopped_from_its_own_loop_and_loses_nothing_by_it() -> None:
     with fencepost.Broker() as broker:
-        with pytest.raises(FencepostError, match="use another thread"):
-            broker.call(lambda _: broker.stop())
-        assert broker.call(lambda node: node.config.node_id) == 1
+        broker.produce("refunds", "s-1")
+        snapshot = broker.snapshot()
+        uses: list[Callable[[], None]] = [
+            broker.stop,
+            broker.restart,
+            broker.close,
+            lambda: broker.restore(snapshot),
+        ]
+        for use in uses:
+            with pytest.raises(FencepostError, match="use another thread"):
+                on_its_loop(broker, use)
+        broker.restore(snapshot)
+        assert len(broker.committed("refunds")) == 1
 
 
 def test_calls_to_a_crashed_broker_raise_the_cause() -> None:

@@ -261,12 +261,15 @@ class Broker(SecuredContents):
             self._thread = None
             _running.discard(self)
             return
+        self._refuse_own_thread()
+        with self._changing:
+            self._stop()
+
+    def _refuse_own_thread(self) -> None:
         if threading.current_thread() is self._thread:
             raise FencepostError(
                 "The broker cannot be stopped from its own loop: use another thread."
             )
-        with self._changing:
-            self._stop()
 
     def _stop(self) -> None:
         thread, self._thread = self._thread, None
@@ -358,6 +361,7 @@ class Broker(SecuredContents):
         Kafka.
         """
         self._refuse_inherited()
+        self._refuse_own_thread()
         self._await_recovery()
         if snapshot.broker is not self or not os.path.isdir(snapshot.folder):
             raise FencepostError(
@@ -415,6 +419,7 @@ class Broker(SecuredContents):
             self.stop()
             self._delete_temporary()
             return
+        self._refuse_own_thread()  # Before anything is deleted.
         with self._changing:
             # Data that are deleted next need no sync.
             self._discard = self._temporary is not None
