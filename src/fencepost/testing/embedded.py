@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.base.system import SystemDisk
@@ -489,11 +489,7 @@ class Broker(SecuredContents):
 
     async def _run_node(self, data: str, ready: Future[str]) -> None:
         self._loop = asyncio.get_running_loop()
-        stop = stop_on_failed_callback(self._on_fatal)
-        # After a crash whatever fails is the crash, or follows from it.
-        self._loop.set_exception_handler(
-            lambda loop, failed: None if self._has_crashed else stop(loop, failed)
-        )
+        self._loop.set_exception_handler(self._on_failed_callback)
         self._stopping = stopping = asyncio.Event()
         secured = self._secured
         config = BrokerConfig(
@@ -546,6 +542,10 @@ class Broker(SecuredContents):
                 lock.release()
             else:
                 lock.release_unused()
+
+    def _on_failed_callback(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not self._has_crashed:  # Otherwise it is the crash, or follows from it.
+            stop_on_failed_callback(self._on_fatal)(loop, context)
 
     def _on_fatal(self, reason: str) -> None:
         if self._has_crashed:
