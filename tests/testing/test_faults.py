@@ -70,8 +70,9 @@ def group(client: RawClient) -> None:
         (lambda fault: fault.times(3), [1, 2, 3]),
         (lambda fault: fault.on_call(3), [3]),
         (lambda fault: fault.always(), [1, 2, 3, 4, 5, 6]),
+        (lambda fault: fault.with_probability(1e-9, seed=1).on_call(3).times(2), [1, 2]),
     ],
-    ids=["nothing", "once", "times", "on_call", "always"],
+    ids=["nothing", "once", "times", "on_call", "always", "the last one"],
 )
 @pytest.mark.usefixtures("group")
 def test_a_trigger_says_which_of_the_requests_fail(

@@ -128,12 +128,13 @@ class Fault:
     def with_probability(self, probability: float, *, seed: int) -> Self:
         """Applies to each matching request with this probability; a seed repeats the choices."""
         _require(0 < probability <= 1, f"A probability of {probability} is not in (0, 1].")
-        self._made.probability = probability
         self._made.random = random.Random(seed)
-        return self._trigger(1, None)
+        return self._trigger(1, None, probability)
 
-    def _trigger(self, first: int, count: int | None) -> Self:
+    def _trigger(self, first: int, count: int | None, probability: float = 1.0) -> Self:
+        """The last trigger is the one that counts."""
         self._made.first, self._made.count = first, count
+        self._made.probability = probability
         self._faults.arm_again(self)
         return self
 
