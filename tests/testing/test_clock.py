@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -57,6 +59,17 @@ def test_a_transaction_is_aborted_when_its_timeout_has_passed(broker: fencepost.
         client.end_txn(identity, commit=True)
 
 
+def test_a_timeout_has_passed_after_exactly_that_time(
+    broker: fencepost.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen_ns = time.time_ns()
+    frozen = SimpleNamespace(time_ns=lambda: frozen_ns, monotonic=time.monotonic, sleep=time.sleep)
+    monkeypatch.setattr("fencepost.testing.clock.time", frozen)
+    open_one(broker, "slow", 900_000)
+    broker.clock.advance(minutes=15)
+    assert broker.open_transactions() == []
+
+
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_transactions_time_out_in_their_order_each_at_its_moment(durability: str) -> None:
     with fencepost.Broker(durability=durability) as broker:
@@ -83,6 +96,35 @@ def test_ids_expire_after_a_week_and_a_transaction_that_times_out_on_the_way_lat
     assert [each.transactional_id for each in broker.transactions()] == ["slow"]
     broker.clock.advance(days=7)
     assert broker.transactions() == []
+
+
+def abort_steps() -> list[str]:
+    return [each for each in fencepost.Broker().faults.steps if each.startswith("abort.")]
+
+
+@pytest.mark.parametrize("step", abort_steps())
+def test_an_advance_goes_on_when_the_broker_has_recovered_from_a_crash_on_the_way(
+    broker: fencepost.Broker, step: str
+) -> None:
+    open_one(broker, "first", 60_000)
+    open_one(broker, "second", 120_000)
+    fault = broker.faults.at(step).crash(restart=True)
+    moment = broker.clock.now
+    broker.clock.advance(minutes=15)
+    assert fault.fired == 1
+    assert broker.clock.now - moment >= timedelta(minutes=15)
+    assert [each.fate for each in broker.records("t")] == ["aborted", "aborted"]
+    assert broker.open_transactions() == []
+
+
+def test_an_advance_says_that_the_broker_has_crashed_on_the_way(broker: fencepost.Broker) -> None:
+    open_one(broker, "slow", 60_000)
+    broker.faults.at("abort.prepare-appended").crash()
+    with pytest.raises(FencepostError, match=r"has crashed, as the test wanted: .restart\(\)"):
+        broker.clock.advance(minutes=15)
+    broker.restart()
+    broker.clock.advance(minutes=15)
+    assert [each.fate for each in broker.records("t")] == ["aborted"]
 
 
 # -- groups ----------------------------------------------------------------------------------------

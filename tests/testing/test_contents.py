@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -90,6 +91,16 @@ def test_the_words_work_for_any_broker_by_its_address(broker: fencepost.Broker) 
 def test_what_is_no_record_is_refused(broker: fencepost.Broker, wrong: object) -> None:
     with pytest.raises(ConfigError, match=r"is not a record|str, bytes or None"):
         broker.produce("t", wrong)  # type: ignore[arg-type]
+
+
+def test_a_transaction_of_nothing_is_none_and_only_a_transaction_can_be_aborted(
+    broker: fencepost.Broker,
+) -> None:
+    broker.produce("t", transactional_id="a")
+    broker.produce("t", transactional_id="a", commit=False)
+    with pytest.raises(ConfigError, match="add transactional_id="):
+        broker.produce("t", "x", commit=False)
+    assert (broker.records("t"), broker.open_transactions()) == ([], [])
 
 
 def test_what_does_not_exist_is_said(broker: fencepost.Broker) -> None:
@@ -218,6 +229,18 @@ def test_the_message_of_exactly_once_shows_the_difference(broker: fencepost.Brok
     ]
 
 
+def test_exactly_once_of_nothing_is_an_error(broker: fencepost.Broker) -> None:
+    broker.create_topic("t")
+    broker.create_topic("out")
+    open_one(broker, "forgotten")  # Its record is not committed, so it is not compared.
+    with pytest.raises(AssertionError) as found:
+        broker.assert_exactly_once("t", ["out"])
+    assert str(found.value).split("\n") == [
+        "Neither 't' nor 'out' has a committed record.",
+        "  'forgotten' has an open transaction (t-0)",
+    ]
+
+
 def test_an_aborted_or_open_output_is_no_output(broker: fencepost.Broker) -> None:
     def value(record: Record) -> object:
         return record.value
@@ -258,6 +281,20 @@ def test_restore_goes_back_to_the_snapshot_as_often_as_wanted(broker: fencepost.
         with pytest.raises(FencepostError, match="no topic 'other'"):
             broker.records("other")
         assert broker.bootstrap_servers == address
+
+
+def test_restore_takes_back_the_time_that_has_passed_since(broker: fencepost.Broker) -> None:
+    broker.clock.advance(days=1)
+    broker.produce("t", "kept")
+    open_one(broker, "open")
+    snapshot, moment = broker.snapshot(), broker.clock.now
+    for _ in range(2):
+        broker.clock.advance(days=30)
+        assert broker.records("t") == []
+        broker.restore(snapshot)
+        assert timedelta(0) <= broker.clock.now - moment < timedelta(hours=1)
+        broker.clock.advance(seconds=1)
+        assert [each.fate for each in broker.records("t")] == ["not transactional", "open"]
 
 
 def test_restore_is_refused_while_clients_are_connected(broker: fencepost.Broker) -> None:

@@ -78,6 +78,23 @@ def test_a_temporary_data_folder_is_deleted_on_close_and_after_a_failed_start() 
     assert unlucky.data is None
 
 
+def test_a_broker_that_is_never_closed_leaves_nothing_behind(tmp_path: Path) -> None:
+    code = (
+        "import fencepost\n"
+        "secured = fencepost.Broker(security=fencepost.Security(tls=False))\n"
+        "stopped, running, crashed = [fencepost.Broker() for _ in range(3)]\n"
+        "for broker in (secured, stopped, running, crashed):\n"
+        "    broker.start()\n"
+        "    broker.snapshot()\n"
+        "secured.stop()\n"
+        "stopped.stop()\n"
+        "crashed.crash()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environment)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_broker_keeps_its_port_across_restarts() -> None:
     with fencepost.Broker() as broker:
         address = broker.bootstrap_servers
@@ -165,6 +182,38 @@ def test_a_forked_process_can_be_a_client_but_cannot_stop_the_broker() -> None:
         assert Path(broker.data, "meta.properties").exists()
         with connect(broker.bootstrap_servers) as cluster:
             assert "from-the-child" in cluster.metadata().topics
+
+
+def test_a_forked_process_changes_neither_faults_nor_data_of_its_parents_broker() -> None:
+    with fencepost.Broker() as broker:
+        broker.produce("refunds", "s-1")
+        fault = broker.faults.on("EndTxn").hold().optional()
+        snapshot = broker.snapshot()
+        uses: list[Callable[[], object]] = [
+            lambda: broker.faults.on("EndTxn").lose_reply(),
+            lambda: broker.faults.fired,
+            lambda: fault.wait(0),
+            lambda: fault.times(3),
+            fault.remove,
+            broker.faults.clear,
+            broker.faults.check,
+            lambda: broker.clock.advance(minutes=1),
+            broker.snapshot,
+        ]
+        folders = len(broker._snapshots)
+
+        def use() -> None:
+            for each in uses:
+                with pytest.raises(FencepostError, match="parent of this fork"):
+                    each()
+            assert len(broker._snapshots) == folders
+            broker.stop()
+            with pytest.raises(FencepostError, match="parent of this fork"):
+                broker.restore(snapshot)
+
+        in_a_child(use)
+        broker.restart()
+        assert [record.value for record in broker.committed("refunds")] == [b"s-1"]
 
 
 def test_a_forked_process_does_not_hold_the_port_the_folder_or_a_connection() -> None:
@@ -279,11 +328,25 @@ def test_a_function_on_the_brokers_loop_may_call_another() -> None:
         assert broker.call(lambda _: broker.call(lambda node: node.config.node_id)) == 1
 
 
-def test_a_broker_cannot_be_stopped_from_its_own_loop() -> None:
+def on_its_loop(broker: fencepost.Broker, use: Callable[[], None]) -> None:
+    broker.call(lambda _: use())
+
+
+def test_a_broker_cannot_be_stopped_from_its_own_loop_and_loses_nothing_by_it() -> None:
     with fencepost.Broker() as broker:
-        with pytest.raises(FencepostError, match="use another thread"):
-            broker.call(lambda _: broker.stop())
-        assert broker.call(lambda node: node.config.node_id) == 1
+        broker.produce("refunds", "s-1")
+        snapshot = broker.snapshot()
+        uses: list[Callable[[], None]] = [
+            broker.stop,
+            broker.restart,
+            broker.close,
+            lambda: broker.restore(snapshot),
+        ]
+        for use in uses:
+            with pytest.raises(FencepostError, match="use another thread"):
+                on_its_loop(broker, use)
+        broker.restore(snapshot)
+        assert len(broker.committed("refunds")) == 1
 
 
 def test_calls_to_a_crashed_broker_raise_the_cause() -> None:

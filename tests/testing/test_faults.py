@@ -20,7 +20,7 @@ from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.heartbeat import HeartbeatRequest
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.raw import RawClient
-from tests.broker.requests import create_topic
+from tests.broker.requests import batch_of, create_topic, produce_request
 
 METADATA = MetadataRequest(topics=[])
 VERSION = 9
@@ -70,8 +70,9 @@ def group(client: RawClient) -> None:
         (lambda fault: fault.times(3), [1, 2, 3]),
         (lambda fault: fault.on_call(3), [3]),
         (lambda fault: fault.always(), [1, 2, 3, 4, 5, 6]),
+        (lambda fault: fault.with_probability(1e-9, seed=1).on_call(3).times(2), [1, 2]),
     ],
-    ids=["nothing", "once", "times", "on_call", "always"],
+    ids=["nothing", "once", "times", "on_call", "always", "the last one"],
 )
 @pytest.mark.usefixtures("group")
 def test_a_trigger_says_which_of_the_requests_fail(
@@ -294,6 +295,31 @@ def test_a_function_that_fails_lets_the_request_pass_and_fails_the_test(
     broker.faults.check()  # Raised once.
 
 
+@pytest.mark.parametrize(
+    "fields", [{"error_code": "X"}, {"error_code": 2**40}, {"throttle_time_ms": None}]
+)
+@pytest.mark.usefixtures("group")
+def test_a_reply_that_cannot_be_written_fails_the_test_and_not_the_broker(
+    broker: fencepost.Broker, client: RawClient, fields: dict[str, Any]
+) -> None:
+    broker.faults.on("Heartbeat").do(lambda request: request.reply(**fields))
+    assert heartbeat(client) == HEALTHY
+    with pytest.raises(FencepostError, match="cannot be written: HeartbeatResponse v4"):
+        broker.faults.check()
+    assert heartbeat(client) == HEALTHY
+
+
+def test_a_function_cannot_answer_a_producer_that_waits_for_no_reply(
+    broker: fencepost.Broker, client: RawClient
+) -> None:
+    create_topic(client, "t")
+    broker.faults.on("Produce").do(lambda request: request.reply())
+    client.send(ApiKey.PRODUCE, 7, produce_request("t", batch_of(b"x"), acks=0))
+    assert client.call(ApiKey.METADATA, VERSION, METADATA).brokers, "the next reply is its own"
+    with pytest.raises(FencepostError, match=r"waits for no reply .acks=0."):
+        broker.faults.check()
+
+
 def test_faults_of_many_threads_fire_exactly_as_often_as_they_should(
     broker: fencepost.Broker,
 ) -> None:
@@ -394,6 +420,28 @@ def test_a_request_can_crash_the_broker(broker: fencepost.Broker) -> None:
         assert len(list(client.records(TopicPartition("t", 0), isolation="read_committed"))) == 1
 
 
+def test_what_is_asked_of_a_broker_that_recovers_by_itself_waits(broker: fencepost.Broker) -> None:
+    broker.create_topic("t")
+    with connect(broker.bootstrap_servers) as client:
+        for _ in range(3):
+            fault = broker.faults.on("EndTxn").crash(restart=True)
+            committing = threading.Thread(target=commit, args=(client, "id"))
+            committing.start()
+            fault.wait()
+            assert [each.value for each in broker.records("t")][-1:] == [b"x"]
+            committing.join()
+
+
+def test_a_wanted_crash_is_no_error_in_the_log(
+    broker: fencepost.Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create_topic("t")
+    broker.faults.at("commit.prepare-appended").crash(restart=True)
+    with connect(broker.bootstrap_servers) as client:
+        commit(client, "id")
+    assert [each.getMessage() for each in caplog.records if each.levelname != "INFO"] == []
+
+
 # -- mistakes of a test ----------------------------------------------------------------------------
 
 
@@ -407,7 +455,10 @@ def test_a_request_can_crash_the_broker(broker: fencepost.Broker) -> None:
         (lambda f: f.on("EndTxn").fail("NOT_CORDINATOR"), "did you mean 'NOT_COORDINATOR'"),
         (lambda f: f.on("EndTxn").fail("NONE"), "NONE is not an error"),
         (lambda f: f.on("EndTxn").delay(-1), "in the past"),
+        (lambda f: f.on("EndTxn").delay(float("inf")), r"use hold\(\)"),
         (lambda f: f.on("EndTxn").throttle(0), "no pause"),
+        (lambda f: f.on("EndTxn").throttle(1.5), "a whole number"),
+        (lambda f: f.on("EndTxn").throttle(2**31), "to 2147483647 ms"),
         (lambda f: f.on("EndTxn").hold().times(0), "never apply"),
         (lambda f: f.on("EndTxn").hold().on_call(0), "never apply"),
         (lambda f: f.on("EndTxn").hold().with_probability(0, seed=1), "probability"),
@@ -426,12 +477,19 @@ def test_a_fault_that_never_fired_says_why(broker: fencepost.Broker, client: Raw
     broker.faults.on("EndTxn").lose_reply()
     broker.faults.on("Heartbeat", group="other").fail("NOT_COORDINATOR")
     broker.faults.on("Heartbeat").fail("NOT_COORDINATOR").on_call(3)
+    first = broker.faults.on("Heartbeat").fail("ILLEGAL_GENERATION")
+    broker.faults.on("Heartbeat").fail("REBALANCE_IN_PROGRESS")
+    broker.faults.on("Heartbeat").delay(0).with_probability(1e-9, seed=1)
     broker.faults.on("Fetch").delay(1).optional()
     heartbeat(client)
+    with pytest.raises(UnfiredFault, match="1 request matched, and it has fired once"):
+        first.wait(0.01, times=2)
     with pytest.raises(UnfiredFault) as found:
         broker.faults.check()
     message = str(found.value)
-    assert message.startswith("3 of the test's faults never fired:")
+    assert message.startswith("5 of the test's faults never fired:")
+    assert "REBALANCE_IN_PROGRESS'): 1 request matched, and another fault took each" in message
+    assert "delay(0): 1 request matched, and a probability of 1e-09 chose none" in message
     assert "EndTxn: lose_reply(): none came" in message
     assert "group='other'): fail('NOT_COORDINATOR'): 1 came, and none of them matched" in message
     assert "1 request matched, and it waits for number 3" in message

@@ -265,6 +265,7 @@ def test_a_body_that_is_too_large_is_refused_in_a_sentence_that_arrives(control:
         ("POST", "/clock/at", b'{"moment": "soon"}', 400, "'soon' is not a time"),
         ("POST", "/clock/at", b'{"moment": "1999-01-01"}', 400, "forwards only"),
         ("POST", "/exactly-once", b'{"input": "a"}', 400, "Name two topics"),
+        ("POST", "/crash", b'{"restart": true}', 400, "/crash has no 'restart': send no body"),
     ],
 )
 def test_a_wrong_request_is_refused_in_a_sentence(

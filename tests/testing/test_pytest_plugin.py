@@ -75,6 +75,26 @@ def test_the_shared_broker_is_not_strict(fencepost_shared_broker):
     fencepost_shared_broker.faults.on("EndTxn").lose_reply()
 """
 
+EXAMPLE_SUITE = """
+from confluent_kafka import Producer
+
+def run_my_service(servers):
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": "refunds"})
+    producer.init_transactions()
+    for key in (b"s-1", b"s-2"):
+        producer.begin_transaction()
+        producer.produce("refunds", key=key)
+        producer.commit_transaction()
+
+def test_a_lost_answer_is_not_a_second_refund(fencepost_broker):
+    fencepost_broker.create_topic("refunds", partitions=2)
+    fencepost_broker.faults.on("EndTxn").lose_reply().once()
+    run_my_service(fencepost_broker.bootstrap_servers)
+    assert [r.key for r in fencepost_broker.committed("refunds")] == [b"s-1", b"s-2"]
+    fencepost_broker.clock.advance(minutes=15)      # transaction.timeout.ms has passed
+    assert not fencepost_broker.open_transactions()
+"""
+
 NAMED_SUITE = """
 def test_words_and_faults(fencepost_broker, fencepost_namespace):
     topic = fencepost_namespace + "refunds"
@@ -95,6 +115,9 @@ def test_a_crash(fencepost_broker):
 
 def test_a_cluster(fencepost_cluster):
     fencepost_cluster.kill(1)
+
+def test_users_and_acls(fencepost_secure_broker):
+    fencepost_secure_broker.client_config("alice")
 """
 
 NAMES_SUITE = """
@@ -165,6 +188,11 @@ DEFAULT_SECURE_SUITE = """
 def test_alice_can_log_in(fencepost_secure_broker):
     given = fencepost_secure_broker.client_config("alice")
     assert given["security.protocol"] == "SASL_SSL"
+
+def test_its_groups_wait_for_no_one_and_its_fault_never_fires(fencepost_secure_broker):
+    config = fencepost_secure_broker.call(lambda node: node.config)
+    assert config.group_initial_rebalance_delay_ms == 0
+    fencepost_secure_broker.faults.on("EndTxn").lose_reply()
 """
 
 
@@ -207,7 +235,7 @@ def test_a_suite_runs_on_the_cluster_that_a_variable_names(
     with fencepost.Broker() as broker:
         monkeypatch.setenv("FENCEPOST_TEST_BOOTSTRAP", broker.bootstrap_servers)
         ended = suite.runpytest_subprocess("-p", "no:cacheprovider", "-rs")
-    ended.assert_outcomes(passed=2, skipped=3, errors=1)
+    ended.assert_outcomes(passed=2, skipped=4, errors=1)
     assert "ERROR at teardown of test_its_fault_never_fires" in ended.stdout.str()
     assert "FENCEPOST_TEST_BOOTSTRAP names a cluster" in ended.stdout.str()
 
@@ -215,7 +243,15 @@ def test_a_suite_runs_on_the_cluster_that_a_variable_names(
 def test_a_suite_gets_secure_brokers_and_chooses_their_users(suite: pytest.Pytester) -> None:
     suite.makeconftest(CONFTEST)
     suite.makepyfile(test_default=DEFAULT_SECURE_SUITE, test_own=SECURE_SUITE)
-    suite.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=3)
+    ended = suite.runpytest_subprocess("-p", "no:cacheprovider")
+    ended.assert_outcomes(passed=4, errors=1)
+    assert "EndTxn: lose_reply(): none came: does the client send it" in ended.stdout.str()
+
+
+def test_what_a_lost_answer_looks_like_in_a_test_is_as_promised(suite: pytest.Pytester) -> None:
+    suite.makeconftest('pytest_plugins = ["fencepost.testing.pytest_plugin"]')
+    suite.makepyfile(EXAMPLE_SUITE)
+    suite.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
 
 
 @pytest.mark.slow

@@ -3,12 +3,12 @@
     broker.clock.advance(minutes=15)      # transaction.timeout.ms has passed
     broker.clock.at("2030-01-01T00:00Z")
 
-The broker's time is the real one plus an offset, which stays over `restart()`. There is no frozen
-clock: clients have timers of their own, which live in real time. What moves: timeouts of
-transactions, expiry of transactional ids, producers and committed offsets, retention, compaction,
-and the timestamps that the broker writes. What does not: the waits of fetches and other requests,
-retries, and the sessions and rebalances of groups, whose heartbeats come in real time
-(`group(name).expire(member)` ends a session).
+The broker's time is the real one plus an offset, which stays over `restart()`; `restore(snapshot)`
+takes it back to that of the snapshot. There is no frozen clock: clients have timers of their own,
+which live in real time. What moves: timeouts of transactions, expiry of transactional ids,
+producers and committed offsets, retention, compaction, and the timestamps that the broker writes.
+What does not: the waits of fetches and other requests, retries, and the sessions and rebalances of
+groups, whose heartbeats come in real time (`group(name).expire(member)` ends a session).
 
 An advance stops at each moment at which a transaction times out, and aborts it there; expiry,
 retention and compaction run once, at the end, however many of their periods have passed. So a week
@@ -24,6 +24,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from fencepost.base.failures import ConfigError, FencepostError
+from fencepost.testing.crashing import BrokerCrashed
 
 if TYPE_CHECKING:
     from fencepost.broker.node import Node
@@ -89,7 +90,13 @@ class Clock:
             raise ConfigError(f"Time passes forwards only, not by {passed}.")
         self._refuse()
         with self._changing:
-            self._advance_to(self._moved.now_ms() + passed // _MILLISECOND)
+            # A timeout has passed when it is exceeded, and time is counted in whole milliseconds:
+            # what began within this one times out, too.
+            target_ms = self._moved.now_ms() + passed // _MILLISECOND + 1
+            deadline = time.monotonic() + _SETTLE_SECONDS
+            while not self._arrives_at(target_ms):
+                if time.monotonic() > deadline:
+                    raise self._stuck("what a crash interrupts again and again")
 
     def at(self, moment: datetime | str) -> None:
         """Lets time pass until this moment, a datetime or ISO 8601; without a zone it is UTC."""
@@ -111,6 +118,15 @@ class Clock:
         self.advance(seconds=left.total_seconds())
 
     # -- in steps
+
+    def _arrives_at(self, target_ms: int) -> bool:
+        """False if the broker has crashed on the way, at a step of an abort, and has recovered."""
+        try:
+            self._advance_to(target_ms)
+        except BrokerCrashed:
+            self._refuse()  # Waits for it to recover by itself, or says that it will not.
+            return False
+        return True
 
     def _advance_to(self, target_ms: int) -> None:
         self._settle()

@@ -19,8 +19,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -38,6 +36,7 @@ from fencepost.testing.arguments import (
 )
 from fencepost.testing.cluster_faults import ClusterFaults
 from fencepost.testing.cluster_process import ClusterProcess
+from fencepost.testing.folders import delete_folder, make_folder
 from fencepost.testing.security import Secured, SecuredContents, Security
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ class Cluster(SecuredContents):
 
     def _start(self) -> None:
         if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="fencepost-cluster-")
+            self._folder = make_folder("fencepost-cluster-")
         if self.data is None:
             self.data = os.path.join(self._folder, "data")
         if self._secured is not None:
@@ -264,7 +263,7 @@ class Cluster(SecuredContents):
         if self._folder is not None:
             if not self._is_inherited:
                 self._last_log = self.log_text()
-                shutil.rmtree(self._folder, ignore_errors=True)
+                delete_folder(self._folder)
             self._folder = None
         if self._is_data_temporary:
             self.data = None

@@ -106,6 +106,8 @@ class Contents:
         from fencepost.client.record_writer import RecordWriter
         from fencepost.records.opened import Record as PlainRecord
 
+        if transactional_id is None and not commit:
+            raise ConfigError("Only a transaction can be aborted: add transactional_id=.")
         made = [PlainRecord(key=key, value=value) for key, value in map(_key_and_value, records)]
         with self._connect() as client:
             indexes = _partitions_of(client, topic, create=True)
@@ -115,7 +117,7 @@ class Contents:
                 for number, record in enumerate(made):
                     wrote.add(record, number, partition)
                 wrote.flush()
-            if transactional_id is not None:
+            if transactional_id is not None and made:
                 client.end_txn(identity, commit=commit)
 
     def records(self, topic: str) -> list[Record]:
@@ -184,10 +186,14 @@ class Contents:
         """AssertionError unless each committed input record has exactly one committed output.
 
         `key` tells which belong together: by default it is the key of the record. The message names
-        what is lost, written twice, and not in the input.
+        what is lost, written twice, and not in the input. Without any record on both sides there is
+        nothing to compare, which is an error, too.
         """
         asked = self._by_key(input, key)
         found = self._by_key(output, output_key or key)
+        if not (asked or found):
+            nothing = f"Neither {_named(input)} nor {_named(output)} has a committed record."
+            raise AssertionError("\n".join((nothing, *self._listed_open())))
         lost, twice, unexpected = [], [], []
         for name in sorted({*asked, *found}, key=repr):
             before, after = asked.get(name, []), found.get(name, [])
@@ -211,10 +217,14 @@ class Contents:
             *_listed("more than once", twice),
             *_listed("unexpected", unexpected),
         ]
-        for each in self.open_transactions() if lost else ():
-            places = ", ".join(map(str, each.partitions)) or "no partition yet"
-            lines.append(f"  {each.transactional_id!r} has an open transaction ({places})")
+        if lost:
+            lines += self._listed_open()
         raise AssertionError("\n".join(lines))
+
+    def _listed_open(self) -> Iterator[str]:
+        for each in self.open_transactions():
+            places = ", ".join(map(str, each.partitions)) or "no partition yet"
+            yield f"  {each.transactional_id!r} has an open transaction ({places})"
 
     def _by_key(self, topics: str | Iterable[str], key: Key) -> dict[object, list[Record]]:
         found: defaultdict[object, list[Record]] = defaultdict(list)

@@ -14,6 +14,8 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from fencepost.base.failures import FencepostError
+
 if TYPE_CHECKING:
     from fencepost.base.seams import Buffer, Disk, File, Space
 
@@ -22,6 +24,10 @@ T = TypeVar("T")
 
 class Crash(BaseException):
     """Ends whatever the broker is doing. No handler of failures may stop it."""
+
+
+class BrokerCrashed(FencepostError):  # noqa: N818 - it reads as the event that it is
+    """The broker crashed, as the test wanted, before it had done what was asked of it."""
 
 
 class CrashableDisk:

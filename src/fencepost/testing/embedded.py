@@ -20,14 +20,13 @@ import contextlib
 import logging
 import os
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.base.system import SystemDisk
@@ -55,8 +54,9 @@ from fencepost.testing.arguments import (
     path_or_none,
 )
 from fencepost.testing.clock import Clock, MovedClock
-from fencepost.testing.crashing import CrashableDisk
+from fencepost.testing.crashing import BrokerCrashed, Crash, CrashableDisk
 from fencepost.testing.faults import Faults
+from fencepost.testing.folders import delete_folder, make_folder
 from fencepost.testing.security import Secured, SecuredContents, Security
 
 if TYPE_CHECKING:
@@ -75,11 +75,12 @@ START_TIMEOUT_SECONDS: Final = 60
 
 
 class Snapshot:
-    """What a broker contained at one moment."""
+    """What a broker contained at one moment, and how far its time had been moved."""
 
-    def __init__(self, folder: str, broker: Broker) -> None:
+    def __init__(self, folder: str, broker: Broker, offset_ms: int) -> None:
         self.folder = folder
         self.broker = broker
+        self.offset_ms = offset_ms
 
 
 class Broker(SecuredContents):
@@ -118,6 +119,10 @@ class Broker(SecuredContents):
         """Its time, which a test moves forwards."""
         self._disk: CrashableDisk | None = None
         self._has_crashed = False
+        self._crashes = 0
+        self._recovered = threading.Event()
+        """Not set while the broker recovers by itself from a crash."""
+        self._recovered.set()
         self._snapshots: list[str] = []
         self._temporary: str | None = None
         self._thread: threading.Thread | None = None
@@ -174,7 +179,13 @@ class Broker(SecuredContents):
             )
         return f"http://{self._metrics}"
 
+    def _await_recovery(self) -> None:
+        """Returns at once unless the broker recovers by itself, as `crash(restart=True)` wants."""
+        if not self._is_inherited and threading.current_thread() is not self._thread:
+            self._recovered.wait(START_TIMEOUT_SECONDS)
+
     def _require_running(self) -> None:
+        self._await_recovery()
         if self._has_crashed:
             raise FencepostError(
                 "The broker has crashed, as the test wanted: `restart()` recovers it on the same "
@@ -219,7 +230,7 @@ class Broker(SecuredContents):
         if self._secured is not None:
             self._secured.prepare()
         if self.data is None:
-            self.data = self._temporary = tempfile.mkdtemp(prefix="fencepost-")
+            self.data = self._temporary = make_folder("fencepost-")
         ready: Future[str] = Future()
         thread = threading.Thread(
             target=self._run, args=(self.data, ready), name="fencepost-broker", daemon=True
@@ -250,12 +261,15 @@ class Broker(SecuredContents):
             self._thread = None
             _running.discard(self)
             return
+        self._refuse_own_thread()
+        with self._changing:
+            self._stop()
+
+    def _refuse_own_thread(self) -> None:
         if threading.current_thread() is self._thread:
             raise FencepostError(
                 "The broker cannot be stopped from its own loop: use another thread."
             )
-        with self._changing:
-            self._stop()
 
     def _stop(self) -> None:
         thread, self._thread = self._thread, None
@@ -278,6 +292,13 @@ class Broker(SecuredContents):
     def _is_inherited(self) -> bool:
         """Whether this object is a copy in a forked child."""
         return os.getpid() != self._process_id
+
+    def _refuse_inherited(self) -> None:
+        if self._is_inherited:
+            raise FencepostError(
+                f"The broker runs in process {self._process_id}, the parent of this fork: use it "
+                "as a client, or start another broker here."
+            )
 
     def restart(self) -> None:
         """Starts again on the same data and port; stops cleanly before, unless it has crashed."""
@@ -323,18 +344,25 @@ class Broker(SecuredContents):
         what is held by a fault is not. It is deleted with the broker.
         """
         self._require_running()
+        self._refuse_inherited()
         assert self.data is not None
-        source, folder = self.data, tempfile.mkdtemp(prefix="fencepost-snapshot-")
+        source, folder = self.data, make_folder("fencepost-snapshot-")
         self._snapshots.append(folder)
         self.call(lambda _: copy_directory(source, folder))
-        return Snapshot(folder, self)
+        return Snapshot(folder, self, self._moved_clock.offset_ms)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Goes back to a snapshot, and starts again on the same port.
 
+        What `clock` has advanced since is taken back, too: otherwise an open transaction of the
+        snapshot would time out at once, and records would be past their retention.
+
         No client may be connected: it would see offsets and epochs go back, which never happens on
         Kafka.
         """
+        self._refuse_inherited()
+        self._refuse_own_thread()
+        self._await_recovery()
         if snapshot.broker is not self or not os.path.isdir(snapshot.folder):
             raise FencepostError(
                 "This snapshot is not one of this broker, or was deleted when it was closed: take "
@@ -347,6 +375,7 @@ class Broker(SecuredContents):
             self.stop()
             assert self.data is not None
             copy_directory(snapshot.folder, self.data)
+            self._moved_clock.offset_ms = snapshot.offset_ms
             self.start()
 
     def _refuse_connected(self) -> None:
@@ -367,16 +396,22 @@ class Broker(SecuredContents):
         assert self._disk is not None
         assert self._stopping is not None
         self._disk.cut_off()
+        if restart:
+            self._recovered.clear()
         self._has_crashed = True
+        self._crashes += 1
         self._stopping.set()
         self.node.abort_connections()
         if restart:
             threading.Thread(target=self._restart_after_crash, daemon=True).start()
 
     def _restart_after_crash(self) -> None:
-        with self._changing:
-            if self._has_crashed:  # Otherwise somebody else has restarted or closed it.
-                self.restart()
+        try:
+            with self._changing:
+                if self._has_crashed:  # Otherwise somebody else has restarted or closed it.
+                    self.restart()
+        finally:
+            self._recovered.set()
 
     def close(self) -> None:
         """Stops, and deletes the data if they are in a temporary directory."""
@@ -384,6 +419,7 @@ class Broker(SecuredContents):
             self.stop()
             self._delete_temporary()
             return
+        self._refuse_own_thread()  # Before anything is deleted.
         with self._changing:
             # Data that are deleted next need no sync.
             self._discard = self._temporary is not None
@@ -393,7 +429,7 @@ class Broker(SecuredContents):
                 self._discard = False
                 self._delete_temporary()
                 while self._snapshots:
-                    shutil.rmtree(self._snapshots.pop(), ignore_errors=True)
+                    delete_folder(self._snapshots.pop())
 
     def call(self, function: Callable[[Node], T]) -> T:
         """Runs `function(node)` on the broker's loop; for tests of fencepost itself.
@@ -402,14 +438,11 @@ class Broker(SecuredContents):
         words of `Contents` do not.
         """
         self._require_running()
-        if self._is_inherited:
-            raise FencepostError(
-                f"The broker runs in process {self._process_id}, the parent of this fork: use it "
-                "as a client, or start another broker here."
-            )
+        self._refuse_inherited()
         assert self._loop is not None
         if threading.current_thread() is self._thread:
             return function(self.node)
+        crashes = self._crashes
         results: list[T] = []
         done: Future[None] = Future()
 
@@ -424,7 +457,11 @@ class Broker(SecuredContents):
         try:
             self._loop.call_soon_threadsafe(run)
             done.result(START_TIMEOUT_SECONDS)
-        except (CancelledError, RuntimeError) as problem:
+        except (Crash, CancelledError, RuntimeError) as problem:
+            if self._crashes != crashes:
+                raise BrokerCrashed(
+                    "The broker has crashed meanwhile, as the test wanted."
+                ) from None
             if done.done() and not done.cancelled():
                 raise  # The function raised it.
             reason = f" by itself: {self._failure}" if self._failure else ""
@@ -452,7 +489,7 @@ class Broker(SecuredContents):
 
     async def _run_node(self, data: str, ready: Future[str]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(stop_on_failed_callback(self._on_fatal))
+        self._loop.set_exception_handler(self._on_failed_callback)
         self._stopping = stopping = asyncio.Event()
         secured = self._secured
         config = BrokerConfig(
@@ -506,6 +543,10 @@ class Broker(SecuredContents):
             else:
                 lock.release_unused()
 
+    def _on_failed_callback(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not self._has_crashed:  # Otherwise it is the crash, or follows from it.
+            stop_on_failed_callback(self._on_fatal)(loop, context)
+
     def _on_fatal(self, reason: str) -> None:
         if self._has_crashed:
             return  # Its disk is cut off, and it is stopping.
@@ -519,7 +560,7 @@ class Broker(SecuredContents):
             self._secured.delete(keeps_files=self._is_inherited)
         if self._temporary is not None:
             if not self._is_inherited:
-                shutil.rmtree(self._temporary, ignore_errors=True)
+                delete_folder(self._temporary)
             self.data = self._temporary = None
 
     def replace_descriptors(self, nothing: int) -> None:

@@ -16,6 +16,8 @@ A fault that never fired is a mistake of the test more often than not, so the fi
 from __future__ import annotations
 
 import difflib
+import math
+import os
 import random
 import threading
 from collections.abc import Callable, Iterable
@@ -31,6 +33,9 @@ from fencepost.wire.apis import API, ApiKey
 
 WAIT_SECONDS: Final = 10.0
 """How long `wait` waits if it is not told otherwise."""
+
+LARGEST: Final = 2**31 - 1
+"""Kafka's int32, in which replies carry times."""
 
 Function = Callable[["Request"], object]
 
@@ -123,12 +128,13 @@ class Fault:
     def with_probability(self, probability: float, *, seed: int) -> Self:
         """Applies to each matching request with this probability; a seed repeats the choices."""
         _require(0 < probability <= 1, f"A probability of {probability} is not in (0, 1].")
-        self._made.probability = probability
         self._made.random = random.Random(seed)
-        return self._trigger(1, None)
+        return self._trigger(1, None, probability)
 
-    def _trigger(self, first: int, count: int | None) -> Self:
+    def _trigger(self, first: int, count: int | None, probability: float = 1.0) -> Self:
+        """The last trigger is the one that counts."""
         self._made.first, self._made.count = first, count
+        self._made.probability = probability
         self._faults.arm_again(self)
         return self
 
@@ -155,7 +161,14 @@ class Fault:
         made = self._made
         if made.calls:
             came = "1 request" if made.calls == 1 else f"{made.calls} requests"
-            return f"{came} matched, and it waits for number {made.first}"
+            if made.calls < made.first:
+                return f"{came} matched, and it waits for number {made.first}"
+            if made.fired:
+                times = "once" if made.fired == 1 else f"{made.fired} times"
+                return f"{came} matched, and it has fired {times}"
+            if made.probability < 1:
+                return f"{came} matched, and a probability of {made.probability:g} chose none"
+            return f"{came} matched, and another fault took each"
         if made.seen:
             return f"{made.seen} came, and none of them matched"
         return "none came: does the client send it, in this test, to this broker?"
@@ -260,6 +273,7 @@ class Target:
     def delay(self, seconds: float) -> Fault:
         """The request takes effect so much later, even if its client has left by then."""
         _require(seconds >= 0, f"A delay of {seconds} s is in the past.")
+        _require(seconds < math.inf, "A delay without an end: use hold().")
         return self._arm(mechanism.DELAY, f"delay({seconds:g})", delay_ms=round(seconds * 1000))
 
     def hold(self) -> Fault:
@@ -271,7 +285,10 @@ class Target:
 
         Until then the broker reads nothing from it, as Kafka does with quotas.
         """
-        _require(ms >= 1, f"throttle({ms}) is no pause: use 1 ms or more.")
+        _require(
+            isinstance(ms, int) and 1 <= ms <= LARGEST,
+            f"throttle({ms}) is no pause: use a whole number of 1 ms to {LARGEST} ms.",
+        )
         names = {each.name for each in API[self._api].response.form_fields}
         _require(
             "throttle_time_ms" in names,
@@ -293,7 +310,8 @@ class Target:
     def crash(self, *, restart: bool = False) -> Fault:
         """The broker crashes when the request comes, before it has an effect.
 
-        `broker.restart()` recovers it; with `restart=True` it recovers by itself.
+        `broker.restart()` recovers it; with `restart=True` it recovers by itself, and what the test
+        asks of it meanwhile waits.
         """
         self._faults.refuse_crash()
         return self._arm(mechanism.CRASH, "crash()", crash=lambda: self._faults.cut_off(restart))
@@ -347,6 +365,7 @@ class Faults:
         self._problems: list[BaseException] = []
         self._changed = threading.Condition()
         self._carrier: Carrier | None = None
+        self._process_id = os.getpid()
 
     def __repr__(self) -> str:
         return f"<{len(self.pending)} faults, {len(self._fired)} fired>"
@@ -394,6 +413,7 @@ class Faults:
     @property
     def fired(self) -> list[Fired]:
         """What has happened so far, in order."""
+        self._refuse_fork()
         with self._changed:
             return list(self._fired)
 
@@ -449,6 +469,7 @@ class Faults:
 
     def arm(self, fault: Fault, step: str | None = None) -> Fault:
         """Makes a fault apply from now on."""
+        self._refuse_fork()
         with self._changed:
             if step is not None:
                 self._steps.append((step, fault))
@@ -460,6 +481,7 @@ class Faults:
 
     def arm_again(self, fault: Fault) -> None:
         """A trigger has changed: it applies although it may have fired before."""
+        self._refuse_fork()
         with self._changed:
             if self._carrier is not None and any(each is fault for each in self._armed):
                 self._carrier.faults.remove(fault.made)
@@ -468,6 +490,7 @@ class Faults:
 
     def remove(self, fault: Fault) -> None:
         """Makes a fault apply no longer."""
+        self._refuse_fork()
         fault.optional()
         fault.made.count = fault.made.fired
         if self._carrier is not None:
@@ -486,6 +509,7 @@ class Faults:
 
     def wait_until(self, is_done: Callable[[], bool], timeout_seconds: float) -> bool:
         """Waits until something has fired that makes it true."""
+        self._refuse_fork()
         with self._changed:
             return self._changed.wait_for(is_done, timeout_seconds)
 
@@ -524,6 +548,7 @@ class Faults:
     def attach(self, carrier: Carrier) -> None:
         """A broker or a proxy starts: it gets the faults that have not fired."""
         with self._changed:
+            self._process_id = os.getpid()
             self._carrier = carrier
             for fault in self._armed:
                 if not fault.made.is_spent:
@@ -549,7 +574,16 @@ class Faults:
                 assert made.crash is not None
                 made.crash()
 
+    def _refuse_fork(self) -> None:
+        """A forked child has a copy of the faults, which no request meets."""
+        if self._carrier is not None and os.getpid() != self._process_id:
+            raise FencepostError(
+                f"The faults are those of process {self._process_id}, the parent of this fork, and "
+                "no request meets a copy of them: use them there."
+            )
+
     def _all(self, *, holding: bool = False) -> list[Fault]:
+        self._refuse_fork()
         with self._changed:
             found = [*self._armed, *(fault for _, fault in self._steps)]
         return [each for each in found if each.held] if holding else found
@@ -557,7 +591,10 @@ class Faults:
 
 def _answer(answer: object, api: ApiKey, request: Request) -> object:
     """What a function of `do` has returned, if it can be used."""
-    if answer is None or isinstance(answer, API[api].response):
+    if answer is None:
+        return None
+    if isinstance(answer, API[api].response):
+        _require_writable(answer, api, request)
         return answer
     if isinstance(answer, str):
         from fencepost.broker.faults.failed_replies import has_place
@@ -570,6 +607,23 @@ def _answer(answer: object, api: ApiKey, request: Request) -> object:
         f"A function of do() returned {answer!r}: return None to let the request pass, the name "
         "of an error, or request.reply(...)."
     )
+
+
+def _require_writable(reply: object, api: ApiKey, request: Request) -> None:
+    """The broker takes a reply that it cannot write for a bug of its own, and stops."""
+    from fencepost.wire.codec import encode_response
+
+    if api is ApiKey.PRODUCE and request.body.acks == 0:
+        raise FencepostError(
+            "This Produce waits for no reply (acks=0): return None to let it pass, or the name of "
+            "an error, which cuts its connection."
+        )
+    try:
+        encode_response(api, request.version, 0, reply)
+    except Exception as problem:
+        raise FencepostError(
+            f"The reply of a function of do() cannot be written: {problem}"
+        ) from problem
 
 
 def checked_api(name: str, version: int | None) -> ApiKey:

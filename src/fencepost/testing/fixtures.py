@@ -58,8 +58,7 @@ def fencepost_broker(
     """A fresh broker for one test, which may stop, crash and restart it."""
     with _broker(fencepost_config) as broker:
         yield broker
-        if not request.node.stash.get(_HAS_NOT_PASSED, False):
-            broker.faults.check()
+        _check_faults(request, broker)
 
 
 @pytest.fixture(scope="session")
@@ -101,13 +100,19 @@ def fencepost_security() -> Security:
 
 @pytest.fixture
 def fencepost_secure_broker(
-    fencepost_security: Security, fencepost_config: Mapping[str, object]
+    request: pytest.FixtureRequest,
+    fencepost_security: Security,
+    fencepost_config: Mapping[str, object],
 ) -> Iterator[Broker]:
     """A fresh broker with TLS, users and ACLs for one test."""
+    if os.environ.get(_NAMED_BY):
+        pytest.skip(f"{_NAMED_BY} names a cluster, whose users and ACLs are not this test's own")
     from fencepost.testing.embedded import Broker
 
-    with Broker(config=fencepost_config, security=fencepost_security) as broker:
+    config = {**QUICK_CONFIG, **fencepost_config}
+    with Broker(config=config, security=fencepost_security) as broker:
         yield broker
+        _check_faults(request, broker)
 
 
 @pytest.fixture(scope="session")
@@ -130,8 +135,12 @@ def fencepost_cluster(
     config = {**QUICK_CONFIG, **fencepost_config}
     with Cluster(fencepost_cluster_size, config=config) as cluster:
         yield cluster
-        if not request.node.stash.get(_HAS_NOT_PASSED, False):
-            cluster.faults.check()
+        _check_faults(request, cluster)
+
+
+def _check_faults(request: pytest.FixtureRequest, broker: Broker | Cluster | NamedCluster) -> None:
+    if not request.node.stash.get(_HAS_NOT_PASSED, False):
+        broker.faults.check()
 
 
 @pytest.hookimpl(wrapper=True)

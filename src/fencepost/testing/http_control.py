@@ -80,6 +80,8 @@ class HttpControl:
             {}, handler=self._handle, refuse=_error, answer_seconds=ANSWER_SECONDS
         )
         self._hosts: frozenset[str] = frozenset()
+        self._with_words: Final = (self._arm, self._advance, self._go_to, self._assert_exactly_once)
+        """The endpoints whose body says something."""
         self._endpoints: Final[Mapping[tuple[str, str], Endpoint]] = {
             ("POST", "/faults"): self._arm,
             ("GET", "/faults"): self._list_faults,
@@ -118,6 +120,8 @@ class HttpControl:
         try:
             endpoint, part = self._find(request)
             words = _body(request)
+            if words and endpoint not in self._with_words:
+                raise ConfigError(f"{request.path} has no {next(iter(words))!r}: send no body.")
             found = await asyncio.to_thread(endpoint, part, words)
         except _Refused as problem:
             return _error(problem.status, str(problem))

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fencepost.base.failures import ConfigError
-from fencepost.testing.faults import Fault, Faults, no_such
+from fencepost.testing.faults import LARGEST, Fault, Faults, no_such
 
 _ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "fail": ("error",),
@@ -57,8 +57,6 @@ _KINDS: Final[Mapping[str, type]] = {
 }
 
 _MEANS: Final = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
-_LARGEST: Final = 2**31 - 1
-"""Kafka's int32, in which replies carry times."""
 
 
 def arm(faults: Faults, given: object) -> Fault:
@@ -96,7 +94,7 @@ def _is_a(kind: type, value: object) -> bool:
     if kind is float:
         return (isinstance(value, float) and math.isfinite(value)) or _is_a(int, value)
     if kind is int:
-        return isinstance(value, int) and type(value) is not bool and abs(value) <= _LARGEST
+        return isinstance(value, int) and type(value) is not bool and abs(value) <= LARGEST
     return isinstance(value, kind)
 
 

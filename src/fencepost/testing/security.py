@@ -26,8 +26,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -43,6 +41,7 @@ from fencepost.coordinator.acl.words import read_rule, read_sentence
 from fencepost.testing.arguments import bracketed
 from fencepost.testing.certificates import make_certificates, write_private
 from fencepost.testing.contents import Contents
+from fencepost.testing.folders import delete_folder, make_folder
 
 if TYPE_CHECKING:
     from fencepost.broker.security.first_administrator import Administrator
@@ -141,7 +140,7 @@ class Secured:
         """Makes the folder with all files, unless it is there."""
         if self._folder is not None:
             return
-        folder = tempfile.mkdtemp(prefix="fencepost-security-")
+        folder = make_folder("fencepost-security-")
         try:
             listener = ""
             if self._security.tls:
@@ -150,7 +149,7 @@ class Secured:
             password = self.administrator.password.reveal()
             self._password_file = write_private(folder, "password", f"{password}\n".encode())
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            delete_folder(folder)
             raise
         self._folder = folder
         self._settings = self._own_settings(self._ca_file, listener)
@@ -235,7 +234,7 @@ class Secured:
         A forked process keeps them, for the process that made them.
         """
         if self._folder is not None and not keeps_files:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            delete_folder(self._folder)
         self._folder = None
         self._is_established = False
 

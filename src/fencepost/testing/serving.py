@@ -15,9 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -29,6 +27,7 @@ from fencepost.broker.settings.listener import is_loopback, parse_address
 from fencepost.broker.settings.refusals import refuse_optimised_python
 from fencepost.testing.arguments import QUICK_CONFIG
 from fencepost.testing.embedded import Broker
+from fencepost.testing.folders import delete_folder, make_folder
 from fencepost.testing.http_control import HttpControl
 
 _TOKEN_BYTES: Final = 32
@@ -77,7 +76,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    folder = tempfile.mkdtemp(prefix="fencepost-test-")
+    folder = make_folder("fencepost-test-")
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     control = HttpControl(broker, token)
     try:
@@ -89,7 +88,7 @@ async def _serve(
     finally:
         await control.stop()
         await asyncio.to_thread(broker.close)
-        shutil.rmtree(folder, ignore_errors=True)
+        delete_folder(folder)
     return 0
 
 
