@@ -146,7 +146,9 @@ class Database:
         from psycopg.conninfo import make_conninfo
 
         defaults = {"connect_timeout": CONNECT_TIMEOUT_SECONDS, "application_name": "fencepost"}
-        return make_conninfo(**{**defaults, **self._parameters, **more})
+        # Whatever the encoding of the database is: COPY gets bytes, and SQL_ASCII has no text.
+        ours = {"client_encoding": "UTF8"}
+        return make_conninfo(**{**defaults, **self._parameters, **more, **ours})
 
     def connect(self, *, autocommit: bool = False, **more: str) -> Connection:
         """Opens a connection; raises one sentence if that fails."""
