@@ -195,7 +195,12 @@ class Database:
 
     def explain(self, problem: psycopg.Error, what: str) -> OutsideError:
         """The exception for an error of psycopg."""
+        import psycopg
+
         state = problem.sqlstate
+        # A lost connection may also be a plain DatabaseError.
+        if state is None and isinstance(problem, (psycopg.ProgrammingError, psycopg.DataError)):
+            state = ""  # The statement was not sent, and will not be the next time.
         return self.explain_words(problem.diag.message_primary or str(problem), what, state)
 
     def explain_words(self, text: str, what: str, state: str | None = None) -> OutsideError:

@@ -199,9 +199,8 @@ class PostgresConsumer:
             try:
                 batch = self._look(connection)
             except DatabaseUnavailable as problem:
-                if not connection.closed:
-                    raise
-                log.warning("%s; connecting again", problem)
+                # The connection was lost, or a transaction met another one (stricter isolation).
+                log.warning("%s; trying again", problem)
                 continue
             if batch is not None:
                 self._batch = batch
