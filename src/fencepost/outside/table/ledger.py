@@ -57,7 +57,8 @@ class LedgerTable:
 
         Tables of one name may be in several schemas: the search path says which one is meant.
         """
-        schema = connection.execute(_SCHEMA, [self._sql("{table}").as_string(None)]).fetchone()
+        name = self._sql("{table}").as_string(None)
+        (schema,) = connection.execute(_SCHEMA, [name]).fetchone() or ("",)
         return f"{schema} {self.table} {self.sink_id}"
 
     def creation(self) -> str:
