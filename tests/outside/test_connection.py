@@ -165,6 +165,17 @@ def test_codes_of_the_server_choose_the_advice(
     assert "it says ***" in str(problem)
 
 
+def test_what_psycopg_does_not_send_is_refused(postgres: PostgresServer) -> None:
+    database = Database(postgres.dsn())
+    for statement, value in (("SELECT %x", 1), ("SELECT %s", "\0"), ("SELECT %s", object())):
+        with (
+            database.connect() as connection,
+            pytest.raises(DatabaseRefused),
+            database.explaining("the query"),
+        ):
+            connection.execute(statement.encode(), [value])
+
+
 def test_the_line_that_counts_is_taken_from_what_libpq_says() -> None:
     said = (
         "server closed the connection unexpectedly\n\tThis probably means the server terminated "

@@ -146,7 +146,9 @@ class Database:
         from psycopg.conninfo import make_conninfo
 
         defaults = {"connect_timeout": CONNECT_TIMEOUT_SECONDS, "application_name": "fencepost"}
-        return make_conninfo(**{**defaults, **self._parameters, **more})
+        # Whatever the encoding of the database is: COPY gets bytes, and SQL_ASCII has no text.
+        ours = {"client_encoding": "UTF8"}
+        return make_conninfo(**{**defaults, **self._parameters, **more, **ours})
 
     def connect(self, *, autocommit: bool = False, **more: str) -> Connection:
         """Opens a connection; raises one sentence if that fails."""
@@ -193,7 +195,12 @@ class Database:
 
     def explain(self, problem: psycopg.Error, what: str) -> OutsideError:
         """The exception for an error of psycopg."""
+        import psycopg
+
         state = problem.sqlstate
+        # A lost connection may also be a plain DatabaseError.
+        if state is None and isinstance(problem, (psycopg.ProgrammingError, psycopg.DataError)):
+            state = ""  # The statement was not sent, and will not be the next time.
         return self.explain_words(problem.diag.message_primary or str(problem), what, state)
 
     def explain_words(self, text: str, what: str, state: str | None = None) -> OutsideError:

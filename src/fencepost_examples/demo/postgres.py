@@ -1,8 +1,8 @@
 """The demo's own PostgreSQL, which it kills.
 
 It listens on loopback and wants a password, which no other user of the machine knows. Its files are
-in the folder of the run; root's servers run as another user, who cannot enter that folder, and have
-one of their own.
+in the folder of the run; root's servers run as another user, who cannot enter that folder. They
+have one of their own until they have ended.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ ROOTS_PLACE: Final = "/tmp"  # noqa: S108 - mkdtemp makes a folder that nobody e
 
 
 @contextlib.contextmanager
-def folder_of_server(folder: Path, interruption: Interruption) -> Iterator[Path]:
-    """Yields an empty folder that the server may enter."""
+def folder_of_server(folder: Path, interruption: Interruption, *, keeps: bool) -> Iterator[Path]:
+    """Yields an empty folder that the server may enter. `keeps`: in the end it is in `folder`."""
+    kept = folder / "postgres"
     if RUNS_AS is None:
-        place = folder / "postgres"
-        place.mkdir(mode=0o700)
-        yield place
+        kept.mkdir(mode=0o700)
+        yield kept
         return
     made = ""
     try:
@@ -48,7 +48,10 @@ def folder_of_server(folder: Path, interruption: Interruption) -> Iterator[Path]
         yield Path(made)
     finally:
         with interruption.shield():
-            shutil.rmtree(made, ignore_errors=True)
+            if keeps and made:
+                shutil.move(made, kept)
+            else:
+                shutil.rmtree(made, ignore_errors=True)
 
 
 class OwnPostgres:

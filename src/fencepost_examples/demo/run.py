@@ -122,8 +122,10 @@ def run_demo(options: DemoOptions, display: Display, clock: Clock) -> History:
             from fencepost_examples.demo.postgres import folder_of_server
 
             demo = DemoBetweenDatabases
-            more["server"] = stack.enter_context(folder_of_server(folder, interruption))
-            deletes += more.values()
+            keeps = options.keep is not None
+            server = stack.enter_context(folder_of_server(folder, interruption, keeps=keeps))
+            more["server"] = server
+            deletes += [] if keeps else [server]
         supervisor = stack.enter_context(
             Supervisor(interruption, folder, environment_in(folder), deletes=deletes)
         )

@@ -403,6 +403,7 @@ def test_a_topic_that_does_not_exist_is_named(stage: Stage) -> None:
         ({"config": {"no.such.setting": 1}}, "no.such.setting"),
         ({"start": "newest"}, '"earliest" or "latest"'),
         ({"max_records": 0}, "max_records"),
+        ({"max_records": 1_000_001}, "from 1 to 1,000,000"),
     ],
 )
 def test_settings_that_cannot_be_used_are_named(
@@ -410,6 +411,12 @@ def test_settings_that_cannot_be_used_are_named(
 ) -> None:
     with pytest.raises((BatchMisused, KafkaRefused), match=words):
         stage.consumer(**settings)
+
+
+@pytest.mark.parametrize(("topics", "group"), [([], "g"), ("", "g"), (["t", ""], "g"), ("t", "")])
+def test_a_consumer_needs_topics_and_a_group(topics: str | list[str], group: str) -> None:
+    with pytest.raises(BatchMisused, match="name the group"):
+        PostgresConsumer("host=x", topics, group, bootstrap_servers="127.0.0.1:1")
 
 
 def test_without_confluent_kafka_one_sentence_says_what_to_install(

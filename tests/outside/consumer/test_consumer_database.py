@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -269,3 +270,33 @@ def test_stricter_transactions_are_fenced_too(stage: Stage, level: str) -> None:
         apply(batch)
     apply(next(consumer))
     assert stage.applied() == ["a"]
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_claim_that_meets_another_one_is_made_again(stage: Stage, level: str) -> None:
+    database = stage.dsn.rpartition("dbname=")[2]
+    stage.query(f"ALTER DATABASE {database} SET default_transaction_isolation = '{level}'")
+    stage.send("a")
+    with stage.consumer() as first:
+        apply(next(first))
+    stage.send("b")
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    wanted = ["before the claim"]
+
+    def meet(step: str) -> None:
+        if step in wanted:
+            wanted.clear()
+            other.execute("UPDATE fencepost_offsets SET epoch = epoch + 1")
+            threading.Thread(target=commit).start()
+
+    def commit() -> None:
+        while not stage.query(waiting):
+            pass
+        other.commit()
+
+    with psycopg.connect(stage.dsn) as other:
+        consumer = stage.consumer()
+        consumer.on_step = meet
+        apply(next(consumer))
+    assert wanted == []
+    assert stage.applied() == ["a", "b"]

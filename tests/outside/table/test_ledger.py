@@ -36,6 +36,15 @@ def test_the_table_is_created_once(connection: Any) -> None:
     assert LEDGER.read(connection) == "three"
 
 
+def test_ledgers_of_one_name_in_two_schemas_have_sinks_of_their_own(connection: Any) -> None:
+    """As those of tenants, who differ in their search path only."""
+    here = LEDGER.owner(connection)
+    assert here == LEDGER.owner(connection) != LedgerTable(LEDGER.table, "x").owner(connection)
+    connection.execute("CREATE SCHEMA tenant; SET search_path = tenant")
+    LEDGER.ensure(connection)
+    assert LEDGER.owner(connection) != here
+
+
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 @pytest.mark.parametrize("is_new", [True, False])
 def test_the_second_session_waits_for_the_first_also_at_the_very_first_batch(

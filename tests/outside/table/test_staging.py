@@ -116,7 +116,7 @@ def test_append_inserts_in_the_order_of_a_column_that_the_table_lacks(
     found = staging(connection, order=["at"])
     copy_rows(Database(dsn), found, 11, [batch((1, "late", 9), (2, "early", 1), (3, "none", None))])
     found.merge(connection, [11])
-    assert [name for _, name in orders(connection)] == ["early", "late", "none"]
+    assert [name for _, name in orders(connection)] == ["none", "early", "late"]
 
 
 def test_an_upsert_replaces_by_key_and_keeps_the_columns_that_the_rows_lack(
@@ -165,6 +165,37 @@ def test_rows_of_nothing_but_the_key_are_upserted_too(dsn: str, connection: Any)
     copy_rows(Database(dsn), found, 11, [batch((1,), (2,))])
     found.merge(connection, [11])
     assert len(orders(connection)) == 2
+
+
+@pytest.mark.parametrize("key", [None, ["id%"]])
+@pytest.mark.parametrize("order", [(), ("at%s",)])
+def test_names_of_columns_need_no_care(
+    dsn: str, connection: Any, key: Sequence[str] | None, order: Sequence[str]
+) -> None:
+    connection.execute('CREATE TABLE "100%" ("id%" int PRIMARY KEY, "a%sb" int, "{}" int)')
+    names = dict.fromkeys(("id%", "a%sb", "{}", "at%s")[: 4 if order else 3], Value(Kind.INTEGER))
+    shape = shape_of(read_target(connection, "100%"), names, key, order)
+    found = Staging.of(shape, "ledger orders", 5)
+    found.create(connection)
+    rows = pa.RecordBatch.from_arrays([pa.array([n]) for n in range(len(names))], [*names])
+    assert copy_rows(Database(dsn), found, 11, [rows]) == 1
+    found.merge(connection, [11])
+    assert connection.execute('SELECT * FROM "100%"').fetchall() == [(0, 1, 2)]
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_text_is_the_same_in_a_database_of_another_encoding(postgres: Any, encoding: str) -> None:
+    name = f"in_{encoding}".lower()
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0")
+    # The client's own setting must not matter either.
+    database = Database(postgres.dsn(database=name, client_encoding="latin9"))
+    with database.connect(autocommit=True) as connection:
+        connection.execute("CREATE TABLE orders (id int PRIMARY KEY, name text, place serial)")
+        found = staging(connection)
+        copy_rows(database, found, 11, [batch((1, "Zoë"))])
+        found.merge(connection, [11])
+        assert orders(connection) == [(1, "Zoë")]
 
 
 def test_orphans_are_dropped_by_name_and_one_in_use_is_left(dsn: str, connection: Any) -> None:

@@ -9,6 +9,7 @@ from fencepost.outside.table.types import ColumnType, Kind, Value, fits
 NAMES = (
     *("int2", "int4", "int8", "numeric", "float4", "float8", "bool", "bytea", "date"),
     *("timestamp", "timestamptz", "text", "varchar", "json", "jsonb", "uuid", "interval", "mood"),
+    *("name", "char"),
 )
 ALLOWED = {
     Kind.INTEGER: {"int2", "int4", "int8", "numeric"},

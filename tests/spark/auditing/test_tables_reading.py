@@ -79,6 +79,13 @@ def test_a_large_table_is_read_in_parts_and_its_keys_are_found_again(dsn: str) -
     }
 
 
+@pytest.mark.parametrize("is_input", [True, False])
+def test_names_may_have_a_percent_sign(dsn: str, is_input: bool) -> None:
+    run(dsn, 'CREATE TABLE "100%" AS SELECT 7 AS "margin%", 8 AS "a%s"')
+    found = read_rows(dsn, '"100%"', "margin%", "a%s", is_input=is_input)
+    assert found.keys_at([0]) == {0: b"7"}
+
+
 def test_all_tables_of_a_side_are_read_at_one_moment(dsn: str, monkeypatch: Any) -> None:
     from fencepost.spark.auditing.tables import TableReader
 

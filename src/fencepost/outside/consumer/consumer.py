@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 POLL_SECONDS: Final = 0.5
 """How long one look for records takes, at most: signals are handled between two."""
 RECONNECT_SECONDS: Final = 0.2
+MOST_RECORDS: Final = 1_000_000
+"""What librdkafka gives in one call."""
 
 STEPS: Final = (
     "before the claim",
@@ -135,10 +137,14 @@ class PostgresConsumer:
         `start` is "earliest" or "latest", for partitions without a position. The iteration ends
         after `idle_seconds` without a record; a lost database is awaited for `database_seconds`.
         """
-        if isinstance(topics, str):
-            topics = [topics]
-        if max_records < 1 or start not in STARTS:
-            raise BatchMisused('max_records must be at least 1, start "earliest" or "latest"')
+        topics = [topics] if isinstance(topics, str) else list(topics)
+        if not (group and topics and all(topics)):
+            # Without a group, librdkafka would end this process.
+            raise BatchMisused("name the group, and at least one topic")
+        if not 1 <= max_records <= MOST_RECORDS or start not in STARTS:
+            raise BatchMisused(
+                f'max_records must be from 1 to {MOST_RECORDS:,}, start "earliest" or "latest"'
+            )
         self._start = start
         self._database = Database(dsn)
         self._positions = Positions(table, group)
@@ -193,9 +199,8 @@ class PostgresConsumer:
             try:
                 batch = self._look(connection)
             except DatabaseUnavailable as problem:
-                if not connection.closed:
-                    raise
-                log.warning("%s; connecting again", problem)
+                # The connection was lost, or a transaction met another one (stricter isolation).
+                log.warning("%s; trying again", problem)
                 continue
             if batch is not None:
                 self._batch = batch

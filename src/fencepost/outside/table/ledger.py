@@ -29,6 +29,7 @@ _CREATE: Final = (
     "CREATE TABLE IF NOT EXISTS {table} (sink_id text PRIMARY KEY, query_id text, batch_id bigint,"
     " entry text, committed_at timestamptz NOT NULL DEFAULT now())"
 )
+_SCHEMA: Final = "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass(%s)"
 _READ: Final = "SELECT entry FROM {table} WHERE sink_id = %s"
 _INSERT: Final = "INSERT INTO {table} (sink_id) VALUES (%s) ON CONFLICT DO NOTHING"
 _WRITE: Final = (
@@ -51,10 +52,14 @@ class LedgerTable:
         self.table = table
         self.sink_id = sink_id
 
-    @property
-    def owner(self) -> str:
-        """The name of the sink among those of all ledger tables."""
-        return f"{self.table} {self.sink_id}"
+    def owner(self, connection: Connection) -> str:
+        """The name of the sink among those of all ledger tables of the database.
+
+        Tables of one name may be in several schemas: the search path says which one is meant.
+        """
+        name = self._sql("{table}").as_string(None)
+        (schema,) = connection.execute(_SCHEMA, [name]).fetchone() or ("",)
+        return f"{schema} {self.table} {self.sink_id}"
 
     def creation(self) -> str:
         """The statement that creates the table."""

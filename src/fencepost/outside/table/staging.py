@@ -82,24 +82,30 @@ class Staging:
         listed = _names((*self.columns, ATTEMPT))
         return SQL("COPY {} ({}) FROM STDIN").format(self._identifier, listed)
 
-    def merging(self) -> Composed:
-        """Moves the rows of the attempts in its parameter, a list, into the table."""
+    def merging(self, attempts: Iterable[int]) -> Composed:
+        """Moves the rows of these attempts into the table.
+
+        It has no parameters: beside one, psycopg would take a % in a name for another.
+        """
         from psycopg.sql import SQL, Identifier
 
         shape = self.shape
-        rows = SQL("SELECT {} FROM {} WHERE {} = ANY (%s)").format(
-            _names(shape.columns), self._identifier, Identifier(ATTEMPT)
+        chosen = SQL("{} = ANY ({})").format(Identifier(ATTEMPT), sorted(attempts))
+        rows = SQL("SELECT {} FROM {} WHERE {}").format(
+            _names(shape.columns), self._identifier, chosen
         )
         if shape.key and shape.order:
-            rows = self._newest()
+            rows = self._newest(chosen)
         elif shape.order:
-            ordered = SQL(", ").join(Identifier(name) for name in shape.order)
+            ordered = SQL(", ").join(
+                SQL("{} NULLS FIRST").format(Identifier(name)) for name in shape.order
+            )
             rows = SQL("{} ORDER BY {}").format(rows, ordered)
         names = _names(shape.columns)
         found = SQL("INSERT INTO {} ({}) {}").format(shape.target.identifier, names, rows)
         return SQL("{} {}").format(found, _on_conflict(shape)) if shape.key else found
 
-    def _newest(self) -> Composed:
+    def _newest(self, chosen: Composed) -> Composed:
         """The last row of each key. Where two are last, the upsert fails: which one is not told."""
         from psycopg.sql import SQL, Identifier
 
@@ -108,13 +114,13 @@ class Staging:
         )
         ranked = SQL(
             "SELECT *, rank() OVER (PARTITION BY {key} ORDER BY {last}) AS {rank} FROM {table}"
-            " WHERE {attempt} = ANY (%s)"
+            " WHERE {chosen}"
         ).format(
             key=_names(self.shape.key),
             last=last,
             rank=Identifier(_RANK),
             table=self._identifier,
-            attempt=Identifier(ATTEMPT),
+            chosen=chosen,
         )
         return SQL("SELECT {} FROM ({}) AS ranked WHERE {} = 1").format(
             _names(self.shape.columns), ranked, Identifier(_RANK)
@@ -146,7 +152,7 @@ class Staging:
         from psycopg.errors import CardinalityViolation
 
         try:
-            connection.execute(self.merging(), [sorted(attempts)])
+            connection.execute(self.merging(attempts))
         except CardinalityViolation:
             raise DatabaseRefused(self._two_rows()) from None
 

@@ -76,7 +76,8 @@ _FITS: Final[Mapping[Kind, frozenset[str]]] = {
     Kind.INSTANT: frozenset({"timestamptz"}),
     Kind.LOCAL_TIME: frozenset({"timestamp"}),
 }
-_NOT_FROM_TEXT: Final = frozenset().union(*_FITS.values())
+_NOT_FROM_TEXT: Final = frozenset({"name", "char"}).union(*_FITS.values())
+"""The types `name` and `"char"` cut a text that is too long, without an error."""
 
 
 def fits(value: Value, column: ColumnType) -> bool:

@@ -227,23 +227,22 @@ class _Plan(NamedTuple):
         table, columns = SQL(cast("Any", self.name)), SQL(", ").join(self.columns)
         query = SQL("SELECT {} FROM {} AS fencepost_row").format(columns, table)
         if not self.is_input:
-            yield from _fetched(connection, query, ())
+            yield from _fetched(connection, query)
             return
-        is_due = SQL("age(fencepost_row.xmin) > age(%s::xid8::xid)")
+        is_due = SQL("age(fencepost_row.xmin) > age({}::xid8::xid)").format(horizon)
         count = 0
-        for rows in _fetched(connection, SQL("{} WHERE {}").format(query, is_due), (horizon,)):
+        for rows in _fetched(connection, SQL("{} WHERE {}").format(query, is_due)):
             count += len(rows)
             yield rows
         counted.append(count)
         others = SQL("{} WHERE NOT {}").format(query, is_due)
-        yield from _fetched(connection, others, (horizon,))
+        yield from _fetched(connection, others)
 
 
-def _fetched(
-    connection: Connection, query: Composed, values: tuple[str, ...]
-) -> Iterator[list[tuple[bytes | None, ...]]]:
+def _fetched(connection: Connection, query: Composed) -> Iterator[list[tuple[bytes | None, ...]]]:
     with connection.cursor(name="fencepost_audit", binary=True) as cursor:
-        cursor.execute(query, values)
+        # Without parameters: beside one, psycopg would take a % in a name for another.
+        cursor.execute(query)
         while rows := cursor.fetchmany(_PART_ROWS):
             yield rows
 

@@ -87,10 +87,10 @@ class BatchWrite:
         with closing(self._connect()) as connection:
             self.patience = patience
             connection.autocommit = True
-            verdict = self._read(connection)
-            drop_all(connection, self.destination.database, self.destination.ledger.owner)
+            verdict, owner = self._read(connection)
+            drop_all(connection, self.destination.database, owner)
             if verdict is not Verdict.DRAIN:
-                self._stage(connection)
+                self._stage(connection, owner)
                 # The tasks must reach this very server, if the connection string names several.
                 server = self.destination.database.at(connection)
         if verdict is Verdict.DRAIN:
@@ -121,21 +121,24 @@ class BatchWrite:
 
     # Before the rows.
 
-    def _read(self, connection: Connection) -> Verdict:
-        """Decides without the lock, which spares the job in most cases; `_merge` decides again."""
+    def _read(self, connection: Connection) -> tuple[Verdict, str]:
+        """Decides without the lock, which spares the job in most cases; `_merge` decides again.
+
+        Also returns whose staging tables are this sink's.
+        """
         ledger = self.destination.ledger
         with self.destination.database.explaining("a look at the ledger"):
             ledger.ensure(connection)
-            found = ledger.read(connection)
-        return self._decide(self._decoded(found))
+            found, owner = ledger.read(connection), ledger.owner(connection)
+        return self._decide(self._decoded(found)), owner
 
-    def _stage(self, connection: Connection) -> None:
+    def _stage(self, connection: Connection, owner: str) -> None:
         destination = self.destination
         values = values_of(self.df.schema)
         with destination.database.explaining(f"a look at {destination.table}"):
             target = read_target(connection, destination.table)
         shape = shape_of(target, values, destination.key, destination.order)
-        staging = Staging.of(shape, destination.ledger.owner, self.batch.batch_id)
+        staging = Staging.of(shape, owner, self.batch.batch_id)
         with destination.database.explaining("the creation of the staging table"):
             self._step("staging")
             staging.create(connection)
