@@ -528,7 +528,11 @@ def test_a_promoted_standby_is_refused_and_goes_on_when_accepted(
         outbox.execute("SELECT pg_promote()")
         outbox.insert(2)
         refusal(outbox, Reason.FAILED_OVER)
-        outbox.relay(RelaySettings(accept=Reason.FAILED_OVER))
+        accepting = RelaySettings(accept=Reason.FAILED_OVER)
+        with pytest.raises(StopHereError):
+            outbox.relay(accepting, on_step=kill_at("begun", 1, stop_here))
+        refusal(outbox, Reason.FAILED_OVER)
+        outbox.relay(accepting)
         outbox.insert(2)
         outbox.relay()
         outbox.audit()

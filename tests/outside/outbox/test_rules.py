@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencepost.outside.failures import OutsideError
 from fencepost.outside.outbox.rules import (
     PHASES,
     ChunkPlan,
@@ -349,6 +350,29 @@ def test_another_database_is_refused_until_it_is_accepted(
     assert start.cursor == Cursor(cursor)
     assert start.needs_position
     assert start.next_chunk > max(database.row.chunk, position.chunk if position else 0)
+    assert_a_death_changes_nothing(position, database, reason)
+
+
+def assert_a_death_changes_nothing(
+    position: Position | None, database: FoundDatabase, reason: Reason
+) -> None:
+    """Wherever relays die that accept a reason: the next start refuses for it, with one result."""
+    first = judge_start(position, database, reason)
+    for _ in range(3):
+        start = judge_start(position, database, reason)
+        assert start.cursor == first.cursor
+        row = database.row._replace(
+            chunk=start.next_chunk, cursor=start.cursor, sent=start.cursor.numbers
+        )
+        recorded = Position("r", start.cursor, start.next_chunk, *database[:2], database.source)
+        assert not judge_start(recorded, database._replace(row=row), None).needs_position
+        if start.is_row_last:
+            position = recorded
+        else:
+            database = database._replace(row=row)
+        with pytest.raises(StartRefused) as caught:
+            judge_start(position, database, None)
+        assert caught.value.reason is reason
 
 
 NUMBERED = Position("r", Cursor(numbers=(7, 9)), 5, "sys", 1, "numbered")
@@ -365,7 +389,8 @@ def numbered(chunk: int = 5, numbers: tuple[int, ...] = (7, 9), **more: object) 
     [
         (NUMBERED, numbered(), None, (7, 9)),
         (NUMBERED, numbered(6, (8, 9)), None, (7, 9)),
-        (NUMBERED, numbered(last_number=8), Reason.RESTORED, (6, 9)),
+        (NUMBERED._replace(cursor=Cursor(numbers=(7, 12))), numbered(6, (8, 9)), Reason.RESTORED,
+         (6, 9)),
         (NUMBERED, numbered(4), Reason.RESTORED, (6, 9)),
         (NUMBERED, numbered(5, (7, 8)), Reason.RESTORED, (6, 9)),
         (None, numbered(), Reason.LOST_POSITION, (6, 9)),
@@ -375,7 +400,7 @@ def numbered(chunk: int = 5, numbers: tuple[int, ...] = (7, 9), **more: object) 
         (NUMBERED, FOUND, Reason.OTHER_SOURCE, ()),
         (NUMBERED, numbered(timeline=2), Reason.FAILED_OVER, (7, 9)),
     ],
-)
+)  # fmt: skip
 def test_a_numbered_table_is_judged_by_the_same_rules(
     position: Position | None,
     database: FoundDatabase,
@@ -387,7 +412,24 @@ def test_a_numbered_table_is_judged_by_the_same_rules(
         with pytest.raises(StartRefused) as caught:
             judge_start(position, database, None)
         assert caught.value.reason is reason
+        assert_a_death_changes_nothing(position, database, reason)
     assert judge_start(position, database, reason).cursor.numbers == numbers
+
+
+@pytest.mark.parametrize("system_id", ["sys", "other"])
+def test_a_sequence_behind_its_table_is_named_whatever_is_accepted(system_id: str) -> None:
+    """New rows would get numbers that the relay takes for sent."""
+    database = numbered(last_number=8, sequence='"a_fencepost"', system_id=system_id)
+    for reason in (Reason.RESTORED, Reason.FOREIGN):
+        with pytest.raises(OutsideError) as caught:
+            judge_start(NUMBERED, database, reason)
+        if not isinstance(caught.value, StartRefused):
+            assert "SELECT setval('\"a_fencepost\"', 9)" in str(caught.value)
+    repaired = database._replace(last_number=9)
+    if system_id == "sys":
+        assert judge_start(NUMBERED, repaired, None) == Start(NUMBERED.cursor, 6)
+    else:
+        assert judge_start(NUMBERED, repaired, Reason.FOREIGN).cursor.numbers == (6, 9)
 
 
 def test_a_foreign_database_is_refused_before_its_relay_is_fenced() -> None:

@@ -18,7 +18,7 @@ from fencepost.outside.outbox.database import CHUNK_TABLE, Outbox
 from fencepost.outside.outbox.outlet import RelayFenced
 from fencepost.outside.outbox.relay import STEPS, OutboxRelay, RelaySettings
 from fencepost.outside.outbox.rows import Unreadable
-from fencepost.outside.outbox.rules import Limits, Reason, StartRefused
+from fencepost.outside.outbox.rules import Limits, Reason, StartRefused, StreamBroken
 from fencepost.outside.outbox.setup import init
 from tests.outside.outbox.stage import SMALL, Mode, OutboxStage, kill_at
 from tests.outside.postgres import PostgresServer
@@ -506,8 +506,18 @@ def test_a_promoted_standby_is_refused_and_goes_on_when_accepted(kafka: str) -> 
 def test_numbers_that_were_set_back_are_refused(outbox: OutboxStage) -> None:
     outbox.insert(2)
     outbox.relay()
+    outbox.insert(2)
+    outbox.relay()
     outbox.execute("SELECT setval('outbox_fencepost', 1)")
     refusal(outbox, Reason.RESTORED)
+    with pytest.raises(StreamBroken, match="setval") as caught:
+        outbox.relay(RelaySettings(accept=Reason.RESTORED))
+    found = re.search(r"SELECT setval.*\)", str(caught.value))
+    assert found is not None
+    outbox.execute(found[0])
+    outbox.insert(2)
+    assert outbox.relay().rows == 2
+    outbox.audit()
 
 
 def test_another_table_and_another_mode_need_a_transactional_id_of_their_own(
@@ -522,6 +532,27 @@ def test_another_table_and_another_mode_need_a_transactional_id_of_their_own(
     init(Database(outbox.dsn), outbox.outbox)
     outbox.relay()
     outbox.audit()
+
+
+def test_a_death_while_another_table_is_accepted_hides_none_of_its_rows(
+    outbox: OutboxStage,
+) -> None:
+    """The new table has lower numbers than those that were sent of the old one."""
+    for _ in range(2):
+        outbox.insert(9)
+        outbox.relay()
+    other = Outbox.of(outbox.outbox.transactional_id, table="other", mode="table")
+    init(Database(outbox.dsn), other)
+    outbox.execute(
+        "INSERT INTO other (aggregatetype, aggregateid, payload) "
+        f"SELECT '{outbox.topic}', 'k' || i, 'other' FROM generate_series(1, 5) i"
+    )
+    accepting = RelaySettings(accept=Reason.OTHER_SOURCE)
+    with pytest.raises(StopHereError):
+        outbox.relay(accepting, outbox=other, on_step=kill_at("begun", 1, stop_here))
+    refusal(outbox, Reason.OTHER_SOURCE, other)
+    outbox.relay(accepting, outbox=other)
+    assert values(outbox).count(b"other") == 5
 
 
 # The table.

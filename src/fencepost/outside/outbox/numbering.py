@@ -130,8 +130,8 @@ BEGIN
     RETURN NULL;
 END $fencepost$"""
 
-# One transaction: a row that met only one of the triggers would never be sent. And if they cannot be
-# created, because one is there, functions with another number of shards must not stay either.
+# One transaction: a row that met only one of the triggers would never be sent. And if the triggers
+# cannot be created, because one is there, functions with other shards must not stay either.
 _TRIGGERS: Final = """BEGIN;
 {functions};
 CREATE TRIGGER fencepost_shard BEFORE INSERT ON {table} FOR EACH ROW

@@ -200,7 +200,7 @@ class _Run:
     def _begin(self, start: Start, deadline: float) -> None:
         self._chunk = start.next_chunk
         if start.needs_position:
-            self._record_start(start.cursor)
+            self._record_start(start)
         while True:
             try:
                 self._source.begin(start.cursor)
@@ -218,17 +218,22 @@ class _Run:
             )
         time.sleep(WAIT_SECONDS)
 
-    def _record_start(self, cursor: Cursor) -> None:
-        """Writes a position before any row comes: the next start has nothing to accept.
+    def _record_start(self, start: Start) -> None:
+        """Writes a position before any row comes: the next start has nothing to accept."""
+        steps = [self._write_start_row, self._commit_start_position]
+        if start.is_row_last:
+            steps.reverse()
+        steps[0](start.cursor)
+        self._relay.step("begun")
+        steps[1](start.cursor)
+        self._chunk += 1
 
-        Here the position goes first. A row that is one ahead would make the next start continue at
-        the old position, which may be of another database.
-        """
+    def _write_start_row(self, cursor: Cursor) -> None:
+        self._database.write_row(self._chunk, cursor, cursor.numbers)
+
+    def _commit_start_position(self, cursor: Cursor) -> None:
         self._outlet.write_position(self._position(cursor))
         self._outlet.commit()
-        self._relay.step("begun")
-        self._database.write_row(self._chunk, cursor, cursor.numbers)
-        self._chunk += 1
 
     # The rows.
 

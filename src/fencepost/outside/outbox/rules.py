@@ -324,6 +324,8 @@ class FoundDatabase(NamedTuple):
     shards: int = 0
     """Of a numbered table; 0: the log is read."""
     last_number: int = 0
+    sequence: str = ""
+    """Gives the numbers; its name as in SQL."""
 
 
 class Reason(Enum):
@@ -441,6 +443,10 @@ class Start(NamedTuple):
     next_chunk: int
     needs_position: bool = False
     """Whether a position has to be written first: it is the first start, or one that accepts."""
+    is_row_last: bool = False
+    """Whether the row is written after this position. If the relay dies between the two, the next
+    start must refuse for the same reason: a restored database is known by its row, and every other
+    reason by the position."""
 
 
 def refuse_foreign(position: Position | None, found: FoundDatabase, accept: Reason | None) -> None:
@@ -466,12 +472,30 @@ def judge_start(position: Position | None, found: FoundDatabase, accept: Reason 
             continue
         if rule.reason is not accept:
             raise StartRefused(rule.reason, _sentence(rule, position, found))
+        cursor = rule.go_on(position, found)
+        if rule.reason is not Reason.OTHER_SOURCE:  # Then they are of another table.
+            _require_new_numbers(found)
+        # A row that is one ahead has a number that Kafka never saw, as at any start.
+        is_near = found.row.chunk <= position.chunk + 1
         return Start(
-            rule.go_on(position, found),
-            max(position.chunk, found.row.chunk) + 1,
+            cursor,
+            1 + (position.chunk if is_near else found.row.chunk),
             needs_position=True,
+            is_row_last=rule.reason is Reason.RESTORED,
         )
     return Start(position.cursor, position.chunk + 1, needs_position=position.chunk < 0)
+
+
+def _require_new_numbers(found: FoundDatabase) -> None:
+    """A sequence is behind its table if it was set back, or only the table was copied."""
+    highest = max((*found.row.cursor.numbers, *found.row.sent), default=0)
+    if found.shards and highest > found.last_number:
+        raise StreamBroken(
+            f"sequence {found.sequence} is at {found.last_number}, but row {highest} was sent: it "
+            "was set back, or not copied with the table. Rows with numbers that were given twice "
+            "are not sent: find them in Kafka or insert them again. Run SELECT "
+            f"setval('{found.sequence}', {highest}), then start again. Nothing was written"
+        )
 
 
 def _sentence(rule: StartRule, position: Position, found: FoundDatabase) -> str:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from fencepost.outside.outbox.numbering import sequence_of
 from fencepost.outside.outbox.rows import BYTEA, ColumnNames, ColumnsMissing, TableMapping
 from fencepost.outside.outbox.rules import Cursor, FoundDatabase, Limits, TablePlan
 from fencepost.outside.outbox.source import Pace, RelayCounts, Send
@@ -47,6 +48,7 @@ def find_numbered(database: OutboxDatabase, facts: Facts) -> FoundDatabase:
         database.read_row(),
         numbering.shards,
         database.last_number(numbering.sequence_oid),
+        sequence_of(database.outbox.table or ""),
     )
 
 
