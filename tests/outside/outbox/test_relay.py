@@ -13,7 +13,7 @@ import pytest
 
 from fencepost.client.admin import NewTopic
 from fencepost.outside.connection import Database
-from fencepost.outside.failures import DatabaseUnavailable, OutsideError
+from fencepost.outside.failures import DatabaseRefused, DatabaseUnavailable, OutsideError
 from fencepost.outside.outbox import relay as relay_module
 from fencepost.outside.outbox.database import CHUNK_TABLE, Outbox
 from fencepost.outside.outbox.log_source import HeldTooMuch
@@ -21,7 +21,7 @@ from fencepost.outside.outbox.outlet import RelayFenced, TopicMissing
 from fencepost.outside.outbox.positions import TOPIC_PREFIX
 from fencepost.outside.outbox.relay import STEPS, OutboxRelay, RelaySettings
 from fencepost.outside.outbox.rows import ColumnNames, Unreadable
-from fencepost.outside.outbox.rules import HeldWalWatch, Limits, Reason, StartRefused
+from fencepost.outside.outbox.rules import HeldWalWatch, Limits, Reason, StartRefused, StreamBroken
 from fencepost.outside.outbox.setup import init
 from tests.outside.outbox.stage import SMALL, OutboxStage, kill_at
 from tests.outside.postgres import PostgresServer
@@ -550,6 +550,102 @@ def test_a_slot_that_was_created_again_is_refused_until_it_is_accepted(
     refusal(outbox, Reason.NEW_SLOT)
     outbox.relay(RelaySettings(accept=Reason.NEW_SLOT))
     assert outbox.relay().rows == 0
+    outbox.insert(2)
+    outbox.relay()
+    outbox.audit()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "repair"),
+    [
+        ("DROP PUBLICATION {}", None),
+        ("ALTER PUBLICATION {} DROP TABLE outbox", "ALTER PUBLICATION {} ADD TABLE outbox"),
+        ("ALTER PUBLICATION {} SET (publish = '')", "ALTER PUBLICATION {} SET (publish = insert)"),
+    ],
+)
+def test_rows_that_were_not_published_are_noticed(
+    outbox: OutboxStage, spoil: str, repair: str | None
+) -> None:
+    """What is decoded depends on the publication of the moment when a row was written."""
+    outbox.insert(2)
+    outbox.relay()
+    outbox.execute(spoil.format(outbox.outbox.publication))
+    outbox.insert(2)
+    lost = [outbox.written.pop() for _ in range(2)]
+    with pytest.raises(DatabaseRefused, match="publication"):
+        outbox.relay()
+    if repair is None:
+        init(Database(outbox.dsn), outbox.outbox)
+    else:
+        outbox.execute(repair.format(outbox.outbox.publication))
+    refusal(outbox, Reason.NEW_PUBLICATION)
+    outbox.insert(2)
+    outbox.relay(RelaySettings(accept=Reason.NEW_PUBLICATION))
+    outbox.insert(2)
+    outbox.relay()
+    outbox.audit()
+    assert lost
+
+
+def test_another_table_in_the_publication_changes_nothing(outbox: OutboxStage) -> None:
+    outbox.insert(2)
+    outbox.relay()
+    outbox.execute("CREATE TABLE other (i int)")
+    outbox.execute(f"ALTER PUBLICATION {outbox.outbox.publication} ADD TABLE other")
+    outbox.execute("INSERT INTO other VALUES (1)")
+    outbox.insert(2)
+    outbox.relay()
+    outbox.audit()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("DROP PUBLICATION {}", "run `fencepost outbox init`"),
+        ("ALTER PUBLICATION {0} DROP TABLE outbox; ALTER PUBLICATION {0} ADD TABLE outbox",
+         "publication of table outbox changed while the relay ran: start again"),
+        ("ALTER TABLE outbox RENAME TO other; CREATE TABLE outbox (LIKE other)",
+         "without inserts into outbox"),
+    ],
+)  # fmt: skip
+def test_a_running_relay_ends_when_it_is_no_longer_shown_all_rows(
+    outbox: OutboxStage, monkeypatch: pytest.MonkeyPatch, change: str, words: str
+) -> None:
+    monkeypatch.setattr(relay_module, "LOOK_SECONDS", 0.0)
+    outbox.insert(2)
+
+    def change_it() -> None:
+        outbox.execute(change.format(outbox.outbox.publication))
+
+    with pytest.raises(DatabaseRefused, match=words):
+        outbox.relay(stop=threading.Event(), on_step=kill_at("committed", 1, change_it))
+    outbox.audit()
+
+
+def test_rows_from_before_a_table_was_renamed_are_relayed(outbox: OutboxStage) -> None:
+    outbox.insert(2)
+    outbox.execute("ALTER TABLE outbox RENAME TO events")
+    with pytest.raises(DatabaseRefused, match="no table"):
+        outbox.relay()
+    outbox.relay(outbox=Outbox.of(outbox.outbox.transactional_id, table="events"))
+    outbox.audit()
+
+
+def test_a_transaction_whose_rest_is_gone_has_a_way_out(outbox: OutboxStage) -> None:
+    """Somebody moved the slot when a part of the transaction was in Kafka."""
+    slot = outbox.outbox.slot
+    outbox.insert(20)
+    with pytest.raises(StopHereError):
+        outbox.relay(on_step=kill_at("committed", 1, stop_here))
+    outbox.execute(f"SELECT pg_replication_slot_advance('{slot}', pg_current_wal_lsn())")
+    outbox.insert(1)
+    with pytest.raises(StreamBroken, match="--accept new-slot"):
+        outbox.relay()
+    outbox.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+    init(Database(outbox.dsn), outbox.outbox)
+    refusal(outbox, Reason.NEW_SLOT)
+    outbox.relay(RelaySettings(accept=Reason.NEW_SLOT))
+    del outbox.written[7:]
     outbox.insert(2)
     outbox.relay()
     outbox.audit()

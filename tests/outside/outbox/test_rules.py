@@ -313,8 +313,10 @@ def found(
         (POSITION._replace(chunk=0), found(1, 1_500), Start(Cursor(1_000), 1)),
         (POSITION, FOUND, Start(Cursor(1_000), 6)),
         (POSITION, found(6, 1_500), Start(Cursor(1_000), 6)),
+        (POSITION, found(publication="8"), Start(Cursor(1_000), 6)),
+        (POSITION._replace(publication="8"), found(publication="8"), Start(Cursor(1_000), 6)),
     ],
-    ids=["new", "died before the first commit", "k", "k - 1"],
+    ids=["new", "died before the first commit", "k", "k - 1", "older position", "same publication"],
 )
 def test_a_start_goes_on_where_the_position_is(
     position: Position | None, database: FoundDatabase, start: Start
@@ -334,6 +336,7 @@ def test_a_start_goes_on_where_the_position_is(
         (POSITION, found(7), Reason.LOST_POSITION, 100),
         (None, found(1), Reason.LOST_POSITION, 100),
         (POSITION, found(slot_lsn=1_001), Reason.NEW_SLOT, 1_001),
+        (POSITION._replace(publication="7"), found(publication="8"), Reason.NEW_PUBLICATION, 1_000),
         (POSITION, found(timeline=2), Reason.FAILED_OVER, 1_000),
         (POSITION, found(4, timeline=2), Reason.RESTORED, 100),
     ],
@@ -365,6 +368,7 @@ def assert_a_death_changes_nothing(
             chunk=start.next_chunk, cursor=start.cursor, sent=start.cursor.numbers
         )
         recorded = Position("r", start.cursor, start.next_chunk, *database[:2], database.source)
+        recorded = recorded._replace(publication=database.publication)
         assert not judge_start(recorded, database._replace(row=row), None).needs_position
         if start.is_row_last:
             position = recorded

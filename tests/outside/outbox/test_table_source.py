@@ -579,6 +579,27 @@ def test_what_is_missing_is_named_with_the_next_step(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("ALTER TABLE outbox DISABLE TRIGGER fencepost_number", "ENABLE TRIGGER"),
+        ("DROP TRIGGER fencepost_number ON outbox", "init --mode table"),
+    ],
+)
+def test_a_running_relay_ends_when_rows_get_no_numbers(
+    outbox: OutboxStage, monkeypatch: pytest.MonkeyPatch, change: str, words: str
+) -> None:
+    monkeypatch.setattr(relay_module, "LOOK_SECONDS", 0.0)
+    outbox.insert(2)
+
+    def change_it() -> None:
+        outbox.execute(change)
+
+    with pytest.raises(DatabaseRefused, match=words):
+        outbox.relay(stop=threading.Event(), on_step=kill_at("committed", 1, change_it))
+    outbox.audit()
+
+
 def test_the_number_of_shards_changes_only_when_everything_was_relayed(
     outbox: OutboxStage,
 ) -> None:

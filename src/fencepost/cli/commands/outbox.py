@@ -96,6 +96,7 @@ class Accept(Enum):
     RESTORED = "restored"
     LOST_POSITION = "lost-position"
     NEW_SLOT = "new-slot"
+    NEW_PUBLICATION = "new-publication"
     OTHER_SOURCE = "other-source"
     FAILED_OVER = "failed-over"
 

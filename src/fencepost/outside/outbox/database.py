@@ -124,6 +124,11 @@ class Facts(NamedTuple):
     may_select: bool
     """Whether the user may read the outbox and its sequence."""
 
+    @property
+    def way(self) -> tuple[object, Numbering | None]:
+        """What shows rows to the relay. A row that was written without it is never seen."""
+        return self.publication.get("identity"), self.numbering
+
 
 class Check(NamedTuple):
     """What must hold, and what is said of the database if it does not."""
@@ -253,12 +258,18 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
             table = {"relname": None}
         publication = _as_json(
             connection,
+            # Rows are in the log only if the publication had the table when they were written. It
+            # has a new oid when it is created again, or gets the table again, and a new xmin when
+            # its options change; other tables in it change neither.
             "SELECT to_jsonb(p) || jsonb_build_object('has_table', %s::text IS NULL OR EXISTS ("
             "SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND "
-            "t.schemaname = %s AND t.tablename = %s)) FROM pg_publication p WHERE pubname = %s",
+            "t.schemaname = %s AND t.tablename = %s), 'identity', concat_ws('/', p.oid, p.xmin, "
+            "(SELECT r.oid FROM pg_publication_rel r WHERE prpubid = p.oid AND prrelid = %s))) "
+            "FROM pg_publication p WHERE pubname = %s",
             table.get("relname"),
             table.get("nspname"),
             table.get("relname"),
+            table.get("oid", 0),
             outbox.publication,
         )
         slot = _as_json(
@@ -341,6 +352,7 @@ class OutboxDatabase:
         self._database = database
         self._outbox = outbox
         self._connection = database.connect(autocommit=True, application_name="fencepost outbox")
+        self._way: tuple[object, Numbering | None] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -362,7 +374,18 @@ class OutboxDatabase:
         require(facts, checks, self._database, self._outbox)
         with self._database.explaining("a setting"):
             self._connection.execute("SET synchronous_commit = 'on'")
+        self._way = facts.way
         return facts
+
+    def check_again(self) -> None:
+        """The same in the middle of a run: rows that are not shown to the relay stay unnoticed."""
+        before = self._way
+        if self.check().way != before:
+            what = "triggers" if self._outbox.is_numbered else "publication"
+            raise DatabaseRefused(
+                f"{self._database}: the {what} of {self._outbox.source} changed while the relay "
+                "ran: start again"
+            )
 
     def stream(self) -> ReplicationStream:
         """A replication connection to the same server."""

@@ -34,10 +34,14 @@ class HeldTooMuch(OutsideError):  # noqa: N818 - named for what is the case
     """The slot holds more of the log than allowed, and nothing makes it less."""
 
 
-def find_log(database: OutboxDatabase, stream: ReplicationStream) -> FoundDatabase:
+def find_log(database: OutboxDatabase, facts: Facts, stream: ReplicationStream) -> FoundDatabase:
     """A database whose log is read, as it is now."""
-    identity = stream.identify()
-    return FoundDatabase(*identity, database.outbox.source, database.read_row())
+    return FoundDatabase(
+        *stream.identify(),
+        database.outbox.source,
+        database.read_row(),
+        publication=facts.publication["identity"],
+    )
 
 
 class LogSource:
@@ -54,6 +58,7 @@ class LogSource:
     ) -> None:
         self._database = database
         self._outbox = database.outbox
+        self._facts = facts
         self._table = facts.table.get("nspname"), facts.table.get("relname")
         self._limits, self._columns, self._topic = limits, columns, topic
         if self._outbox.table is not None:
@@ -104,7 +109,7 @@ class LogSource:
 
     def find(self) -> FoundDatabase:
         """The database as it is now."""
-        found = find_log(self._database, self._stream)
+        found = find_log(self._database, self._facts, self._stream)
         self._target = found.lsn
         return found
 
@@ -147,7 +152,9 @@ class LogSource:
             send(lambda: read_message(message.content))
 
     def _mapping_of(self, relation: Relation) -> TableMapping | None:
-        if (relation.schema, relation.name) != self._table:
+        # The log has the name of back then, which is another one if the table was renamed.
+        is_renamed = relation.relation_id == int(self._facts.table.get("oid", 0))
+        if not is_renamed and (relation.schema, relation.name) != self._table:
             return None
         assert self._outbox.table is not None
         return TableMapping(self._outbox.table, relation.columns, self._columns, self._topic)

@@ -57,6 +57,7 @@ def encode_position(position: Position) -> bytes:
         "systemId": position.system_id,
         "timeline": position.timeline,
         "source": position.source,
+        "publication": position.publication,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -80,6 +81,7 @@ def decode_position(value: bytes) -> Position:
             str(fields["systemId"]),
             int(fields["timeline"]),
             str(fields["source"]),
+            str(fields.get("publication", "")),
         )
     except (TypeError, KeyError, AttributeError) as problem:
         raise ValueError(f"it is not the JSON of a position ({problem!r})") from problem

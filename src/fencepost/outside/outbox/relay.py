@@ -285,6 +285,7 @@ class _Run:
             self._found.system_id,
             self._found.timeline,
             self._found.source,
+            self._found.publication,
         )
 
     def _end_chunk(self) -> None:
@@ -306,13 +307,14 @@ class _Run:
         self._on_progress(self._counts)
 
     def _look(self) -> None:
-        """Asks now and then what nobody says: who owns the id, and how far the relay is behind."""
+        """Asks now and then what nobody says: who owns the id, and what the database shows."""
         now = time.monotonic()
         if now >= self._ownership_due and not self._outlet.open_ms:
             self._ownership_due = now + OWNERSHIP_SECONDS
             self._outlet.require_ownership()
         if now >= self._look_due:
             self._look_due = now + LOOK_SECONDS
+            self._database.check_again()
             self._source.look(self._counts.rows)
             self._source.note(self._counts)
             self._on_progress(self._counts)

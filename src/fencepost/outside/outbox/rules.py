@@ -109,6 +109,12 @@ PHASES: Final[Mapping[tuple[Phase, Event], frozenset[Phase]]] = {
 """Which phases may follow. A pair that is absent breaks the protocol."""
 
 
+_WITHOUT_THE_REST: Final = (
+    "Find them in the database; then drop the slot, run `fencepost outbox init`, and start once "
+    "with --accept new-slot"
+)
+
+
 class ChunkPlan:
     """Follows the stream, and says which rows to send, when to end a chunk, and what to confirm."""
 
@@ -156,8 +162,7 @@ class ChunkPlan:
         if cursor.commit_lsn and commit_lsn != cursor.commit_lsn:
             raise StreamBroken(
                 f"{self._ordinal} rows of the transaction at {lsn_text(cursor.commit_lsn)} are in "
-                "Kafka, and the slot no longer has the others. Find them in the database; then "
-                "start once with --accept new-slot"
+                f"Kafka, and the slot no longer has the others. {_WITHOUT_THE_REST}"
             )
         self._go(Event.BEGIN, Phase.SENDING)
         self._to_skip = self._ordinal
@@ -184,7 +189,8 @@ class ChunkPlan:
             if self._to_skip:
                 raise StreamBroken(
                     f"the transaction at {lsn_text(self._cursor.commit_lsn)} has fewer rows than "
-                    f"{self._ordinal}, which are in Kafka: was the publication changed?"
+                    f"{self._ordinal}, which are in Kafka: was the publication changed? "
+                    f"{_WITHOUT_THE_REST}"
                 )
             self._cursor, self._ordinal = Cursor(end_lsn), 0
         self._note(end_lsn)
@@ -300,6 +306,8 @@ class Position(NamedTuple):
     timeline: int
     source: str
     """What is read: rows of a table or messages in the log, or a numbered table."""
+    publication: str = ""
+    """Another one may have left rows out of the log. Empty: not known, or there is none."""
 
 
 class ChunkRow(NamedTuple):
@@ -326,6 +334,8 @@ class FoundDatabase(NamedTuple):
     last_number: int = 0
     sequence: str = ""
     """Gives the numbers; its name as in SQL."""
+    publication: str = ""
+    """Changes whenever the publication does, as far as the table is concerned."""
 
 
 class Reason(Enum):
@@ -335,6 +345,7 @@ class Reason(Enum):
     RESTORED = "restored"
     LOST_POSITION = "lost-position"
     NEW_SLOT = "new-slot"
+    NEW_PUBLICATION = "new-publication"
     OTHER_SOURCE = "other-source"
     FAILED_OVER = "failed-over"
 
@@ -413,6 +424,16 @@ START_RULES: Final = (
         "({position.cursor}): what was committed in between is not in it. Compare the outbox with "
         "Kafka; then",
         go_on=_with_what_is_left,
+    ),
+    StartRule(
+        Reason.NEW_PUBLICATION,
+        lambda position, found: (
+            position.publication not in ("", found.publication) and position.source == found.source
+        ),
+        "the publication was changed or created again since the last start: rows that were "
+        "committed before that may not be in the log, and are not sent then. Compare the outbox "
+        "with Kafka; then",
+        go_on=_at_the_position,
     ),
     StartRule(
         Reason.FAILED_OVER,

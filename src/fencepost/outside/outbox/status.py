@@ -50,7 +50,7 @@ def read_status(
             rows_left = sql.count_above(numbers)
         else:
             with sql.stream() as stream:
-                found, held = find_log(sql, stream), sql.held_wal()
+                found, held = find_log(sql, facts, stream), sql.held_wal()
             is_active = bool(facts.slot.get("active"))
             confirmed_lsn = str(facts.slot.get("confirmed_flush_lsn"))
     refusal = None
