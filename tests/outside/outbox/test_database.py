@@ -158,11 +158,29 @@ def test_a_name_that_is_no_table_is_refused(name: str) -> None:
 
 
 def test_names_that_postgresql_does_not_take_are_refused() -> None:
+    with pytest.raises(DatabaseRefused, match="transactional id"):
+        Outbox.of("")
     with pytest.raises(DatabaseRefused, match="no name of a slot"):
         Outbox.of("x", slot="Has Capitals")
     with pytest.raises(DatabaseRefused, match="no name of a publication"):
         Outbox.of("x", publication='"')
     assert Outbox.of("My.Relay!" + "x" * 80).slot == ("fencepost_my_relay_" + "x" * 80)[:63]
+
+
+def test_two_ids_do_not_share_a_slot(outbox: OutboxStage) -> None:
+    """Each relay would confirm what the other one has not read."""
+    name = outbox.outbox.transactional_id
+    other = Outbox.of(name.replace("-", "."))
+    assert other.slot == outbox.outbox.slot
+    with pytest.raises(DatabaseRefused, match=f"that of relay '{name}'"):
+        init(Database(outbox.dsn), other)
+    assert outbox.execute(f"SELECT count(*) FROM {CHUNK_TABLE}") == [(1,)]
+    init(Database(outbox.dsn), outbox.outbox)
+    init(Database(outbox.dsn), Outbox.of(other.transactional_id, slot="other"))
+    outbox.execute(f"SELECT pg_drop_replication_slot('{other.slot}')")
+    third = Outbox.of(name.replace("-", "+"))
+    assert third.slot == other.slot
+    init(Database(outbox.dsn), third)
 
 
 # Other servers.

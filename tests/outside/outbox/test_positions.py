@@ -18,6 +18,7 @@ from fencepost.outside.outbox.positions import (
     decode_position,
     encode_position,
     ensure_topic,
+    position_topic,
     read_position,
 )
 from fencepost.outside.outbox.rules import Cursor, Position
@@ -140,6 +141,13 @@ def test_a_topic_that_would_lose_the_position_is_refused(
     cluster.create_topics([NewTopic(topic, partitions, configs={"cleanup.policy": policy})])
     with pytest.raises(PositionUnusable, match=words):
         ensure_topic(cluster, topic)
+
+
+@pytest.mark.parametrize("name", ["a/b", "my id", "é", "x" * 240])
+def test_an_id_that_is_in_no_topics_name_needs_another_topic(name: str) -> None:
+    with pytest.raises(PositionUnusable, match="--position-topic"):
+        position_topic(name, None)
+    assert position_topic(name, "positions") == "positions"
 
 
 def test_a_position_that_cannot_be_read_is_named(cluster: Cluster) -> None:

@@ -24,6 +24,7 @@ from fencepost.client.failures import Refused
 from fencepost.client.reading import EARLIEST, LATEST
 from fencepost.outside.failures import OutsideError
 from fencepost.outside.outbox.lsn import lsn_text, parse_lsn
+from fencepost.outside.outbox.rows import is_topic
 from fencepost.outside.outbox.rules import Cursor, Position
 
 if TYPE_CHECKING:
@@ -85,6 +86,17 @@ def decode_position(value: bytes) -> Position:
         )
     except (TypeError, KeyError, AttributeError) as problem:
         raise ValueError(f"it is not the JSON of a position ({problem!r})") from problem
+
+
+def position_topic(transactional_id: str, named: str | None) -> str:
+    """The name of the topic; PositionUnusable if there can be none."""
+    topic = named or TOPIC_PREFIX + transactional_id
+    if not is_topic(topic):
+        raise PositionUnusable(
+            f"the position would be in topic {topic!r}, which is no possible name: name another "
+            "one with --position-topic"
+        )
+    return topic
 
 
 def ensure_topic(cluster: Cluster, topic: str) -> None:

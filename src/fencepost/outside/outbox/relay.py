@@ -30,7 +30,7 @@ from fencepost.outside.connection import Database
 from fencepost.outside.outbox.database import Outbox, OutboxDatabase
 from fencepost.outside.outbox.log_source import LogSource
 from fencepost.outside.outbox.outlet import Outlet
-from fencepost.outside.outbox.positions import TOPIC_PREFIX
+from fencepost.outside.outbox.positions import position_topic
 from fencepost.outside.outbox.replication import SlotInUse
 from fencepost.outside.outbox.rows import USUAL, ColumnNames, Outgoing, Unreadable
 from fencepost.outside.outbox.rules import (
@@ -118,7 +118,7 @@ class OutboxRelay:
         """Relays until `stop` is set; or until what is in the log now is in Kafka."""
         settings, outbox = self._settings, self._outbox
         self.counts.has_caught_up = False
-        topic = settings.position_topic or TOPIC_PREFIX + outbox.transactional_id
+        topic = position_topic(outbox.transactional_id, settings.position_topic)
         outlet = Outlet(
             self._cluster, outbox.transactional_id, topic, settings.transaction_timeout_ms
         )

@@ -29,7 +29,7 @@ from fencepost.outside.outbox.numbering import (
 from fencepost.outside.outbox.rows import KEY_COLUMNS
 
 if TYPE_CHECKING:
-    from fencepost.outside.connection import Database
+    from fencepost.outside.connection import Connection, Database
 
 FAILOVER_VERSION: Final = 170_000
 """PostgreSQL 17 was the first to synchronise slots with standbys."""
@@ -192,6 +192,7 @@ def init(
             numbers = find_shards(facts, database, outbox, shards, key_column)
         else:
             require(facts, SERVER_CHECKS, database, outbox)
+            _require_own_slot(connection, database, outbox, facts)
         if survives_failover and connection.info.server_version < FAILOVER_VERSION:
             raise DatabaseRefused(f"{database} cannot synchronise slots: PostgreSQL 17 is needed")
         for each in statements(
@@ -209,6 +210,27 @@ def init(
                 connection.execute(each.sql.encode())
             done.append(each)
     return done
+
+
+def _require_own_slot(
+    connection: Connection, database: Database, outbox: Outbox, facts: Facts
+) -> None:
+    """Names of slots are shortened, so two ids may have one. Each relay would miss rows then."""
+    if not facts.slot or facts.chunk_rights is None:
+        return
+    with database.explaining(f"reading {CHUNK_TABLE}"):
+        relays = connection.execute(
+            f"SELECT relay, slot_lsn NOT IN ('0/0', '{NO_SLOT_YET}') FROM {CHUNK_TABLE}"  # noqa: S608
+        ).fetchall()
+    if any(relay == outbox.transactional_id for relay, _ in relays):
+        return
+    for relay, has_slot in relays:
+        if has_slot and Outbox.of(relay).slot == outbox.slot:
+            raise DatabaseRefused(
+                f"{database}: slot {outbox.slot!r} is that of relay {relay!r}, and each of two "
+                "would miss what the other one read: name others with --slot and --publication. "
+                "If that relay is no more, drop its slot first"
+            )
 
 
 def _identifier(name: str) -> str:

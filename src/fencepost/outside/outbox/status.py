@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fencepost.outside.failures import OutsideError
 from fencepost.outside.outbox.database import OutboxDatabase
 from fencepost.outside.outbox.log_source import find_log
-from fencepost.outside.outbox.positions import TOPIC_PREFIX, read_position
+from fencepost.outside.outbox.positions import position_topic, read_position
 from fencepost.outside.outbox.rules import ChunkRow, HeldWal, Position, judge_start
 from fencepost.outside.outbox.table_source import find_numbered
 
@@ -34,10 +34,10 @@ class RelayStatus(NamedTuple):
 
 
 def read_status(
-    database: Database, cluster: Cluster, outbox: Outbox, position_topic: str | None = None
+    database: Database, cluster: Cluster, outbox: Outbox, topic: str | None = None
 ) -> RelayStatus:
     """Looks at both sides; errors are those of a start."""
-    topic = position_topic or TOPIC_PREFIX + outbox.transactional_id
+    topic = position_topic(outbox.transactional_id, topic)
     position = None
     if cluster.find_topic(topic) is not None:
         position = read_position(cluster, topic, outbox.transactional_id, fenced=False)
