@@ -151,6 +151,22 @@ def test_a_deleted_row_ends_a_running_relay_before_its_commit(outbox: OutboxStag
             database.write_row(1, Cursor(7))
 
 
+def test_the_lock_of_a_machine_that_is_gone_does_not_stay_for_hours(outbox: OutboxStage) -> None:
+    """The server asks whether its client is there; over TCP, as here."""
+    with OutboxDatabase(Database(outbox.dsn), outbox.outbox) as database:
+        database.check()
+        assert database.try_lock()
+        ((pid,),) = outbox.execute("SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
+        connection = database._connection
+        assert connection.info.backend_pid == pid
+        found = [
+            int(str(row[0]))
+            for name in ("idle", "interval", "count")
+            for row in connection.execute(f"SHOW tcp_keepalives_{name}".encode())
+        ]
+        assert found[0] + found[1] * found[2] <= 60
+
+
 @pytest.mark.parametrize("name", ["a;b", "a.b.c", "a b", '"a', "1a"])
 def test_a_name_that_is_no_table_is_refused(name: str) -> None:
     with pytest.raises(DatabaseRefused, match="write it as in SQL"):

@@ -20,9 +20,11 @@ from fencepost.outside.outbox.log_source import HeldTooMuch
 from fencepost.outside.outbox.outlet import RelayFenced, TopicMissing
 from fencepost.outside.outbox.positions import TOPIC_PREFIX
 from fencepost.outside.outbox.relay import STEPS, OutboxRelay, RelaySettings
+from fencepost.outside.outbox.replication import ReplicationStream
 from fencepost.outside.outbox.rows import ColumnNames, Unreadable
 from fencepost.outside.outbox.rules import HeldWalWatch, Limits, Reason, StartRefused, StreamBroken
 from fencepost.outside.outbox.setup import init
+from fencepost.outside.outbox.source import RelayCounts
 from tests.outside.outbox.stage import SMALL, OutboxStage, kill_at
 from tests.outside.postgres import PostgresServer
 from tools.fencepost_process import FencepostProcess
@@ -248,6 +250,23 @@ def test_a_topic_that_does_not_exist_is_named_and_the_row_is_kept(outbox: Outbox
         cluster.create_topics([NewTopic(missing, 1)])
     assert outbox.relay().rows == 2
     outbox.audit()
+
+
+def test_what_is_left_is_not_the_whole_log_before_the_first_row(
+    outbox: OutboxStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(ReplicationStream, "receive", lambda *_: None)
+    outbox.insert(3)
+    stop, seen = threading.Event(), list[int | None]()
+    with outbox.cluster() as cluster:
+
+        def look(counts: RelayCounts) -> None:
+            seen.append(counts.behind_bytes)
+            stop.set()
+
+        OutboxRelay(outbox.dsn, cluster, outbox.outbox).run(stop, on_progress=look)
+    assert 0 < (seen[0] or 0) < 1_000_000
 
 
 def test_rows_wait_for_no_other_transaction(outbox: OutboxStage) -> None:

@@ -459,10 +459,18 @@ def test_another_source_is_refused_while_a_transaction_is_split() -> None:
 
 def test_a_slot_over_the_limit_ends_the_relay_only_if_nothing_moves_for_a_minute() -> None:
     watch = HeldWalWatch(100)
-    assert not watch.is_stuck(HeldWal(500, 7), 0, 0)
-    assert not watch.is_stuck(HeldWal(500, 7), 0, 59_000)
-    assert not watch.is_stuck(HeldWal(500, 7), 1, 61_000), "rows are being relayed"
-    assert not watch.is_stuck(HeldWal(500, 8), 1, 122_000), "the slot moved"
-    assert not watch.is_stuck(HeldWal(99, 8), 1, 190_000), "below the limit"
-    assert watch.is_stuck(HeldWal(500, 8), 1, 200_000)
-    assert not HeldWalWatch(None).is_stuck(HeldWal(500, 8), 1, 10**9)
+    assert not watch.is_stuck(HeldWal(500, 7), 0, 0, keeps_up=False)
+    assert not watch.is_stuck(HeldWal(500, 7), 0, 59_000, keeps_up=False)
+    assert not watch.is_stuck(HeldWal(500, 7), 1, 61_000, keeps_up=False), "a backlog is relayed"
+    assert not watch.is_stuck(HeldWal(500, 8), 1, 122_000, keeps_up=False), "the slot moved"
+    assert not watch.is_stuck(HeldWal(99, 8), 1, 190_000, keeps_up=False), "below the limit"
+    assert watch.is_stuck(HeldWal(500, 8), 1, 200_000, keeps_up=False)
+    assert not HeldWalWatch(None).is_stuck(HeldWal(500, 8), 1, 10**9, keeps_up=False)
+
+
+def test_new_rows_do_not_hide_that_a_transaction_holds_the_log() -> None:
+    """A relay that keeps up always has new rows, and the slot stays where the transaction began."""
+    watch = HeldWalWatch(100)
+    for look in range(6):
+        assert not watch.is_stuck(HeldWal(500, 7), look, look * 10_000, keeps_up=True)
+    assert watch.is_stuck(HeldWal(500, 7), 6, 60_000, keeps_up=True)

@@ -41,6 +41,10 @@ READER_SETTINGS: Final = (
     # A query waits while its rows are sent.
     "SET statement_timeout = 0; SET idle_session_timeout = 0"
 )
+KEEPALIVES: Final = (
+    "SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
+)
+"""The lock of a relay whose machine is gone would stay for hours with the kernel's defaults."""
 NO_SLOT_YET: Final = "FFFFFFFF/FFFFFFFF"
 """The LSN of the slot while `init` runs."""
 _MAX_NAME: Final = 63
@@ -376,6 +380,7 @@ class OutboxDatabase:
         require(facts, checks, self._database, self._outbox)
         with self._database.explaining("a setting"):
             self._connection.execute("SET synchronous_commit = 'on'")
+            self._connection.execute(KEEPALIVES)
         self._way = facts.way
         return facts
 

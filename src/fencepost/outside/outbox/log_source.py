@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from fencepost.outside.failures import OutsideError
-from fencepost.outside.outbox.lsn import lsn_text
+from fencepost.outside.outbox.lsn import lsn_text, parse_lsn
 from fencepost.outside.outbox.pgoutput import Begin, Commit, Insert, Message, Relation, decode
 from fencepost.outside.outbox.replication import Changes, Keepalive
 from fencepost.outside.outbox.rows import ColumnNames, TableMapping, read_message
@@ -116,6 +116,9 @@ class LogSource:
     def begin(self, cursor: Cursor) -> None:
         """Starts the stream."""
         self._plan = ChunkPlan(cursor, self._limits)
+        # Until the first frame comes, which may take a while.
+        confirmed = parse_lsn(self._facts.slot.get("confirmed_flush_lsn") or "0/0")
+        self._read_lsn = max(cursor.end_lsn, confirmed)
         self._stream.start(self._outbox.slot, self._outbox.publication)
 
     def advance(self, send: Send) -> Pace:
@@ -187,8 +190,10 @@ class LogSource:
 
     def look(self, rows: int) -> None:
         """Asks what the slot holds; HeldTooMuch if it is over the limit and nothing moves."""
+        keeps_up = self._plan.confirmable >= self._held.end_lsn
         held = self._held = self._database.held_wal()
-        if self._watch.is_stuck(held, rows, int(time.monotonic() * 1_000)):
+        now_ms = int(time.monotonic() * 1_000)
+        if self._watch.is_stuck(held, rows, now_ms, keeps_up=keeps_up):
             raise HeldTooMuch(
                 f"slot {self._outbox.slot!r} holds {held.size_bytes} bytes of the log, more than "
                 f"{self._max_held_bytes}, and did not move for a minute: end long "

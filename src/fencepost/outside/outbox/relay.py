@@ -118,6 +118,7 @@ class OutboxRelay:
         """Relays until `stop` is set; or until what is in the log now is in Kafka."""
         settings, outbox = self._settings, self._outbox
         self.counts.has_caught_up = False
+        self.counts.oldest_unsent_at_ms = None
         topic = position_topic(outbox.transactional_id, settings.position_topic)
         outlet = Outlet(
             self._cluster, outbox.transactional_id, topic, settings.transaction_timeout_ms
@@ -178,6 +179,7 @@ class _Run:
         self._source = source
         self._on_progress = on_progress
         self._chunk = 0
+        self._skipped = 0
         self._look_due = self._ownership_due = 0.0
         self._found = source.find()
 
@@ -214,7 +216,8 @@ class _Run:
             raise problem or SlotInUse(
                 f"another relay of {self._outbox.transactional_id!r} is connected to the database, "
                 "and did not notice within "
-                f"{TAKEOVER_SECONDS:.0f} s that it was fenced: stop it, then start again"
+                f"{TAKEOVER_SECONDS:.0f} s that it was fenced: stop it, then start again. If its "
+                "machine is gone, the database notices that within a minute"
             )
         time.sleep(WAIT_SECONDS)
 
@@ -261,8 +264,10 @@ class _Run:
                     return
 
     def _send(self, read: Callable[[], Outgoing]) -> None:
-        if self._counts.oldest_unsent_at_ms is None:
-            self._counts.oldest_unsent_at_ms = self._source.commit_ms
+        commit_ms, oldest_ms = self._source.commit_ms, self._counts.oldest_unsent_at_ms
+        # A table is read shard by shard.
+        if oldest_ms is None or commit_ms < oldest_ms:
+            self._counts.oldest_unsent_at_ms = commit_ms
         try:
             row = read()
         except Unreadable as problem:
@@ -273,7 +278,7 @@ class _Run:
                     "--skip-unreadable to leave such rows out. It was not skipped"
                 ) from problem
             log.warning("%s: %s is left out: %s", self._outbox.source, where, problem)
-            self._counts.skipped += 1
+            self._skipped += 1
             return
         self._outlet.add(row, self._source.rows)
 
@@ -300,7 +305,9 @@ class _Run:
         step("committed")
         source.chunk_committed()
         self._chunk += 1
-        self._counts.rows += rows
+        self._counts.rows += rows - self._skipped
+        self._counts.skipped += self._skipped
+        self._skipped = 0
         self._counts.chunks += 1
         self._counts.oldest_unsent_at_ms = None
         source.note(self._counts)
@@ -315,6 +322,6 @@ class _Run:
         if now >= self._look_due:
             self._look_due = now + LOOK_SECONDS
             self._database.check_again()
-            self._source.look(self._counts.rows)
+            self._source.look(self._counts.done)
             self._source.note(self._counts)
             self._on_progress(self._counts)

@@ -550,12 +550,18 @@ class HeldWalWatch:
 
     def __init__(self, limit_bytes: int | None) -> None:
         self._limit_bytes = limit_bytes
-        self._moved = (-1, -1)
+        self._restart_lsn = self._rows = -1
         self._moved_ms = 0
 
-    def is_stuck(self, held: HeldWal, rows: int, now_ms: int) -> bool:
-        """Whether to end: rows are not being relayed, and the slot does not move either."""
-        if (moved := (held.restart_lsn, rows)) != self._moved:
-            self._moved, self._moved_ms = moved, now_ms
+    def is_stuck(self, held: HeldWal, rows: int, now_ms: int, *, keeps_up: bool) -> bool:
+        """Whether to end: the slot does not move, and no backlog is getting smaller.
+
+        Rows of a relay that keeps up are no sign that it will: then the slot holds the log for
+        something else, such as a transaction that stays open, and new rows pass it by.
+        """
+        is_less = rows != self._rows and not keeps_up
+        if held.restart_lsn != self._restart_lsn or is_less:
+            self._moved_ms = now_ms
+        self._restart_lsn, self._rows = held.restart_lsn, rows
         is_over = self._limit_bytes is not None and held.size_bytes > self._limit_bytes
         return is_over and now_ms - self._moved_ms >= self.PATIENCE_MS

@@ -200,7 +200,7 @@ class TableSource:
 
     def note(self, counts: RelayCounts) -> None:
         """Writes down how many rows are left."""
-        counts.behind_rows = max(0, self._counted - (counts.rows - self._counted_at))
+        counts.behind_rows = max(0, self._counted - (counts.done - self._counted_at))
 
     def look(self, rows: int) -> None:
         """Counts the rows that are not in Kafka, when those of the last count are."""
