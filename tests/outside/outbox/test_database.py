@@ -27,12 +27,22 @@ def refusal(outbox: OutboxStage, dsn: str | None = None) -> str:
     return str(caught.value)
 
 
+UNLOGGED_PARTITION = (
+    "DROP TABLE outbox; CREATE TABLE outbox (i int) PARTITION BY LIST (i); "
+    "CREATE UNLOGGED TABLE one PARTITION OF outbox DEFAULT"
+)
 SPOILT = {
     "no table": ("DROP TABLE outbox", "create it with `fencepost outbox init`"),
     "no column": ("ALTER TABLE outbox DROP COLUMN payload", "no column 'value' or 'payload'"),
     "unlogged": (
         "CREATE UNLOGGED TABLE u (LIKE outbox); DROP TABLE outbox; ALTER TABLE u RENAME TO outbox",
         "SET LOGGED",
+    ),
+    "an unlogged partition": (UNLOGGED_PARTITION, "SET LOGGED"),
+    "a child table": ("CREATE TABLE one () INHERITS (outbox)", "PARTITION BY"),
+    "a generated key": (
+        "ALTER TABLE outbox ADD key text GENERATED ALWAYS AS ('k' || aggregateid) STORED",
+        "column 'key' of outbox is not in the log",
     ),
     "no chunk table": (f"DROP TABLE {CHUNK_TABLE}", "run `fencepost outbox init`"),
     "no row": (f"DELETE FROM {CHUNK_TABLE}", "run `fencepost outbox init`"),

@@ -86,7 +86,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     return connect(broker.bootstrap_servers, {"default.api.timeout.ms": "1000"})
 
 
-def write(cluster: Cluster, topic: str, name: str, value: bytes, *, commit: bool = True) -> None:
+def write(
+    cluster: Cluster, topic: str, name: str, value: bytes | None, *, commit: bool = True
+) -> None:
     identity = cluster.init_producer_id(name)
     with cluster.writer(identity) as writer:
         writer.write_records(TopicPartition(topic, 0), [Record(key=name.encode(), value=value)])
@@ -106,6 +108,13 @@ def test_the_newest_committed_position_counts(cluster: Cluster) -> None:
     found = read_position(cluster, "newest", "a", fenced=True)
     assert found is not None
     assert found.chunk == 2
+
+
+def test_a_deleted_position_is_not_the_one_before(cluster: Cluster) -> None:
+    ensure_topic(cluster, "tombstone")
+    write(cluster, "tombstone", "a4", encode_position(POSITION))
+    write(cluster, "tombstone", "a4", None)
+    assert read_position(cluster, "tombstone", "a4", fenced=True) is None
 
 
 def test_an_open_transaction_of_another_relay_hides_no_position(cluster: Cluster) -> None:

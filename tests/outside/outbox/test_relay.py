@@ -21,7 +21,7 @@ from fencepost.outside.outbox.outlet import RelayFenced, TopicMissing
 from fencepost.outside.outbox.positions import TOPIC_PREFIX
 from fencepost.outside.outbox.relay import STEPS, OutboxRelay, RelaySettings
 from fencepost.outside.outbox.replication import ReplicationStream
-from fencepost.outside.outbox.rows import ColumnNames, Unreadable
+from fencepost.outside.outbox.rows import ColumnNames, ColumnsMissing, Unreadable
 from fencepost.outside.outbox.rules import HeldWalWatch, Limits, Reason, StartRefused, StreamBroken
 from fencepost.outside.outbox.setup import init
 from fencepost.outside.outbox.source import RelayCounts
@@ -160,6 +160,17 @@ def test_a_row_that_is_deleted_in_its_own_transaction_is_relayed(outbox: OutboxS
     assert [record.value for record in outbox.records()] == [b"x"]
 
 
+def test_a_column_list_that_leaves_out_the_key_is_refused(outbox: OutboxStage) -> None:
+    """Records without keys would have no order."""
+    with outbox.connect() as connection:
+        if connection.info.server_version < 150_000:
+            pytest.skip("column lists came with PostgreSQL 15")
+    name = outbox.outbox.publication
+    outbox.execute(f"ALTER PUBLICATION {name} SET TABLE outbox (id, aggregatetype, payload)")
+    with pytest.raises(ColumnsMissing, match="'aggregateid' of outbox is not in the log"):
+        outbox.relay()
+
+
 def test_a_partitioned_outbox_is_relayed_as_one_table(dsn: str, kafka: str) -> None:
     outbox = OutboxStage(dsn, kafka, prepared=False)
     outbox.execute(
@@ -237,6 +248,22 @@ def test_a_transaction_that_may_not_be_split_is_one_kafka_transaction(outbox: Ou
     outbox.insert(50)
     assert outbox.relay().chunks > 5
     outbox.audit()
+
+
+def test_one_hundred_thousand_rows_in_one_transaction(outbox: OutboxStage) -> None:
+    count = 100_000
+    outbox.execute(
+        "INSERT INTO outbox (aggregatetype, aggregateid, payload) "
+        f"SELECT '{outbox.topic}', 'k' || i % 97, i FROM generate_series(1, {count}) i"
+    )
+    counts = outbox.relay(RelaySettings())
+    # The last chunk says that the transaction is complete.
+    assert (counts.rows, counts.chunks) == (count, count // 10_000 + 1)
+    found: dict[bytes | None, list[int]] = {}
+    for record in outbox.records():
+        found.setdefault(record.key, []).append(int(record.value or b"0"))
+    assert sum(map(len, found.values())) == count
+    assert all(numbers == sorted(numbers) for numbers in found.values())
 
 
 def test_a_topic_that_does_not_exist_is_named_and_the_row_is_kept(outbox: OutboxStage) -> None:

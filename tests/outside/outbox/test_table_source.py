@@ -389,6 +389,10 @@ def test_a_partitioned_outbox_loses_old_rows_with_its_partitions(dsn: str, kafka
     outbox.execute(f"INSERT INTO outbox VALUES (2, '{outbox.topic}', 'k', 'day 2')")
     outbox.relay()
     assert outbox.execute(count) == [(0,)]
+    outbox.execute("ALTER TABLE day2 DISABLE TRIGGER fencepost_number")
+    with pytest.raises(DatabaseRefused, match="disabled triggers"):
+        outbox.relay()
+    outbox.execute("ALTER TABLE day2 ENABLE TRIGGER fencepost_number")
     outbox.execute("DROP TABLE day1")
     outbox.execute("CREATE TABLE day3 PARTITION OF outbox FOR VALUES IN (3)")
     outbox.execute(f"INSERT INTO outbox VALUES (3, '{outbox.topic}', 'k', 'day 3')")
@@ -612,6 +616,7 @@ def test_what_is_missing_is_named_with_the_next_step(
     ("change", "words"),
     [
         ("ALTER TABLE outbox DISABLE TRIGGER fencepost_number", "ENABLE TRIGGER"),
+        ("CREATE TABLE child () INHERITS (outbox)", "PARTITION BY"),
         ("DROP TRIGGER fencepost_number ON outbox", "init --mode table"),
     ],
 )

@@ -121,6 +121,8 @@ class Facts(NamedTuple):
     database_name: str
     table: Mapping[str, Any]
     columns: tuple[tuple[str, int], ...]
+    hidden: frozenset[str]
+    """Columns that the publication leaves out."""
     publication: Mapping[str, Any]
     slot: Mapping[str, Any]
     chunk_rights: bool | None
@@ -166,8 +168,13 @@ TABLE_CHECKS: Final[tuple[Check, ...]] = (
     ),
     Check(
         lambda f: f.table.get("relpersistence", "p") == "p",
-        "has {outbox.table!r} as an unlogged or temporary table, whose rows are not in the log: "
-        "run ALTER TABLE ... SET LOGGED",
+        "has {outbox.table!r} as an unlogged or temporary table, or with such a partition, whose "
+        "rows are not in the log: run ALTER TABLE ... SET LOGGED",
+    ),
+    Check(
+        lambda f: not f.table.get("has_children"),
+        "has {outbox.table!r} with child tables (INHERITS), whose rows would not be sent: use "
+        "PARTITION BY instead",
     ),
 )
 CHUNK_CHECK: Final = Check(
@@ -250,13 +257,16 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
         wal_level, user, name, may_replicate = server
         table = _as_json(
             connection,
-            "SELECT to_jsonb(r) FROM (SELECT c.oid, nspname, relname, relpersistence "
+            "SELECT to_jsonb(r) FROM (SELECT c.oid, nspname, relname, "
+            "(SELECT max(p.relpersistence) FROM pg_class p WHERE p.oid = c.oid OR p.oid IN "
+            "(SELECT relid FROM pg_partition_tree(c.oid))) AS relpersistence, c.relkind = 'r' AND "
+            "EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid) AS has_children "
             "FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
             "WHERE c.oid = to_regclass(%s)) r",
             outbox.table,
         )
         columns = connection.execute(
-            "SELECT attname, atttypid FROM pg_attribute "
+            "SELECT attname, atttypid, attgenerated <> '' FROM pg_attribute "
             "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             [table.get("oid", 0)],
         ).fetchall()
@@ -270,12 +280,16 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
             "SELECT to_jsonb(p) || jsonb_build_object('has_table', %s::text IS NULL OR EXISTS ("
             "SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND "
             "t.schemaname = %s AND t.tablename = %s), 'identity', concat_ws('/', p.oid, p.xmin, "
-            "(SELECT r.oid FROM pg_publication_rel r WHERE prpubid = p.oid AND prrelid = %s))) "
+            "(SELECT r.oid FROM pg_publication_rel r WHERE prpubid = p.oid AND prrelid = %s)), "
+            "'columns', (SELECT to_jsonb(t) -> 'attnames' FROM pg_publication_tables t "
+            "WHERE t.pubname = p.pubname AND t.schemaname = %s AND t.tablename = %s)) "
             "FROM pg_publication p WHERE pubname = %s",
             table.get("relname"),
             table.get("nspname"),
             table.get("relname"),
             table.get("oid", 0),
+            table.get("nspname"),
+            table.get("relname"),
             outbox.publication,
         )
         slot = _as_json(
@@ -300,9 +314,10 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
         table,
         tuple(
             (column, int(oid))
-            for column, oid in columns
+            for column, oid, _ in columns
             if not (outbox.is_numbered and column in OUR_COLUMNS)
         ),
+        _hidden(columns, publication.get("columns")),
         publication,
         slot,
         None if rights is None else bool(rights[0]),
@@ -311,12 +326,21 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
     )
 
 
+def _hidden(columns: Sequence[tuple[Any, ...]], published: list[str] | None) -> frozenset[str]:
+    if published is None:  # PostgreSQL 14: all but those that are generated.
+        return frozenset(name for name, _, is_generated in columns if is_generated)
+    return frozenset(name for name, _, _ in columns if name not in published)
+
+
 def _numbering(
     connection: Connection, outbox: Outbox, table_oid: int
 ) -> tuple[Numbering | None, bool]:
     assert outbox.table is not None
     triggers = connection.execute(
-        "SELECT tgname, tgargs, tgenabled::text FROM pg_trigger "
+        # Those of partitions have the same names, and may be disabled there alone.
+        "SELECT tgname, tgargs, COALESCE((SELECT min(c.tgenabled::text) FROM pg_trigger c "
+        "JOIN pg_partition_tree(t.tgrelid) ON relid = c.tgrelid WHERE c.tgname = t.tgname "
+        "AND c.tgenabled NOT IN ('O', 'A')), tgenabled::text) FROM pg_trigger t "
         "WHERE tgrelid = %s AND tgname = ANY(%s)",
         [table_oid, [SHARD_TRIGGER, NUMBER_TRIGGER]],
     ).fetchall()

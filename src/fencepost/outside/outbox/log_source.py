@@ -9,7 +9,7 @@ from fencepost.outside.failures import OutsideError
 from fencepost.outside.outbox.lsn import lsn_text, parse_lsn
 from fencepost.outside.outbox.pgoutput import Begin, Commit, Insert, Message, Relation, decode
 from fencepost.outside.outbox.replication import Changes, Keepalive
-from fencepost.outside.outbox.rows import ColumnNames, TableMapping, read_message
+from fencepost.outside.outbox.rows import ColumnNames, ColumnsMissing, TableMapping, read_message
 from fencepost.outside.outbox.rules import (
     ChunkPlan,
     Cursor,
@@ -63,7 +63,15 @@ class LogSource:
         self._limits, self._columns, self._topic = limits, columns, topic
         if self._outbox.table is not None:
             # Before anything is done; the log may have older columns.
-            TableMapping(self._outbox.table, facts.columns, columns, topic)
+            mapping = TableMapping(self._outbox.table, facts.columns, columns, topic)
+            for name in mapping.columns:
+                if name in facts.hidden:
+                    raise ColumnsMissing(
+                        f"column {name!r} of {self._outbox.table} is not in the log: it is "
+                        "generated, or not in the column list of publication "
+                        f"{self._outbox.publication!r}. Publish it, or name another one with "
+                        "--topic-column, --key-column or --value-column"
+                    )
         self._max_held_bytes = max_held_bytes
         self._watch = HeldWalWatch(max_held_bytes)
         self._plan = ChunkPlan(Cursor(), limits)

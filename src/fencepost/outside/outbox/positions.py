@@ -143,13 +143,14 @@ def read_position(
     isolation = "read_uncommitted" if fenced else "read_committed"
     ends = cluster.list_offsets({place: LATEST}, isolation=isolation)
     start = cluster.list_offsets({place: EARLIEST})[place].offset
-    newest: tuple[int, bytes] | None = None
+    newest: tuple[int, bytes | None] | None = None
     for record in cluster.records(place, start, ends[place].offset, isolation="read_committed"):
-        if record.key == key and record.value is not None:
+        if record.key == key:
             newest = (record.offset, record.value)
-    if newest is None:
+    # A deleted position is a lost one, and not the one before.
+    if newest is None or newest[1] is None:
         return None
-    offset, value = newest
+    offset, value = newest[0], newest[1]
     try:
         return decode_position(value)
     except ValueError as problem:

@@ -117,6 +117,12 @@ class TableMapping:
         )
 
     @property
+    def columns(self) -> list[str]:
+        """All columns that become a part of the record."""
+        used = (self._topic, self._key, self._value, self._headers, *self._others.values())
+        return [self._names[index] for index in used if index is not None]
+
+    @property
     def key_column(self) -> str | None:
         """The column that becomes the key; None if there is none."""
         return None if self._key is None else self._names[self._key]
