@@ -177,7 +177,19 @@ def test_the_lock_of_a_machine_that_is_gone_does_not_stay_for_hours(outbox: Outb
         assert found[0] + found[1] * found[2] <= 60
 
 
-@pytest.mark.parametrize("name", ["a;b", "a.b.c", "a b", '"a', "1a"])
+def test_timeouts_of_the_database_end_no_relay_that_waits(outbox: OutboxStage) -> None:
+    options = " options='-cstatement_timeout=5s -cidle_session_timeout=5s'"
+    with (
+        OutboxDatabase(Database(outbox.dsn + options), outbox.outbox) as database,
+        database.connect_reader() as reader,
+    ):
+        for connection in (database._connection, reader):
+            for name in ("statement_timeout", "idle_session_timeout"):
+                found = connection.execute(f"SHOW {name}".encode()).fetchone()
+                assert found == ("0",)
+
+
+@pytest.mark.parametrize("name", ["", "a;b", "a.b.c", "a b", '"a', "1a"])
 def test_a_name_that_is_no_table_is_refused(name: str) -> None:
     with pytest.raises(DatabaseRefused, match="write it as in SQL"):
         Outbox.of("x", table=name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from fencepost.base.failures import ConfigError
 from fencepost.client.admin import NewTopic
 from fencepost.outside.connection import Database
 from fencepost.outside.failures import DatabaseRefused, DatabaseUnavailable, OutsideError
@@ -248,6 +249,20 @@ def test_a_transaction_that_may_not_be_split_is_one_kafka_transaction(outbox: Ou
     outbox.insert(50)
     assert outbox.relay().chunks > 5
     outbox.audit()
+
+
+@pytest.mark.parametrize("limits", [Limits(rows=0), Limits(rows=-1), Limits(size_bytes=0)])
+def test_chunks_without_rows_are_refused(outbox: OutboxStage, limits: Limits) -> None:
+    """Otherwise a relay would catch up without sending anything."""
+    with pytest.raises(ConfigError, match="have no rows"):
+        outbox.relay(RelaySettings(limits=limits))
+
+
+def test_a_chunk_ends_before_its_transaction_times_out(outbox: OutboxStage) -> None:
+    with outbox.cluster() as cluster:
+        settings = RelaySettings(transaction_timeout_ms=3_000)
+        relay = OutboxRelay(outbox.dsn, cluster, outbox.outbox, settings)
+        assert relay.settings.limits.open_ms == 1_000
 
 
 def test_one_hundred_thousand_rows_in_one_transaction(outbox: OutboxStage) -> None:

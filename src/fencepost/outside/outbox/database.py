@@ -37,14 +37,15 @@ READER_SETTINGS: Final = (
     # By the index of the numbers, whatever the statistics say.
     "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; "
     # A policy that would hide rows is an error.
-    "SET row_security = off; "
-    # A query waits while its rows are sent.
-    "SET statement_timeout = 0; SET idle_session_timeout = 0"
+    "SET row_security = off"
 )
-KEEPALIVES: Final = (
-    "SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
+SESSION_SETTINGS: Final = (
+    # The lock of a relay whose machine is gone would stay for hours with the kernel's defaults.
+    "SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; "
+    # A connection waits for rows or for Kafka, and a query while its rows are sent.
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN "
+    "('statement_timeout', 'idle_session_timeout', 'transaction_timeout')"
 )
-"""The lock of a relay whose machine is gone would stay for hours with the kernel's defaults."""
 NO_SLOT_YET: Final = "FFFFFFFF/FFFFFFFF"
 """The LSN of the slot while `init` runs."""
 _MAX_NAME: Final = 63
@@ -91,7 +92,7 @@ class Outbox(NamedTuple):
             if slot is not None or publication is not None:
                 raise DatabaseRefused("mode table has neither slot nor publication: leave them out")
             sequence_of(table)  # Refuses a name that is too long.
-        if table and not _TABLE.fullmatch(table):
+        if table is not None and not _TABLE.fullmatch(table):
             raise DatabaseRefused(
                 f"{table!r} is no name of a table: write it as in SQL, such as sales.outbox"
             )
@@ -105,7 +106,7 @@ class Outbox(NamedTuple):
         if publication is not None and not re.fullmatch(r"\w{1,63}", publication):
             raise DatabaseRefused(f"{publication!r} is no name of a publication: use letters")
         names = slot, publication or usual
-        return cls(transactional_id, table or None, prefix, *names, is_numbered=mode == "table")
+        return cls(transactional_id, table, prefix, *names, is_numbered=mode == "table")
 
 
 # The checks of a start.
@@ -374,6 +375,13 @@ def require(facts: Facts, checks: tuple[Check, ...], database: Database, outbox:
 # The relay's connection.
 
 
+def _connect(database: Database) -> Connection:
+    connection = database.connect(autocommit=True, application_name="fencepost outbox")
+    with database.explaining("a setting"):
+        connection.execute(SESSION_SETTINGS)
+    return connection
+
+
 class OutboxDatabase:
     """What the relay does in the database over SQL."""
 
@@ -381,7 +389,7 @@ class OutboxDatabase:
         """Connects."""
         self._database = database
         self._outbox = outbox
-        self._connection = database.connect(autocommit=True, application_name="fencepost outbox")
+        self._connection = _connect(database)
         self._way: tuple[object, Numbering | None] | None = None
 
     def __enter__(self) -> Self:
@@ -404,7 +412,6 @@ class OutboxDatabase:
         require(facts, checks, self._database, self._outbox)
         with self._database.explaining("a setting"):
             self._connection.execute("SET synchronous_commit = 'on'")
-            self._connection.execute(KEEPALIVES)
         self._way = facts.way
         return facts
 
@@ -426,8 +433,7 @@ class OutboxDatabase:
 
     def connect_reader(self) -> Connection:
         """A connection to the same server for queries."""
-        where = self._database.at(self._connection)
-        connection = where.connect(autocommit=True, application_name="fencepost outbox")
+        connection = _connect(self._database.at(self._connection))
         with self._database.explaining("a setting"):
             connection.execute(READER_SETTINGS)
         return connection

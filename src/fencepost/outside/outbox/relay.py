@@ -26,6 +26,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from fencepost.base.failures import ConfigError
 from fencepost.outside.connection import Database
 from fencepost.outside.outbox.database import Outbox, OutboxDatabase
 from fencepost.outside.outbox.log_source import LogSource
@@ -105,7 +106,7 @@ class OutboxRelay:
         self._database = Database(dsn)
         self._cluster = cluster
         self._outbox = outbox
-        self._settings = settings or RelaySettings()
+        self._settings = _usable(settings or RelaySettings())
         self._on_step = on_step
 
     def run(
@@ -157,6 +158,16 @@ class OutboxRelay:
         """Called between two effects."""
         assert name in STEPS
         self._on_step(name)
+
+
+def _usable(settings: RelaySettings) -> RelaySettings:
+    limits = settings.limits
+    if limits.rows < 1 or limits.size_bytes < 1:
+        sizes = f"{limits.rows} rows and {limits.size_bytes} bytes"
+        raise ConfigError(f"chunks of {sizes} have no rows: choose at least 1 of each")
+    # A chunk must end before the brokers abort its transaction.
+    open_ms = min(limits.open_ms, settings.transaction_timeout_ms // 3)
+    return settings._replace(limits=limits._replace(open_ms=open_ms))
 
 
 class _Run:

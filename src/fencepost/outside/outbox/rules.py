@@ -63,7 +63,7 @@ class Limits(NamedTuple):
     rows: int = 10_000
     size_bytes: int = 16 * 1024 * 1024
     open_ms: int = 20_000
-    """A third of the transaction timeout."""
+    """At most a third of the transaction timeout."""
     may_split: bool = True
     """Whether a transaction of the database may be split over chunks."""
 
