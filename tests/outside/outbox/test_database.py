@@ -131,6 +131,18 @@ def test_a_user_without_rights_is_told_which(outbox: OutboxStage) -> None:
         outbox.execute(f"DROP ROLE {name}")
 
 
+def test_the_role_of_amazon_rds_stands_for_the_right_to_replicate(outbox: OutboxStage) -> None:
+    name = outbox.outbox.slot
+    outbox.execute(f"CREATE ROLE {name} LOGIN; CREATE ROLE rds_replication")
+    dsn = f"{outbox.dsn} user={name}"
+    try:
+        assert "REPLICATION" in refusal(outbox, dsn)
+        outbox.execute(f"GRANT rds_replication TO {name}")
+        assert "GRANT SELECT, UPDATE" in refusal(outbox, dsn)
+    finally:
+        outbox.execute(f"DROP OWNED BY {name}; DROP ROLE {name}, rds_replication")
+
+
 def test_a_slot_in_another_database_is_refused(
     outbox: OutboxStage, postgres: PostgresServer
 ) -> None:

@@ -420,6 +420,14 @@ def test_a_numbered_table_is_judged_by_the_same_rules(
     assert judge_start(position, database, reason).cursor.numbers == numbers
 
 
+def test_a_table_with_another_spelling_is_the_same_one() -> None:
+    one, other = "numbered table outbox (sequence 7)", "numbered table public.outbox (sequence 7)"
+    position = NUMBERED._replace(source=one)
+    assert judge_start(position, numbered(source=other), None) == Start(NUMBERED.cursor, 6)
+    with pytest.raises(StartRefused, match="other-source"):
+        judge_start(position, numbered(source=other.replace("7", "8")), None)
+
+
 @pytest.mark.parametrize("system_id", ["sys", "other"])
 def test_a_sequence_behind_its_table_is_named_whatever_is_accepted(system_id: str) -> None:
     """New rows would get numbers that the relay takes for sent."""

@@ -251,8 +251,10 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
     with database.explaining("a look at the database"):
         server = connection.execute(
             "SELECT current_setting('wal_level'), current_user, current_database(), "
-            "COALESCE((SELECT rolsuper OR rolreplication FROM pg_roles "
-            "WHERE rolname = current_user), false)"
+            # The users of Amazon RDS cannot have the attribute; a role stands for it.
+            "COALESCE((SELECT bool_or(CASE rolname WHEN current_user THEN rolsuper OR "
+            "rolreplication ELSE pg_has_role(oid, 'MEMBER') END) FROM pg_roles "
+            "WHERE rolname IN (current_user, 'rds_replication')), false)"
         ).fetchone()
         assert server is not None
         wal_level, user, name, may_replicate = server

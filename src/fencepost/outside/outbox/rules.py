@@ -295,6 +295,10 @@ class TablePlan:
 # The start.
 
 
+SEQUENCE: Final = " (sequence "
+"""Before the oid of the sequence, in the words for a numbered table."""
+
+
 class Position(NamedTuple):
     """The position of a relay: a record of each of its Kafka transactions."""
 
@@ -360,6 +364,11 @@ class StartRule(NamedTuple):
     """Where a start goes on that accepts it."""
 
 
+def _identity(source: str) -> str:
+    """One table has several names (`outbox`, `public.outbox`), and one sequence."""
+    return source.rpartition(SEQUENCE)[2]
+
+
 def _at_the_position(position: Position, _: FoundDatabase) -> Cursor:
     return position.cursor
 
@@ -387,7 +396,8 @@ START_RULES: Final = (
     StartRule(
         Reason.OTHER_SOURCE,
         lambda position, found: (
-            bool(position.cursor.numbers or found.shards) and position.source != found.source
+            bool(position.cursor.numbers or found.shards)
+            and _identity(position.source) != _identity(found.source)
         ),
         "the position in Kafka is of {position.source}, and this relay reads {found.source}: start "
         "it with the options of before, or give it a transactional id of its own. If it replaces "
@@ -427,9 +437,7 @@ START_RULES: Final = (
     ),
     StartRule(
         Reason.NEW_PUBLICATION,
-        lambda position, found: (
-            position.publication not in ("", found.publication) and position.source == found.source
-        ),
+        lambda position, found: position.publication not in ("", found.publication),
         "the publication was changed or created again since the last start: rows that were "
         "committed before that may not be in the log, and are not sent then. Compare the outbox "
         "with Kafka; then",

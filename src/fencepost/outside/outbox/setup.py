@@ -137,14 +137,17 @@ def _grants(outbox: Outbox, relay_user: str | None) -> Iterator[Statement]:
     if not relay_user:
         return
     user = _identifier(relay_user)
+    chunks = Statement(f"GRANT SELECT, UPDATE ON {CHUNK_TABLE} TO {user}", "to own the table")
     if outbox.is_numbered:
         assert outbox.table is not None
         yield Statement(f"GRANT SELECT ON {outbox.table} TO {user}", "to own the table")
         sequence = sequence_of(outbox.table)
         yield Statement(f"GRANT SELECT ON SEQUENCE {sequence} TO {user}", "to own the sequence")
+        yield chunks
     else:
+        yield chunks
+        # Last, because not all services allow it: there it is done in another way.
         yield Statement(f"ALTER ROLE {user} REPLICATION", "superuser, or REPLICATION and ADMIN")
-    yield Statement(f"GRANT SELECT, UPDATE ON {CHUNK_TABLE} TO {user}", "to own the table")
 
 
 def find_shards(
@@ -216,7 +219,7 @@ def _require_own_slot(
     connection: Connection, database: Database, outbox: Outbox, facts: Facts
 ) -> None:
     """Names of slots are shortened, so two ids may have one. Each relay would miss rows then."""
-    if not facts.slot or facts.chunk_rights is None:
+    if not facts.slot or not facts.chunk_rights:
         return
     with database.explaining(f"reading {CHUNK_TABLE}"):
         relays = connection.execute(

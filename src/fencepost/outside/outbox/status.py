@@ -46,8 +46,8 @@ def read_status(
         facts = sql.check()
         if outbox.is_numbered:
             found, is_active = find_numbered(sql, facts), sql.is_locked()
-            numbers = position.cursor.numbers if position else (0,) * found.shards
-            rows_left = sql.count_above(numbers)
+            numbers = position.cursor.numbers if position else ()
+            rows_left = sql.count_above(numbers + (0,) * (found.shards - len(numbers)))
         else:
             with sql.stream() as stream:
                 found, held = find_log(sql, facts, stream), sql.held_wal()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.outside.outbox.numbering import sequence_of
 from fencepost.outside.outbox.rows import BYTEA, ColumnNames, ColumnsMissing, TableMapping
-from fencepost.outside.outbox.rules import Cursor, FoundDatabase, Limits, TablePlan
+from fencepost.outside.outbox.rules import SEQUENCE, Cursor, FoundDatabase, Limits, TablePlan
 from fencepost.outside.outbox.source import Pace, RelayCounts, Send
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def find_numbered(database: OutboxDatabase, facts: Facts) -> FoundDatabase:
         system_id,
         timeline,
         lsn,
-        f"numbered {database.outbox.source} (sequence {numbering.sequence_oid})",
+        f"numbered {database.outbox.source}{SEQUENCE}{numbering.sequence_oid})",
         database.read_row(),
         numbering.shards,
         database.last_number(numbering.sequence_oid),
