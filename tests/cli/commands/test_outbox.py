@@ -71,6 +71,9 @@ def test_options_of_the_other_mode_are_refused(outbox: OutboxStage, commands: Co
     assert "in the log" in commands.refusal("outbox", "status", *in_table, "--messages", "x")
     words = commands.refusal("outbox", "relay", *in_table, "--max-held-wal", "9")
     assert "no slot" in words
+    for option in ("--topic", "--key-column"):
+        relay = ("outbox", "relay", *named(outbox), "--messages", "x", option, "y")
+        assert "a message names its topic" in commands.refusal(*relay)
     assert main.run(["outbox", "init", *named(outbox), "--shards", "2"]) == 1
 
 

@@ -249,11 +249,14 @@ def relay_command(
 
     if mode is Mode.TABLE and max_held_wal is not None:
         raise FencepostError("--max-held-wal is for --mode wal: mode table has no slot.")
+    columns = ColumnNames(topic_column, key_column, value_column)
+    if messages is not None and (topic != "*" or any(columns)):
+        raise FencepostError("--topic and --...-column are for tables: a message names its topic.")
     outbox = _outbox(transactional_id, mode, table, messages, slot, publication)
     timeout_ms = transaction_timeout * 1_000
     settings = RelaySettings(
         Limits(rows=rows_per_chunk, open_ms=timeout_ms // 3, may_split=not whole),
-        ColumnNames(topic_column, key_column, value_column),
+        columns,
         topic,
         position_topic,
         timeout_ms,
