@@ -115,6 +115,11 @@ def test_init_prints_sql_with_its_rights_and_runs_it(
     assert "-- REPLICATION" in printed
     printed = run("--print", "--mode", "table", "--relay-user", "app", "--shards", "4")
     assert "CREATE CONSTRAINT TRIGGER fencepost_number" in printed
+    assert "--key-column" in printed
+    for shards in ("0", "33"):
+        wrong = ("--transactional-id", "x", "--print", "--mode", "table", "--shards", shards)
+        assert main.run(["outbox", "init", *wrong]) == 1
+        assert "choose 1 to 32" in capsys.readouterr().err
     assert "REPLICATION" not in printed
     assert 'GRANT SELECT ON SEQUENCE "outbox_fencepost" TO "app";' in printed
     assert "Ready" in run("--postgres", dsn)

@@ -147,7 +147,7 @@ def init_command(
         raise FencepostError("--shards and --key-column of init are for --mode table.")
     if print_only:
         column = "aggregateid" if key_column is None else key_column
-        numbers = Shards(shards or USUAL_SHARDS, column)
+        numbers = Shards(USUAL_SHARDS if shards is None else shards, column)
         steps = list(statements(outbox, relay_user, survives_failover=failover, shards=numbers))
     else:
         steps = init(
@@ -162,6 +162,8 @@ def init_command(
     if as_json:
         shown.table(rows, ["right", "sql"], "")
         return
+    if print_only and mode is Mode.TABLE and key_column is None:
+        shown.note("-- For a table whose key is in another column than aggregateid: --key-column.")
     for row in rows:
         shown.note(f"-- {row['right']}")
         sql = f"{row['sql']};".replace("\n", f"\n{COMMAND_INDENT}")

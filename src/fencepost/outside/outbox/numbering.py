@@ -141,12 +141,19 @@ CREATE CONSTRAINT TRIGGER fencepost_number AFTER INSERT ON {table}
 COMMIT"""
 
 
+def require_shards(number: int) -> None:
+    """Raises DatabaseRefused if there cannot be so many."""
+    if not 1 <= number <= MAX_SHARDS:
+        raise DatabaseRefused(f"{number} shards are not possible: choose 1 to {MAX_SHARDS}")
+
+
 def structure(table: str, shards: int, key_column: str) -> list[tuple[str, str]]:
     """What `init` creates around a table, with the right that each statement takes.
 
     The triggers wait for open transactions that have written to the table. The arguments of the
     first are for the relay to read.
     """
+    require_shards(shards)
     sequence, index = sequence_of(table), f'"{_parts(table)[1]}_fencepost_index"'
     digest = f"{zlib.crc32(table.encode()):08x}"  # Two tables must not share a setting.
     quoted = key_column.replace('"', '""')

@@ -21,8 +21,8 @@ from fencepost.outside.outbox.database import (
     require,
 )
 from fencepost.outside.outbox.numbering import (
-    MAX_SHARDS,
     USUAL_SHARDS,
+    require_shards,
     sequence_of,
     structure,
 )
@@ -154,8 +154,8 @@ def find_shards(
     facts: Facts, database: Database, outbox: Outbox, count: int | None, key_column: str | None
 ) -> Shards:
     """How to number the table; raises one sentence if it is numbered in another way."""
-    if count is not None and not 1 <= count <= MAX_SHARDS:
-        raise DatabaseRefused(f"{count} shards are not possible: choose 1 to {MAX_SHARDS}")
+    if count is not None:
+        require_shards(count)
     if (found := facts.numbering) is None:
         names = [name for name, _ in facts.columns]
         if key_column is not None and names and key_column not in names:
