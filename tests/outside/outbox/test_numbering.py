@@ -58,6 +58,43 @@ def test_tables_have_shards_of_their_own(dsn: str) -> None:
         assert shards.fetchone() == (MAX_SHARDS, True)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "settings"),
+    [
+        ("bytea", "decode(md5(i::text), 'hex')", ("bytea_output = hex", "bytea_output = escape")),
+        ("timestamptz", "to_timestamp(i * 1000)", ("timezone = 'UTC'", "timezone = 'Asia/Tokyo'")),
+        ("timestamptz", "to_timestamp(i * 1000)", ("datestyle = 'ISO'", "datestyle = 'SQL'")),
+        ("float8", "1.0 / i", ("extra_float_digits = 1", "extra_float_digits = -9")),
+    ],
+)
+def test_one_key_has_one_shard_whatever_the_settings_of_a_session(
+    dsn: str, kind: str, value: str, settings: tuple[str, str]
+) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE outbox (topic text, key {kind}, value text)".encode())
+        make(dsn, "outbox")
+        for each in settings:
+            connection.execute(f"SET {each}".encode())
+            connection.execute(
+                f"INSERT INTO outbox SELECT 't', {value} FROM generate_series(3, 40) i".encode()
+            )
+        found = connection.execute(
+            "SELECT count(*), count(DISTINCT fencepost_shard) FROM outbox GROUP BY key"
+        ).fetchall()
+        assert found == [(2, 1)] * 38
+
+
+def test_a_key_that_cannot_be_hashed_is_refused_before_an_insert_fails(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE outbox (topic text, key json, value text)")
+        with pytest.raises(DatabaseRefused, match=r'shard by column "key" failed: .* json'):
+            make(dsn, "outbox")
+        connection.execute("INSERT INTO outbox VALUES ('t', '1', 'v')")
+        connection.execute("ALTER TABLE outbox ALTER key TYPE jsonb")
+        make(dsn, "outbox")
+        connection.execute("INSERT INTO outbox VALUES ('t', '1', 'v')")
+
+
 def test_a_rolled_back_transaction_holds_no_shard(dsn: str) -> None:
     make(dsn, "outbox", 1)
     insert = b"INSERT INTO outbox (aggregatetype) VALUES ('t')"
@@ -92,7 +129,7 @@ IN_THE_WAY = {
         "BEGIN RAISE 'ran as %', current_user; END$$"
         for function, kind in (
             ("nextval(text)", "bigint"),
-            ("hashtext(varchar)", "int"),
+            ("hash_record(record)", "int"),
             ("current_setting(text, bool)", "text"),
             ("set_config(text, text, bool)", "text"),
             ("hashtextextended(text, int)", "bigint"),

@@ -86,14 +86,14 @@ _SEARCH_PATH: Final = """SELECT pg_catalog.set_config('search_path', pg_catalog.
     FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) AS name
     WHERE name !~ '^pg_temp'), 'pg_temp'), false)"""
 
+# Not by the text of the key, which depends on the settings of a session (bytea_output, timezone).
 _SHARD_FUNCTION: Final = """CREATE OR REPLACE FUNCTION {shard_function}() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $fencepost$
 DECLARE
     noted bigint := COALESCE(NULLIF(pg_catalog.current_setting('{noted}', true), ''), '0');
     ours bigint;
 BEGIN
-    NEW.fencepost_shard :=
-        (pg_catalog.hashtext(COALESCE({key}, '')) & 2147483647) % {shards};
+    NEW.fencepost_shard := (pg_catalog.hash_record(ROW({key})) & 2147483647) % {shards};
     NEW.fencepost_number := -pg_catalog.nextval('{sequence_literal}'::pg_catalog.regclass);
     ours := 1::bigint << NEW.fencepost_shard;
     IF noted & ours = 0 THEN
@@ -161,7 +161,7 @@ def structure(table: str, shards: int, key_column: str) -> list[tuple[str, str]]
         "table": table,
         "table_literal": _literal(table),
         "shards": shards,
-        "key": f'NEW."{quoted}"::text' if key_column else "''",
+        "key": f'NEW."{quoted}"' if key_column else "0",
         "key_literal": _literal(key_column),
         "sequence_literal": _literal(sequence),
         "shard_function": _named(table, "_fencepost_shard"),

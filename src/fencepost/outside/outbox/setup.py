@@ -193,6 +193,14 @@ def init(
         if outbox.is_numbered:
             require(facts, SERVER_CHECKS[:1], database, outbox)
             numbers = find_shards(facts, database, outbox, shards, key_column)
+            if facts.columns and numbers.key_column:
+                # Otherwise every insert would fail.
+                key = _identifier(numbers.key_column)
+                with database.explaining(f"choosing a shard by column {key}"):
+                    connection.execute(
+                        "SELECT pg_catalog.hash_record(ROW((SELECT "  # noqa: S608
+                        f"{key} FROM {outbox.table} LIMIT 0)))".encode()
+                    )
         else:
             require(facts, SERVER_CHECKS, database, outbox)
             _require_own_slot(connection, database, outbox, facts)
