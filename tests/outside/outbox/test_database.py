@@ -11,7 +11,7 @@ from fencepost.outside.outbox.database import CHUNK_TABLE, Outbox, OutboxDatabas
 from fencepost.outside.outbox.replication import ReplicationStream, SlotInUse
 from fencepost.outside.outbox.rules import Cursor
 from fencepost.outside.outbox.setup import FAILOVER_VERSION, init, statements
-from tests.outside.outbox.stage import OutboxStage
+from tests.outside.outbox.stage import Mode, OutboxStage
 from tests.outside.postgres import PostgresServer
 
 
@@ -231,6 +231,28 @@ def test_two_ids_do_not_share_a_slot(outbox: OutboxStage) -> None:
     third = Outbox.of(name.replace("-", "+"))
     assert third.slot == other.slot
     init(Database(outbox.dsn), third)
+
+
+@pytest.mark.parametrize("mode", ["wal", "table"])
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_in_another_encoding_is_relayed_as_utf8(
+    postgres: PostgresServer, kafka: str, encoding: str, mode: Mode
+) -> None:
+    name = f"{encoding}_{mode}".lower()
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        admin.execute(
+            f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0".encode()
+        )
+    outbox = OutboxStage(postgres.dsn(database=name), kafka, mode=mode)
+    with psycopg.connect(outbox.dsn, client_encoding="UTF8", autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO outbox (aggregatetype, aggregateid, payload) VALUES (%s, 'é', 'ü')",
+            [outbox.topic],
+        )
+    outbox.relay()
+    assert [(r.key, r.value) for r in outbox.records()] == [("é".encode(), "ü".encode())]
+    if mode == "wal":
+        outbox.execute(f"SELECT pg_drop_replication_slot('{outbox.outbox.slot}')")
 
 
 # Other servers.

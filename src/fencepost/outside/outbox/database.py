@@ -39,6 +39,8 @@ READER_SETTINGS: Final = (
     # A policy that would hide rows is an error.
     "SET row_security = off"
 )
+IN_UTF8: Final = {"client_encoding": "UTF8"}
+"""psycopg returns bytes instead of text if a database has no encoding (SQL_ASCII)."""
 SESSION_SETTINGS: Final = (
     # The lock of a relay whose machine is gone would stay for hours with the kernel's defaults.
     "SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; "
@@ -378,7 +380,7 @@ def require(facts: Facts, checks: tuple[Check, ...], database: Database, outbox:
 
 
 def _connect(database: Database) -> Connection:
-    connection = database.connect(autocommit=True, application_name="fencepost outbox")
+    connection = database.connect(autocommit=True, application_name="fencepost outbox", **IN_UTF8)
     with database.explaining("a setting"):
         connection.execute(SESSION_SETTINGS)
     return connection

@@ -13,6 +13,7 @@ from fencepost.outside.connection import require_writable
 from fencepost.outside.failures import DatabaseRefused
 from fencepost.outside.outbox.database import (
     CHUNK_TABLE,
+    IN_UTF8,
     NO_SLOT_YET,
     SERVER_CHECKS,
     Facts,
@@ -186,7 +187,7 @@ def init(
 ) -> list[Statement]:
     """Creates what is missing; returns what it ran. `shards`, `key_column`: of mode table."""
     done = []
-    with database.connect(autocommit=True) as connection:
+    with database.connect(autocommit=True, **IN_UTF8) as connection:
         require_writable(connection, database)
         facts = read_facts(connection, database, outbox)
         numbers = Shards()
