@@ -87,7 +87,7 @@ class Outbox(NamedTuple):
         The table is written as in SQL: `sales.outbox`, or with quotes for capital letters.
         """
         if not transactional_id:
-            raise DatabaseRefused("a relay needs a transactional id: it is named by it everywhere")
+            raise DatabaseRefused("a relay needs a transactional id, which names it everywhere")
         if mode == "table":
             if not table or prefix:
                 raise DatabaseRefused("mode table reads a table: messages are only in the log")

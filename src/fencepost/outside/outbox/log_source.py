@@ -164,8 +164,8 @@ class LogSource:
 
     def _mapping_of(self, relation: Relation) -> TableMapping | None:
         # The log has the name of back then, which is another one if the table was renamed.
-        is_renamed = relation.relation_id == int(self._facts.table.get("oid", 0))
-        if not is_renamed and (relation.schema, relation.name) != self._table:
+        is_same = relation.relation_id == int(self._facts.table.get("oid", 0))
+        if not is_same and (relation.schema, relation.name) != self._table:
             return None
         assert self._outbox.table is not None
         return TableMapping(self._outbox.table, relation.columns, self._columns, self._topic)

@@ -519,11 +519,12 @@ def _require_new_numbers(found: FoundDatabase) -> None:
     """A sequence is behind its table if it was set back, or only the table was copied."""
     highest = max((*found.row.cursor.numbers, *found.row.sent), default=0)
     if found.shards and highest > found.last_number:
+        literal = "'" + found.sequence.replace("'", "''") + "'"
         raise StreamBroken(
             f"sequence {found.sequence} is at {found.last_number}, but row {highest} was sent: it "
             "was set back, or not copied with the table. Rows with numbers that were given twice "
             "are not sent: find them in Kafka or insert them again. Run SELECT "
-            f"setval('{found.sequence}', {highest}), then start again. Nothing was written"
+            f"setval({literal}, {highest}), then start again. Nothing was written"
         )
 
 

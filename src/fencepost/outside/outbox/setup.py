@@ -194,7 +194,7 @@ def init(
         if outbox.is_numbered:
             require(facts, SERVER_CHECKS[:1], database, outbox)
             numbers = find_shards(facts, database, outbox, shards, key_column)
-            if facts.columns and numbers.key_column:
+            if facts.columns and numbers.key_column and not numbers.exist:
                 # Otherwise every insert would fail.
                 key = _identifier(numbers.key_column)
                 with database.explaining(f"choosing a shard by column {key}"):
