@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from tests.cli.running import Commands
 from tests.outside.conftest import dsn, postgres
 from tests.outside.outbox.conftest import kafka, mode, outbox
 from tests.outside.outbox.stage import OutboxStage
+from tests.outside.postgres import PostgresServer
 from tests.spark.conftest import environment
 from tools.processes import ServerProcess
 
@@ -143,3 +145,22 @@ def test_a_relay_runs_until_sigterm_and_loses_nothing(outbox: OutboxStage) -> No
         assert process.stop() == 0
     outbox.relay()
     outbox.audit()
+
+
+def test_a_database_that_is_killed_during_a_query_is_one_sentence(kafka: str) -> None:
+    with PostgresServer() as server:
+        outbox = OutboxStage(server.dsn(), kafka, mode="table")
+        outbox.insert(3_000, size=1_000)
+        command = [sys.executable, "-m", "fencepost", "outbox", "relay", *named(outbox)]
+        command += ["--mode", "table", "--chunk", "10"]
+        command += ["--postgres", outbox.dsn, "-b", outbox.bootstrap_servers]
+        with subprocess.Popen(
+            command, env=environment(), stderr=subprocess.PIPE, text=True
+        ) as process:
+            while not outbox.records():
+                assert process.poll() is None
+            server.kill()
+            assert process.stderr is not None
+            said = process.stderr.read().splitlines()
+        assert process.returncode == 1
+        assert len(said) == 1, said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -269,6 +270,8 @@ def relay_command(
     address = metrics_address(metrics, allow_remote=allow_remote)
     connection = connection.with_defaults(default_api_timeout_ms=API_TIMEOUT_MS)
     database = _dsn(postgres)
+    # It also says that it cannot cancel the query of a connection that was lost.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     with connection.open(long_running=True) as cluster:
         relay = OutboxRelay(database, cluster, outbox, settings)
         if address is not None:
