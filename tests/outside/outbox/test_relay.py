@@ -440,6 +440,27 @@ def test_a_fenced_relay_commits_nothing(outbox: OutboxStage) -> None:
     outbox.audit()
 
 
+@pytest.mark.parametrize("mode", ["wal", "table"])
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_relay_that_is_overtaken_while_it_waits_touches_nothing(
+    outbox: OutboxStage, chunks: int
+) -> None:
+    """Its position is an older one by then, and its row would look like a restored database."""
+    outbox.insert(2)
+    outbox.relay()
+
+    def overtake() -> None:
+        for _ in range(chunks):
+            outbox.insert(2)
+            outbox.relay()
+        outbox.insert(2)
+
+    with pytest.raises(RelayFenced):
+        outbox.relay(RelaySettings(), on_step=kill_at("fenced", 1, overtake))
+    outbox.relay()
+    outbox.audit()
+
+
 def test_a_relay_stops_when_it_is_told_to_and_leaves_no_transaction(outbox: OutboxStage) -> None:
     stop = threading.Event()
     outbox.insert(20)
