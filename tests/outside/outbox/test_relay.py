@@ -440,6 +440,25 @@ def test_a_fenced_relay_commits_nothing(outbox: OutboxStage) -> None:
     outbox.audit()
 
 
+def test_a_commit_of_a_transaction_that_is_gone_is_one_sentence(outbox: OutboxStage) -> None:
+    """It was aborted by a timeout or a fence; with version 2 brokers answer as to a late commit."""
+    outbox.insert(3)
+    with outbox.cluster() as cluster:
+        relay = OutboxRelay(outbox.dsn, cluster, outbox.outbox, SMALL)
+        end = cluster.end_txn
+
+        def end_after_an_abort(identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
+            if commit and relay.counts.oldest_unsent_at_ms is not None:
+                end(identity, commit=False)
+            return end(identity, commit=commit)
+
+        cluster.end_txn = end_after_an_abort  # type: ignore[method-assign]
+        with pytest.raises(RelayFenced, match="open for longer than 60000 ms"):
+            relay.run(until_caught_up=True)
+    outbox.relay()
+    outbox.audit()
+
+
 @pytest.mark.parametrize("mode", ["wal", "table"])
 @pytest.mark.parametrize("chunks", [1, 3])
 def test_a_relay_that_is_overtaken_while_it_waits_touches_nothing(

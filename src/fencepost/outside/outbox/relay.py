@@ -206,8 +206,8 @@ class _Run:
         deadline = time.monotonic() + TAKEOVER_SECONDS
         while not self._database.try_lock():
             self._wait_for_predecessor(deadline, None)
-        # Another relay may have come and gone meanwhile: then the position is an older one, and a row
-        # that is written from it would look like a restored database.
+        # Another relay may have come and gone meanwhile: then the position is an older one, and a
+        # row that is written from it would look like a restored database.
         self._outlet.require_ownership()
         # The predecessor may have updated the row until it gave up the lock.
         self._found = self._source.find()
