@@ -26,6 +26,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from fencepost.base.ids import INTERNAL_TOPICS
@@ -54,6 +55,7 @@ class ColumnsMissing(OutsideError):  # noqa: N818 - named for what is the case
 _TOPIC_NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{MAX_TOPIC_NAME_LENGTH}}}")
 
 
+@lru_cache(maxsize=1_024)  # It is asked for each row.
 def is_topic(name: str) -> bool:
     """Whether a topic of this name can exist and be written to."""
     is_reserved = name in (".", "..") or name in INTERNAL_TOPICS
@@ -174,8 +176,9 @@ def read_message(content: bytes) -> Outgoing:
 
 
 def _require_topic(name: str) -> None:
-    if not is_topic(name):
-        shown = name if len(name) <= MAX_TOPIC_NAME_LENGTH else name[:20] + "..."
+    is_short = len(name) <= MAX_TOPIC_NAME_LENGTH  # Longer ones do not belong into the cache.
+    if not (is_short and is_topic(name)):
+        shown = name if is_short else name[:20] + "..."
         raise Unreadable(f"no record can be written to a topic {shown!r}")
 
 
