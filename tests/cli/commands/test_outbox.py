@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from tests.cli.running import Commands
 from tests.outside.conftest import dsn, postgres
 from tests.outside.outbox.conftest import kafka, mode, outbox
 from tests.outside.outbox.stage import OutboxStage
+from tests.outside.postgres import PostgresServer
 from tests.spark.conftest import environment
 from tools.processes import ServerProcess
 
@@ -71,6 +73,9 @@ def test_options_of_the_other_mode_are_refused(outbox: OutboxStage, commands: Co
     assert "in the log" in commands.refusal("outbox", "status", *in_table, "--messages", "x")
     words = commands.refusal("outbox", "relay", *in_table, "--max-held-wal", "9")
     assert "no slot" in words
+    for option in ("--topic", "--key-column"):
+        relay = ("outbox", "relay", *named(outbox), "--messages", "x", option, "y")
+        assert "a message names its topic" in commands.refusal(*relay)
     assert main.run(["outbox", "init", *named(outbox), "--shards", "2"]) == 1
 
 
@@ -112,6 +117,11 @@ def test_init_prints_sql_with_its_rights_and_runs_it(
     assert "-- REPLICATION" in printed
     printed = run("--print", "--mode", "table", "--relay-user", "app", "--shards", "4")
     assert "CREATE CONSTRAINT TRIGGER fencepost_number" in printed
+    assert "--key-column" in printed
+    for shards in ("0", "33"):
+        wrong = ("--transactional-id", "x", "--print", "--mode", "table", "--shards", shards)
+        assert main.run(["outbox", "init", *wrong]) == 1
+        assert "choose 1 to 32" in capsys.readouterr().err
     assert "REPLICATION" not in printed
     assert 'GRANT SELECT ON SEQUENCE "outbox_fencepost" TO "app";' in printed
     assert "Ready" in run("--postgres", dsn)
@@ -135,3 +145,22 @@ def test_a_relay_runs_until_sigterm_and_loses_nothing(outbox: OutboxStage) -> No
         assert process.stop() == 0
     outbox.relay()
     outbox.audit()
+
+
+def test_a_database_that_is_killed_during_a_query_is_one_sentence(kafka: str) -> None:
+    with PostgresServer() as server:
+        outbox = OutboxStage(server.dsn(), kafka, mode="table")
+        outbox.insert(3_000, size=1_000)
+        command = [sys.executable, "-m", "fencepost", "outbox", "relay", *named(outbox)]
+        command += ["--mode", "table", "--chunk", "10"]
+        command += ["--postgres", outbox.dsn, "-b", outbox.bootstrap_servers]
+        with subprocess.Popen(
+            command, env=environment(), stderr=subprocess.PIPE, text=True
+        ) as process:
+            while not outbox.records():
+                assert process.poll() is None
+            server.kill()
+            assert process.stderr is not None
+            said = process.stderr.read().splitlines()
+        assert process.returncode == 1
+        assert len(said) == 1, said

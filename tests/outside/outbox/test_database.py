@@ -11,7 +11,7 @@ from fencepost.outside.outbox.database import CHUNK_TABLE, Outbox, OutboxDatabas
 from fencepost.outside.outbox.replication import ReplicationStream, SlotInUse
 from fencepost.outside.outbox.rules import Cursor
 from fencepost.outside.outbox.setup import FAILOVER_VERSION, init, statements
-from tests.outside.outbox.stage import OutboxStage
+from tests.outside.outbox.stage import Mode, OutboxStage
 from tests.outside.postgres import PostgresServer
 
 
@@ -27,12 +27,22 @@ def refusal(outbox: OutboxStage, dsn: str | None = None) -> str:
     return str(caught.value)
 
 
+UNLOGGED_PARTITION = (
+    "DROP TABLE outbox; CREATE TABLE outbox (i int) PARTITION BY LIST (i); "
+    "CREATE UNLOGGED TABLE one PARTITION OF outbox DEFAULT"
+)
 SPOILT = {
     "no table": ("DROP TABLE outbox", "create it with `fencepost outbox init`"),
     "no column": ("ALTER TABLE outbox DROP COLUMN payload", "no column 'value' or 'payload'"),
     "unlogged": (
         "CREATE UNLOGGED TABLE u (LIKE outbox); DROP TABLE outbox; ALTER TABLE u RENAME TO outbox",
         "SET LOGGED",
+    ),
+    "an unlogged partition": (UNLOGGED_PARTITION, "SET LOGGED"),
+    "a child table": ("CREATE TABLE one () INHERITS (outbox)", "PARTITION BY"),
+    "a generated key": (
+        "ALTER TABLE outbox ADD key text GENERATED ALWAYS AS ('k' || aggregateid) STORED",
+        "column 'key' of outbox is not in the log",
     ),
     "no chunk table": (f"DROP TABLE {CHUNK_TABLE}", "run `fencepost outbox init`"),
     "no row": (f"DELETE FROM {CHUNK_TABLE}", "run `fencepost outbox init`"),
@@ -121,6 +131,18 @@ def test_a_user_without_rights_is_told_which(outbox: OutboxStage) -> None:
         outbox.execute(f"DROP ROLE {name}")
 
 
+def test_the_role_of_amazon_rds_stands_for_the_right_to_replicate(outbox: OutboxStage) -> None:
+    name = outbox.outbox.slot
+    outbox.execute(f"CREATE ROLE {name} LOGIN; CREATE ROLE rds_replication")
+    dsn = f"{outbox.dsn} user={name}"
+    try:
+        assert "REPLICATION" in refusal(outbox, dsn)
+        outbox.execute(f"GRANT rds_replication TO {name}")
+        assert "GRANT SELECT, UPDATE" in refusal(outbox, dsn)
+    finally:
+        outbox.execute(f"DROP OWNED BY {name}; DROP ROLE {name}, rds_replication")
+
+
 def test_a_slot_in_another_database_is_refused(
     outbox: OutboxStage, postgres: PostgresServer
 ) -> None:
@@ -151,18 +173,86 @@ def test_a_deleted_row_ends_a_running_relay_before_its_commit(outbox: OutboxStag
             database.write_row(1, Cursor(7))
 
 
-@pytest.mark.parametrize("name", ["a;b", "a.b.c", "a b", '"a', "1a"])
+def test_the_lock_of_a_machine_that_is_gone_does_not_stay_for_hours(outbox: OutboxStage) -> None:
+    """The server asks whether its client is there; over TCP, as here."""
+    with OutboxDatabase(Database(outbox.dsn), outbox.outbox) as database:
+        database.check()
+        assert database.try_lock()
+        ((pid,),) = outbox.execute("SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
+        connection = database._connection
+        assert connection.info.backend_pid == pid
+        found = [
+            int(str(row[0]))
+            for name in ("idle", "interval", "count")
+            for row in connection.execute(f"SHOW tcp_keepalives_{name}".encode())
+        ]
+        assert found[0] + found[1] * found[2] <= 60
+
+
+def test_timeouts_of_the_database_end_no_relay_that_waits(outbox: OutboxStage) -> None:
+    options = " options='-cstatement_timeout=5s -cidle_session_timeout=5s'"
+    with (
+        OutboxDatabase(Database(outbox.dsn + options), outbox.outbox) as database,
+        database.connect_reader() as reader,
+    ):
+        for connection in (database._connection, reader):
+            for name in ("statement_timeout", "idle_session_timeout"):
+                found = connection.execute(f"SHOW {name}".encode()).fetchone()
+                assert found == ("0",)
+
+
+@pytest.mark.parametrize("name", ["", "a;b", "a.b.c", "a b", '"a', "1a"])
 def test_a_name_that_is_no_table_is_refused(name: str) -> None:
     with pytest.raises(DatabaseRefused, match="write it as in SQL"):
         Outbox.of("x", table=name)
 
 
 def test_names_that_postgresql_does_not_take_are_refused() -> None:
+    with pytest.raises(DatabaseRefused, match="transactional id"):
+        Outbox.of("")
     with pytest.raises(DatabaseRefused, match="no name of a slot"):
         Outbox.of("x", slot="Has Capitals")
     with pytest.raises(DatabaseRefused, match="no name of a publication"):
         Outbox.of("x", publication='"')
     assert Outbox.of("My.Relay!" + "x" * 80).slot == ("fencepost_my_relay_" + "x" * 80)[:63]
+
+
+def test_two_ids_do_not_share_a_slot(outbox: OutboxStage) -> None:
+    """Each relay would confirm what the other one has not read."""
+    name = outbox.outbox.transactional_id
+    other = Outbox.of(name.replace("-", "."))
+    assert other.slot == outbox.outbox.slot
+    with pytest.raises(DatabaseRefused, match=f"that of relay '{name}'"):
+        init(Database(outbox.dsn), other)
+    assert outbox.execute(f"SELECT count(*) FROM {CHUNK_TABLE}") == [(1,)]
+    init(Database(outbox.dsn), outbox.outbox)
+    init(Database(outbox.dsn), Outbox.of(other.transactional_id, slot="other"))
+    outbox.execute(f"SELECT pg_drop_replication_slot('{other.slot}')")
+    third = Outbox.of(name.replace("-", "+"))
+    assert third.slot == other.slot
+    init(Database(outbox.dsn), third)
+
+
+@pytest.mark.parametrize("mode", ["wal", "table"])
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_in_another_encoding_is_relayed_as_utf8(
+    postgres: PostgresServer, kafka: str, encoding: str, mode: Mode
+) -> None:
+    name = f"{encoding}_{mode}".lower()
+    with psycopg.connect(postgres.dsn(), autocommit=True) as admin:
+        admin.execute(
+            f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0".encode()
+        )
+    outbox = OutboxStage(postgres.dsn(database=name), kafka, mode=mode)
+    with psycopg.connect(outbox.dsn, client_encoding="UTF8", autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO outbox (aggregatetype, aggregateid, payload) VALUES (%s, 'é', 'ü')",
+            [outbox.topic],
+        )
+    outbox.relay()
+    assert [(r.key, r.value) for r in outbox.records()] == [("é".encode(), "ü".encode())]
+    if mode == "wal":
+        outbox.execute(f"SELECT pg_drop_replication_slot('{outbox.outbox.slot}')")
 
 
 # Other servers.

@@ -18,6 +18,7 @@ from fencepost.outside.outbox.positions import (
     decode_position,
     encode_position,
     ensure_topic,
+    position_topic,
     read_position,
 )
 from fencepost.outside.outbox.rules import Cursor, Position
@@ -43,6 +44,7 @@ POSITION = Position("r", Cursor(7, 9, 3), 5, "sys", 2, "table outbox")
         st.text(),
         st.integers(1, 2**32),
         st.text(),
+        st.text(),
     )
 )
 def test_a_position_survives_its_record(position: Position) -> None:
@@ -67,6 +69,12 @@ def test_a_record_that_is_no_position_is_an_error(value: bytes) -> None:
         decode_position(value)
 
 
+def test_a_position_of_an_older_fencepost_can_be_read() -> None:
+    fields = json.loads(encode_position(POSITION))
+    del fields["publication"]
+    assert decode_position(json.dumps(fields).encode()) == POSITION
+
+
 def test_a_later_field_is_ignored() -> None:
     fields = json.loads(encode_position(POSITION)) | {"later": 1}
     assert decode_position(json.dumps(fields).encode()) == POSITION
@@ -78,7 +86,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     return connect(broker.bootstrap_servers, {"default.api.timeout.ms": "1000"})
 
 
-def write(cluster: Cluster, topic: str, name: str, value: bytes, *, commit: bool = True) -> None:
+def write(
+    cluster: Cluster, topic: str, name: str, value: bytes | None, *, commit: bool = True
+) -> None:
     identity = cluster.init_producer_id(name)
     with cluster.writer(identity) as writer:
         writer.write_records(TopicPartition(topic, 0), [Record(key=name.encode(), value=value)])
@@ -98,6 +108,13 @@ def test_the_newest_committed_position_counts(cluster: Cluster) -> None:
     found = read_position(cluster, "newest", "a", fenced=True)
     assert found is not None
     assert found.chunk == 2
+
+
+def test_a_deleted_position_is_not_the_one_before(cluster: Cluster) -> None:
+    ensure_topic(cluster, "tombstone")
+    write(cluster, "tombstone", "a4", encode_position(POSITION))
+    write(cluster, "tombstone", "a4", None)
+    assert read_position(cluster, "tombstone", "a4", fenced=True) is None
 
 
 def test_an_open_transaction_of_another_relay_hides_no_position(cluster: Cluster) -> None:
@@ -133,6 +150,13 @@ def test_a_topic_that_would_lose_the_position_is_refused(
     cluster.create_topics([NewTopic(topic, partitions, configs={"cleanup.policy": policy})])
     with pytest.raises(PositionUnusable, match=words):
         ensure_topic(cluster, topic)
+
+
+@pytest.mark.parametrize("name", ["a/b", "my id", "é", "x" * 240])
+def test_an_id_that_is_in_no_topics_name_needs_another_topic(name: str) -> None:
+    with pytest.raises(PositionUnusable, match="--position-topic"):
+        position_topic(name, None)
+    assert position_topic(name, "positions") == "positions"
 
 
 def test_a_position_that_cannot_be_read_is_named(cluster: Cluster) -> None:

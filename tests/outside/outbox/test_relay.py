@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from fencepost.base.failures import ConfigError
 from fencepost.client.admin import NewTopic
 from fencepost.outside.connection import Database
-from fencepost.outside.failures import DatabaseUnavailable, OutsideError
+from fencepost.outside.failures import DatabaseRefused, DatabaseUnavailable, OutsideError
 from fencepost.outside.outbox import relay as relay_module
 from fencepost.outside.outbox.database import CHUNK_TABLE, Outbox
 from fencepost.outside.outbox.log_source import HeldTooMuch
 from fencepost.outside.outbox.outlet import RelayFenced, TopicMissing
 from fencepost.outside.outbox.positions import TOPIC_PREFIX
 from fencepost.outside.outbox.relay import STEPS, OutboxRelay, RelaySettings
-from fencepost.outside.outbox.rows import ColumnNames, Unreadable
-from fencepost.outside.outbox.rules import HeldWalWatch, Limits, Reason, StartRefused
+from fencepost.outside.outbox.replication import ReplicationStream
+from fencepost.outside.outbox.rows import ColumnNames, ColumnsMissing, Unreadable
+from fencepost.outside.outbox.rules import HeldWalWatch, Limits, Reason, StartRefused, StreamBroken
 from fencepost.outside.outbox.setup import init
+from fencepost.outside.outbox.source import RelayCounts
 from tests.outside.outbox.stage import SMALL, OutboxStage, kill_at
 from tests.outside.postgres import PostgresServer
 from tools.fencepost_process import FencepostProcess
@@ -158,6 +161,17 @@ def test_a_row_that_is_deleted_in_its_own_transaction_is_relayed(outbox: OutboxS
     assert [record.value for record in outbox.records()] == [b"x"]
 
 
+def test_a_column_list_that_leaves_out_the_key_is_refused(outbox: OutboxStage) -> None:
+    """Records without keys would have no order."""
+    with outbox.connect() as connection:
+        if connection.info.server_version < 150_000:
+            pytest.skip("column lists came with PostgreSQL 15")
+    name = outbox.outbox.publication
+    outbox.execute(f"ALTER PUBLICATION {name} SET TABLE outbox (id, aggregatetype, payload)")
+    with pytest.raises(ColumnsMissing, match="'aggregateid' of outbox is not in the log"):
+        outbox.relay()
+
+
 def test_a_partitioned_outbox_is_relayed_as_one_table(dsn: str, kafka: str) -> None:
     outbox = OutboxStage(dsn, kafka, prepared=False)
     outbox.execute(
@@ -237,6 +251,36 @@ def test_a_transaction_that_may_not_be_split_is_one_kafka_transaction(outbox: Ou
     outbox.audit()
 
 
+@pytest.mark.parametrize("limits", [Limits(rows=0), Limits(rows=-1), Limits(size_bytes=0)])
+def test_chunks_without_rows_are_refused(outbox: OutboxStage, limits: Limits) -> None:
+    """Otherwise a relay would catch up without sending anything."""
+    with pytest.raises(ConfigError, match="have no rows"):
+        outbox.relay(RelaySettings(limits=limits))
+
+
+def test_a_chunk_ends_before_its_transaction_times_out(outbox: OutboxStage) -> None:
+    with outbox.cluster() as cluster:
+        settings = RelaySettings(transaction_timeout_ms=3_000)
+        relay = OutboxRelay(outbox.dsn, cluster, outbox.outbox, settings)
+        assert relay.settings.limits.open_ms == 1_000
+
+
+def test_one_hundred_thousand_rows_in_one_transaction(outbox: OutboxStage) -> None:
+    count = 100_000
+    outbox.execute(
+        "INSERT INTO outbox (aggregatetype, aggregateid, payload) "
+        f"SELECT '{outbox.topic}', 'k' || i % 97, i FROM generate_series(1, {count}) i"
+    )
+    counts = outbox.relay(RelaySettings())
+    # The last chunk says that the transaction is complete.
+    assert (counts.rows, counts.chunks) == (count, count // 10_000 + 1)
+    found: dict[bytes | None, list[int]] = {}
+    for record in outbox.records():
+        found.setdefault(record.key, []).append(int(record.value or b"0"))
+    assert sum(map(len, found.values())) == count
+    assert all(numbers == sorted(numbers) for numbers in found.values())
+
+
 def test_a_topic_that_does_not_exist_is_named_and_the_row_is_kept(outbox: OutboxStage) -> None:
     missing = f"{outbox.topic}-missing"
     outbox.insert(1)
@@ -248,6 +292,23 @@ def test_a_topic_that_does_not_exist_is_named_and_the_row_is_kept(outbox: Outbox
         cluster.create_topics([NewTopic(missing, 1)])
     assert outbox.relay().rows == 2
     outbox.audit()
+
+
+def test_what_is_left_is_not_the_whole_log_before_the_first_row(
+    outbox: OutboxStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(ReplicationStream, "receive", lambda *_: None)
+    outbox.insert(3)
+    stop, seen = threading.Event(), list[int | None]()
+    with outbox.cluster() as cluster:
+
+        def look(counts: RelayCounts) -> None:
+            seen.append(counts.behind_bytes)
+            stop.set()
+
+        OutboxRelay(outbox.dsn, cluster, outbox.outbox).run(stop, on_progress=look)
+    assert 0 < (seen[0] or 0) < 1_000_000
 
 
 def test_rows_wait_for_no_other_transaction(outbox: OutboxStage) -> None:
@@ -375,6 +436,46 @@ def test_a_fenced_relay_commits_nothing(outbox: OutboxStage) -> None:
     with pytest.raises(RelayFenced):
         outbox.relay(on_step=kill_at("position written", 1, lambda: fence(outbox)))
     assert outbox.records() == []
+    outbox.relay()
+    outbox.audit()
+
+
+def test_a_commit_of_a_transaction_that_is_gone_is_one_sentence(outbox: OutboxStage) -> None:
+    """It was aborted by a timeout or a fence; with version 2 brokers answer as to a late commit."""
+    outbox.insert(3)
+    with outbox.cluster() as cluster:
+        relay = OutboxRelay(outbox.dsn, cluster, outbox.outbox, SMALL)
+        end = cluster.end_txn
+
+        def end_after_an_abort(identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
+            if commit and relay.counts.oldest_unsent_at_ms is not None:
+                end(identity, commit=False)
+            return end(identity, commit=commit)
+
+        cluster.end_txn = end_after_an_abort  # type: ignore[method-assign]
+        with pytest.raises(RelayFenced, match="open for longer than 60000 ms"):
+            relay.run(until_caught_up=True)
+    outbox.relay()
+    outbox.audit()
+
+
+@pytest.mark.parametrize("mode", ["wal", "table"])
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_relay_that_is_overtaken_while_it_waits_touches_nothing(
+    outbox: OutboxStage, chunks: int
+) -> None:
+    """Its position is an older one by then, and its row would look like a restored database."""
+    outbox.insert(2)
+    outbox.relay()
+
+    def overtake() -> None:
+        for _ in range(chunks):
+            outbox.insert(2)
+            outbox.relay()
+        outbox.insert(2)
+
+    with pytest.raises(RelayFenced):
+        outbox.relay(RelaySettings(), on_step=kill_at("fenced", 1, overtake))
     outbox.relay()
     outbox.audit()
 
@@ -528,7 +629,11 @@ def test_a_promoted_standby_is_refused_and_goes_on_when_accepted(
         outbox.execute("SELECT pg_promote()")
         outbox.insert(2)
         refusal(outbox, Reason.FAILED_OVER)
-        outbox.relay(RelaySettings(accept=Reason.FAILED_OVER))
+        accepting = RelaySettings(accept=Reason.FAILED_OVER)
+        with pytest.raises(StopHereError):
+            outbox.relay(accepting, on_step=kill_at("begun", 1, stop_here))
+        refusal(outbox, Reason.FAILED_OVER)
+        outbox.relay(accepting)
         outbox.insert(2)
         outbox.relay()
         outbox.audit()
@@ -546,6 +651,102 @@ def test_a_slot_that_was_created_again_is_refused_until_it_is_accepted(
     refusal(outbox, Reason.NEW_SLOT)
     outbox.relay(RelaySettings(accept=Reason.NEW_SLOT))
     assert outbox.relay().rows == 0
+    outbox.insert(2)
+    outbox.relay()
+    outbox.audit()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "repair"),
+    [
+        ("DROP PUBLICATION {}", None),
+        ("ALTER PUBLICATION {} DROP TABLE outbox", "ALTER PUBLICATION {} ADD TABLE outbox"),
+        ("ALTER PUBLICATION {} SET (publish = '')", "ALTER PUBLICATION {} SET (publish = insert)"),
+    ],
+)
+def test_rows_that_were_not_published_are_noticed(
+    outbox: OutboxStage, spoil: str, repair: str | None
+) -> None:
+    """What is decoded depends on the publication of the moment when a row was written."""
+    outbox.insert(2)
+    outbox.relay()
+    outbox.execute(spoil.format(outbox.outbox.publication))
+    outbox.insert(2)
+    lost = [outbox.written.pop() for _ in range(2)]
+    with pytest.raises(DatabaseRefused, match="publication"):
+        outbox.relay()
+    if repair is None:
+        init(Database(outbox.dsn), outbox.outbox)
+    else:
+        outbox.execute(repair.format(outbox.outbox.publication))
+    refusal(outbox, Reason.NEW_PUBLICATION)
+    outbox.insert(2)
+    outbox.relay(RelaySettings(accept=Reason.NEW_PUBLICATION))
+    outbox.insert(2)
+    outbox.relay()
+    outbox.audit()
+    assert lost
+
+
+def test_another_table_in_the_publication_changes_nothing(outbox: OutboxStage) -> None:
+    outbox.insert(2)
+    outbox.relay()
+    outbox.execute("CREATE TABLE other (i int)")
+    outbox.execute(f"ALTER PUBLICATION {outbox.outbox.publication} ADD TABLE other")
+    outbox.execute("INSERT INTO other VALUES (1)")
+    outbox.insert(2)
+    outbox.relay()
+    outbox.audit()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("DROP PUBLICATION {}", "run `fencepost outbox init`"),
+        ("ALTER PUBLICATION {0} DROP TABLE outbox; ALTER PUBLICATION {0} ADD TABLE outbox",
+         "publication of table outbox changed while the relay ran: start again"),
+        ("ALTER TABLE outbox RENAME TO other; CREATE TABLE outbox (LIKE other)",
+         "without inserts into outbox"),
+    ],
+)  # fmt: skip
+def test_a_running_relay_ends_when_it_is_no_longer_shown_all_rows(
+    outbox: OutboxStage, monkeypatch: pytest.MonkeyPatch, change: str, words: str
+) -> None:
+    monkeypatch.setattr(relay_module, "LOOK_SECONDS", 0.0)
+    outbox.insert(2)
+
+    def change_it() -> None:
+        outbox.execute(change.format(outbox.outbox.publication))
+
+    with pytest.raises(DatabaseRefused, match=words):
+        outbox.relay(stop=threading.Event(), on_step=kill_at("committed", 1, change_it))
+    outbox.audit()
+
+
+def test_rows_from_before_a_table_was_renamed_are_relayed(outbox: OutboxStage) -> None:
+    outbox.insert(2)
+    outbox.execute("ALTER TABLE outbox RENAME TO events")
+    with pytest.raises(DatabaseRefused, match="no table"):
+        outbox.relay()
+    outbox.relay(outbox=Outbox.of(outbox.outbox.transactional_id, table="events"))
+    outbox.audit()
+
+
+def test_a_transaction_whose_rest_is_gone_has_a_way_out(outbox: OutboxStage) -> None:
+    """Somebody moved the slot when a part of the transaction was in Kafka."""
+    slot = outbox.outbox.slot
+    outbox.insert(20)
+    with pytest.raises(StopHereError):
+        outbox.relay(on_step=kill_at("committed", 1, stop_here))
+    outbox.execute(f"SELECT pg_replication_slot_advance('{slot}', pg_current_wal_lsn())")
+    outbox.insert(1)
+    with pytest.raises(StreamBroken, match="--accept new-slot"):
+        outbox.relay()
+    outbox.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+    init(Database(outbox.dsn), outbox.outbox)
+    refusal(outbox, Reason.NEW_SLOT)
+    outbox.relay(RelaySettings(accept=Reason.NEW_SLOT))
+    del outbox.written[7:]
     outbox.insert(2)
     outbox.relay()
     outbox.audit()

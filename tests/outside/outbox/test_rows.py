@@ -103,6 +103,8 @@ def test_a_message_has_the_record_as_json(content: bytes, record: Record) -> Non
         b"[" * 100_000,
         b"3",
         b'{"topic": 3}',
+        b'{"topic": "a b"}',
+        b'{"topic": "__consumer_offsets"}',
         b'{"topic": "t", "value_base64": "*"}',
         b'{"topic": "t", "value_base64": 3}',
         b'{"topic": "t", "headers": []}',
@@ -112,3 +114,22 @@ def test_a_message_has_the_record_as_json(content: bytes, record: Record) -> Non
 def test_a_message_that_is_no_record_says_why(content: bytes) -> None:
     with pytest.raises(Unreadable):
         read_message(content)
+
+
+@pytest.mark.parametrize(
+    "topic", ["a b", "a/b", ".", "..", "é", "x" * 250, "__consumer_offsets", "__transaction_state"]
+)
+def test_a_row_for_a_topic_that_cannot_be_written_to_is_no_record(topic: str) -> None:
+    """Nobody can create it, so the relay would never get past the row."""
+    mapping = TableMapping("outbox", [("topic", TEXT), ("value", TEXT)])
+    with pytest.raises(Unreadable, match="no record can be written to a topic") as caught:
+        mapping.read([topic.encode(), b"v"])
+    assert len(str(caught.value)) < 300
+    with pytest.raises(ColumnsMissing, match="correct --topic"):
+        TableMapping("outbox", [("value", TEXT)], template=topic)
+
+
+def test_a_topic_in_another_encoding_is_no_record() -> None:
+    """A database without an encoding (SQL_ASCII) sends bytes as they are."""
+    with pytest.raises(Unreadable):
+        TableMapping("outbox", [("topic", TEXT), ("value", TEXT)]).read([b"\xff", b"v"])

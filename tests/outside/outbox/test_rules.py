@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencepost.outside.failures import OutsideError
 from fencepost.outside.outbox.rules import (
     PHASES,
     ChunkPlan,
@@ -312,8 +313,10 @@ def found(
         (POSITION._replace(chunk=0), found(1, 1_500), Start(Cursor(1_000), 1)),
         (POSITION, FOUND, Start(Cursor(1_000), 6)),
         (POSITION, found(6, 1_500), Start(Cursor(1_000), 6)),
+        (POSITION, found(publication="8"), Start(Cursor(1_000), 6)),
+        (POSITION._replace(publication="8"), found(publication="8"), Start(Cursor(1_000), 6)),
     ],
-    ids=["new", "died before the first commit", "k", "k - 1"],
+    ids=["new", "died before the first commit", "k", "k - 1", "older position", "same publication"],
 )
 def test_a_start_goes_on_where_the_position_is(
     position: Position | None, database: FoundDatabase, start: Start
@@ -333,6 +336,7 @@ def test_a_start_goes_on_where_the_position_is(
         (POSITION, found(7), Reason.LOST_POSITION, 100),
         (None, found(1), Reason.LOST_POSITION, 100),
         (POSITION, found(slot_lsn=1_001), Reason.NEW_SLOT, 1_001),
+        (POSITION._replace(publication="7"), found(publication="8"), Reason.NEW_PUBLICATION, 1_000),
         (POSITION, found(timeline=2), Reason.FAILED_OVER, 1_000),
         (POSITION, found(4, timeline=2), Reason.RESTORED, 100),
     ],
@@ -349,6 +353,30 @@ def test_another_database_is_refused_until_it_is_accepted(
     assert start.cursor == Cursor(cursor)
     assert start.needs_position
     assert start.next_chunk > max(database.row.chunk, position.chunk if position else 0)
+    assert_a_death_changes_nothing(position, database, reason)
+
+
+def assert_a_death_changes_nothing(
+    position: Position | None, database: FoundDatabase, reason: Reason
+) -> None:
+    """Wherever relays die that accept a reason: the next start refuses for it, with one result."""
+    first = judge_start(position, database, reason)
+    for _ in range(3):
+        start = judge_start(position, database, reason)
+        assert start.cursor == first.cursor
+        row = database.row._replace(
+            chunk=start.next_chunk, cursor=start.cursor, sent=start.cursor.numbers
+        )
+        recorded = Position("r", start.cursor, start.next_chunk, *database[:2], database.source)
+        recorded = recorded._replace(publication=database.publication)
+        assert not judge_start(recorded, database._replace(row=row), None).needs_position
+        if start.is_row_last:
+            position = recorded
+        else:
+            database = database._replace(row=row)
+        with pytest.raises(StartRefused) as caught:
+            judge_start(position, database, None)
+        assert caught.value.reason is reason
 
 
 NUMBERED = Position("r", Cursor(numbers=(7, 9)), 5, "sys", 1, "numbered")
@@ -365,7 +393,8 @@ def numbered(chunk: int = 5, numbers: tuple[int, ...] = (7, 9), **more: object) 
     [
         (NUMBERED, numbered(), None, (7, 9)),
         (NUMBERED, numbered(6, (8, 9)), None, (7, 9)),
-        (NUMBERED, numbered(last_number=8), Reason.RESTORED, (6, 9)),
+        (NUMBERED._replace(cursor=Cursor(numbers=(7, 12))), numbered(6, (8, 9)), Reason.RESTORED,
+         (6, 9)),
         (NUMBERED, numbered(4), Reason.RESTORED, (6, 9)),
         (NUMBERED, numbered(5, (7, 8)), Reason.RESTORED, (6, 9)),
         (None, numbered(), Reason.LOST_POSITION, (6, 9)),
@@ -375,7 +404,7 @@ def numbered(chunk: int = 5, numbers: tuple[int, ...] = (7, 9), **more: object) 
         (NUMBERED, FOUND, Reason.OTHER_SOURCE, ()),
         (NUMBERED, numbered(timeline=2), Reason.FAILED_OVER, (7, 9)),
     ],
-)
+)  # fmt: skip
 def test_a_numbered_table_is_judged_by_the_same_rules(
     position: Position | None,
     database: FoundDatabase,
@@ -387,7 +416,32 @@ def test_a_numbered_table_is_judged_by_the_same_rules(
         with pytest.raises(StartRefused) as caught:
             judge_start(position, database, None)
         assert caught.value.reason is reason
+        assert_a_death_changes_nothing(position, database, reason)
     assert judge_start(position, database, reason).cursor.numbers == numbers
+
+
+def test_a_table_with_another_spelling_is_the_same_one() -> None:
+    one, other = "numbered table outbox (sequence 7)", "numbered table public.outbox (sequence 7)"
+    position = NUMBERED._replace(source=one)
+    assert judge_start(position, numbered(source=other), None) == Start(NUMBERED.cursor, 6)
+    with pytest.raises(StartRefused, match="other-source"):
+        judge_start(position, numbered(source=other.replace("7", "8")), None)
+
+
+@pytest.mark.parametrize("system_id", ["sys", "other"])
+def test_a_sequence_behind_its_table_is_named_whatever_is_accepted(system_id: str) -> None:
+    """New rows would get numbers that the relay takes for sent."""
+    database = numbered(last_number=8, sequence='"a_fencepost"', system_id=system_id)
+    for reason in (Reason.RESTORED, Reason.FOREIGN):
+        with pytest.raises(OutsideError) as caught:
+            judge_start(NUMBERED, database, reason)
+        if not isinstance(caught.value, StartRefused):
+            assert "SELECT setval('\"a_fencepost\"', 9)" in str(caught.value)
+    repaired = database._replace(last_number=9)
+    if system_id == "sys":
+        assert judge_start(NUMBERED, repaired, None) == Start(NUMBERED.cursor, 6)
+    else:
+        assert judge_start(NUMBERED, repaired, Reason.FOREIGN).cursor.numbers == (6, 9)
 
 
 def test_a_foreign_database_is_refused_before_its_relay_is_fenced() -> None:
@@ -413,10 +467,18 @@ def test_another_source_is_refused_while_a_transaction_is_split() -> None:
 
 def test_a_slot_over_the_limit_ends_the_relay_only_if_nothing_moves_for_a_minute() -> None:
     watch = HeldWalWatch(100)
-    assert not watch.is_stuck(HeldWal(500, 7), 0, 0)
-    assert not watch.is_stuck(HeldWal(500, 7), 0, 59_000)
-    assert not watch.is_stuck(HeldWal(500, 7), 1, 61_000), "rows are being relayed"
-    assert not watch.is_stuck(HeldWal(500, 8), 1, 122_000), "the slot moved"
-    assert not watch.is_stuck(HeldWal(99, 8), 1, 190_000), "below the limit"
-    assert watch.is_stuck(HeldWal(500, 8), 1, 200_000)
-    assert not HeldWalWatch(None).is_stuck(HeldWal(500, 8), 1, 10**9)
+    assert not watch.is_stuck(HeldWal(500, 7), 0, 0, keeps_up=False)
+    assert not watch.is_stuck(HeldWal(500, 7), 0, 59_000, keeps_up=False)
+    assert not watch.is_stuck(HeldWal(500, 7), 1, 61_000, keeps_up=False), "a backlog is relayed"
+    assert not watch.is_stuck(HeldWal(500, 8), 1, 122_000, keeps_up=False), "the slot moved"
+    assert not watch.is_stuck(HeldWal(99, 8), 1, 190_000, keeps_up=False), "below the limit"
+    assert watch.is_stuck(HeldWal(500, 8), 1, 200_000, keeps_up=False)
+    assert not HeldWalWatch(None).is_stuck(HeldWal(500, 8), 1, 10**9, keeps_up=False)
+
+
+def test_new_rows_do_not_hide_that_a_transaction_holds_the_log() -> None:
+    """A relay that keeps up always has new rows, and the slot stays where the transaction began."""
+    watch = HeldWalWatch(100)
+    for look in range(6):
+        assert not watch.is_stuck(HeldWal(500, 7), look, look * 10_000, keeps_up=True)
+    assert watch.is_stuck(HeldWal(500, 7), 6, 60_000, keeps_up=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fencepost.outside.connection import Database
 from fencepost.outside.outbox.database import OutboxDatabase
 from fencepost.outside.outbox.replication import ReplicationStream
+from fencepost.outside.outbox.setup import init
 from fencepost.outside.outbox.status import RelayStatus, read_status
 from tests.outside.outbox.stage import OutboxStage
 
@@ -37,6 +38,9 @@ def test_a_numbered_table_has_rows_that_are_left_instead_of_a_slot(dsn: str, kaf
     outbox.insert(3)
     assert status(outbox).rows_left == 3
     outbox.relay()
+    for trigger in ("fencepost_shard", "fencepost_number"):
+        outbox.execute(f"DROP TRIGGER {trigger} ON outbox")
+    init(Database(dsn), outbox.outbox, shards=32)
     outbox.insert(2)
     found = status(outbox)
     assert (found.rows_left, found.held, found.is_active, found.refusal) == (2, None, False, None)

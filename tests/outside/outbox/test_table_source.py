@@ -18,7 +18,7 @@ from fencepost.outside.outbox.database import CHUNK_TABLE, Outbox
 from fencepost.outside.outbox.outlet import RelayFenced
 from fencepost.outside.outbox.relay import STEPS, OutboxRelay, RelaySettings
 from fencepost.outside.outbox.rows import Unreadable
-from fencepost.outside.outbox.rules import Limits, Reason, StartRefused
+from fencepost.outside.outbox.rules import Limits, Reason, StartRefused, StreamBroken
 from fencepost.outside.outbox.setup import init
 from tests.outside.outbox.stage import SMALL, Mode, OutboxStage, kill_at
 from tests.outside.postgres import PostgresServer
@@ -306,8 +306,37 @@ def test_a_row_that_is_no_record_is_named_and_skipped_only_if_told(outbox: Outbo
     outbox.execute("INSERT INTO outbox (aggregatetype, aggregateid) VALUES ('', 'k')")
     with pytest.raises(Unreadable, match=r"row \d+ of shard \d"):
         outbox.relay()
-    assert outbox.relay(RelaySettings(skips_unreadable=True)).skipped == 1
+    outbox.insert(2)
+    counts = outbox.relay(RelaySettings(skips_unreadable=True))
+    assert (counts.rows, counts.skipped, counts.behind_rows) == (2, 1, 0)
     assert outbox.relay().skipped == 0
+
+
+def test_the_oldest_row_is_that_of_any_shard(outbox: OutboxStage) -> None:
+    """Shards are read one after the other, and the first has the younger row."""
+    shards: dict[object, str] = {}
+    for number in range(100):
+        outbox.execute(insert(outbox, f"k{number}", "").decode())
+    for key, shard in outbox.execute("SELECT aggregateid, fencepost_shard FROM outbox"):
+        shards[shard] = str(key)
+    outbox.relay()
+    for shard in sorted(shards, key=int, reverse=True):  # type: ignore[call-overload]
+        outbox.execute(insert(outbox, shards[shard], "").decode())
+    ((oldest,),) = outbox.execute(
+        "SELECT (extract(epoch FROM fencepost_at) * 1000)::bigint FROM outbox "
+        "ORDER BY fencepost_number DESC LIMIT 1 OFFSET 7"
+    )
+    seen: list[int | None] = []
+    with outbox.cluster() as cluster:
+        relay = OutboxRelay(
+            outbox.dsn,
+            cluster,
+            outbox.outbox,
+            on_step=lambda step: seen.append(relay.counts.oldest_unsent_at_ms),
+        )
+        relay.run(until_caught_up=True)
+    assert oldest in seen
+    assert relay.counts.oldest_unsent_at_ms is None
 
 
 # Old rows.
@@ -360,6 +389,10 @@ def test_a_partitioned_outbox_loses_old_rows_with_its_partitions(dsn: str, kafka
     outbox.execute(f"INSERT INTO outbox VALUES (2, '{outbox.topic}', 'k', 'day 2')")
     outbox.relay()
     assert outbox.execute(count) == [(0,)]
+    outbox.execute("ALTER TABLE day2 DISABLE TRIGGER fencepost_number")
+    with pytest.raises(DatabaseRefused, match="disabled triggers"):
+        outbox.relay()
+    outbox.execute("ALTER TABLE day2 ENABLE TRIGGER fencepost_number")
     outbox.execute("DROP TABLE day1")
     outbox.execute("CREATE TABLE day3 PARTITION OF outbox FOR VALUES IN (3)")
     outbox.execute(f"INSERT INTO outbox VALUES (3, '{outbox.topic}', 'k', 'day 3')")
@@ -506,8 +539,18 @@ def test_a_promoted_standby_is_refused_and_goes_on_when_accepted(kafka: str) -> 
 def test_numbers_that_were_set_back_are_refused(outbox: OutboxStage) -> None:
     outbox.insert(2)
     outbox.relay()
+    outbox.insert(2)
+    outbox.relay()
     outbox.execute("SELECT setval('outbox_fencepost', 1)")
     refusal(outbox, Reason.RESTORED)
+    with pytest.raises(StreamBroken, match="setval") as caught:
+        outbox.relay(RelaySettings(accept=Reason.RESTORED))
+    found = re.search(r"SELECT setval.*\)", str(caught.value))
+    assert found is not None
+    outbox.execute(found[0])
+    outbox.insert(2)
+    assert outbox.relay().rows == 2
+    outbox.audit()
 
 
 def test_another_table_and_another_mode_need_a_transactional_id_of_their_own(
@@ -522,6 +565,27 @@ def test_another_table_and_another_mode_need_a_transactional_id_of_their_own(
     init(Database(outbox.dsn), outbox.outbox)
     outbox.relay()
     outbox.audit()
+
+
+def test_a_death_while_another_table_is_accepted_hides_none_of_its_rows(
+    outbox: OutboxStage,
+) -> None:
+    """The new table has lower numbers than those that were sent of the old one."""
+    for _ in range(2):
+        outbox.insert(9)
+        outbox.relay()
+    other = Outbox.of(outbox.outbox.transactional_id, table="other", mode="table")
+    init(Database(outbox.dsn), other)
+    outbox.execute(
+        "INSERT INTO other (aggregatetype, aggregateid, payload) "
+        f"SELECT '{outbox.topic}', 'k' || i, 'other' FROM generate_series(1, 5) i"
+    )
+    accepting = RelaySettings(accept=Reason.OTHER_SOURCE)
+    with pytest.raises(StopHereError):
+        outbox.relay(accepting, outbox=other, on_step=kill_at("begun", 1, stop_here))
+    refusal(outbox, Reason.OTHER_SOURCE, other)
+    outbox.relay(accepting, outbox=other)
+    assert values(outbox).count(b"other") == 5
 
 
 # The table.
@@ -548,6 +612,28 @@ def test_what_is_missing_is_named_with_the_next_step(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("ALTER TABLE outbox DISABLE TRIGGER fencepost_number", "ENABLE TRIGGER"),
+        ("CREATE TABLE child () INHERITS (outbox)", "PARTITION BY"),
+        ("DROP TRIGGER fencepost_number ON outbox", "init --mode table"),
+    ],
+)
+def test_a_running_relay_ends_when_rows_get_no_numbers(
+    outbox: OutboxStage, monkeypatch: pytest.MonkeyPatch, change: str, words: str
+) -> None:
+    monkeypatch.setattr(relay_module, "LOOK_SECONDS", 0.0)
+    outbox.insert(2)
+
+    def change_it() -> None:
+        outbox.execute(change)
+
+    with pytest.raises(DatabaseRefused, match=words):
+        outbox.relay(stop=threading.Event(), on_step=kill_at("committed", 1, change_it))
+    outbox.audit()
+
+
 def test_the_number_of_shards_changes_only_when_everything_was_relayed(
     outbox: OutboxStage,
 ) -> None:
@@ -563,7 +649,8 @@ def test_the_number_of_shards_changes_only_when_everything_was_relayed(
         outbox.execute(f"DROP TRIGGER {trigger} ON outbox")
     init(database, names, shards=2)
     outbox.insert(5)
-    assert outbox.relay().rows == 5
+    spelled = Outbox.of(names.transactional_id, table="public.outbox", mode="table")
+    assert outbox.relay(outbox=spelled).rows == 5
     ((highest,),) = outbox.execute(
         "SELECT max(fencepost_shard) FROM outbox WHERE fencepost_number > 10"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -96,6 +97,7 @@ class Accept(Enum):
     RESTORED = "restored"
     LOST_POSITION = "lost-position"
     NEW_SLOT = "new-slot"
+    NEW_PUBLICATION = "new-publication"
     OTHER_SOURCE = "other-source"
     FAILED_OVER = "failed-over"
 
@@ -146,7 +148,7 @@ def init_command(
         raise FencepostError("--shards and --key-column of init are for --mode table.")
     if print_only:
         column = "aggregateid" if key_column is None else key_column
-        numbers = Shards(shards or USUAL_SHARDS, column)
+        numbers = Shards(USUAL_SHARDS if shards is None else shards, column)
         steps = list(statements(outbox, relay_user, survives_failover=failover, shards=numbers))
     else:
         steps = init(
@@ -161,6 +163,8 @@ def init_command(
     if as_json:
         shown.table(rows, ["right", "sql"], "")
         return
+    if print_only and mode is Mode.TABLE and key_column is None:
+        shown.note("-- For a table whose key is in another column than aggregateid: --key-column.")
     for row in rows:
         shown.note(f"-- {row['right']}")
         sql = f"{row['sql']};".replace("\n", f"\n{COMMAND_INDENT}")
@@ -248,11 +252,14 @@ def relay_command(
 
     if mode is Mode.TABLE and max_held_wal is not None:
         raise FencepostError("--max-held-wal is for --mode wal: mode table has no slot.")
+    columns = ColumnNames(topic_column, key_column, value_column)
+    if messages is not None and (topic != "*" or any(columns)):
+        raise FencepostError("--topic and --...-column are for tables: a message names its topic.")
     outbox = _outbox(transactional_id, mode, table, messages, slot, publication)
     timeout_ms = transaction_timeout * 1_000
     settings = RelaySettings(
         Limits(rows=rows_per_chunk, open_ms=timeout_ms // 3, may_split=not whole),
-        ColumnNames(topic_column, key_column, value_column),
+        columns,
         topic,
         position_topic,
         timeout_ms,
@@ -263,6 +270,8 @@ def relay_command(
     address = metrics_address(metrics, allow_remote=allow_remote)
     connection = connection.with_defaults(default_api_timeout_ms=API_TIMEOUT_MS)
     database = _dsn(postgres)
+    # It also says that it cannot cancel the query of a connection that was lost.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     with connection.open(long_running=True) as cluster:
         relay = OutboxRelay(database, cluster, outbox, settings)
         if address is not None:

@@ -37,9 +37,16 @@ READER_SETTINGS: Final = (
     # By the index of the numbers, whatever the statistics say.
     "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; "
     # A policy that would hide rows is an error.
-    "SET row_security = off; "
-    # A query waits while its rows are sent.
-    "SET statement_timeout = 0; SET idle_session_timeout = 0"
+    "SET row_security = off"
+)
+IN_UTF8: Final = {"client_encoding": "UTF8"}
+"""psycopg returns bytes instead of text if a database has no encoding (SQL_ASCII)."""
+SESSION_SETTINGS: Final = (
+    # The lock of a relay whose machine is gone would stay for hours with the kernel's defaults.
+    "SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; "
+    # A connection waits for rows or for Kafka, and a query while its rows are sent.
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN "
+    "('statement_timeout', 'idle_session_timeout', 'transaction_timeout')"
 )
 NO_SLOT_YET: Final = "FFFFFFFF/FFFFFFFF"
 """The LSN of the slot while `init` runs."""
@@ -79,13 +86,15 @@ class Outbox(NamedTuple):
 
         The table is written as in SQL: `sales.outbox`, or with quotes for capital letters.
         """
+        if not transactional_id:
+            raise DatabaseRefused("a relay needs a transactional id, which names it everywhere")
         if mode == "table":
             if not table or prefix:
                 raise DatabaseRefused("mode table reads a table: messages are only in the log")
             if slot is not None or publication is not None:
                 raise DatabaseRefused("mode table has neither slot nor publication: leave them out")
             sequence_of(table)  # Refuses a name that is too long.
-        if table and not _TABLE.fullmatch(table):
+        if table is not None and not _TABLE.fullmatch(table):
             raise DatabaseRefused(
                 f"{table!r} is no name of a table: write it as in SQL, such as sales.outbox"
             )
@@ -99,7 +108,7 @@ class Outbox(NamedTuple):
         if publication is not None and not re.fullmatch(r"\w{1,63}", publication):
             raise DatabaseRefused(f"{publication!r} is no name of a publication: use letters")
         names = slot, publication or usual
-        return cls(transactional_id, table or None, prefix, *names, is_numbered=mode == "table")
+        return cls(transactional_id, table, prefix, *names, is_numbered=mode == "table")
 
 
 # The checks of a start.
@@ -115,6 +124,8 @@ class Facts(NamedTuple):
     database_name: str
     table: Mapping[str, Any]
     columns: tuple[tuple[str, int], ...]
+    hidden: frozenset[str]
+    """Columns that the publication leaves out."""
     publication: Mapping[str, Any]
     slot: Mapping[str, Any]
     chunk_rights: bool | None
@@ -123,6 +134,11 @@ class Facts(NamedTuple):
     """None if the table has no such triggers."""
     may_select: bool
     """Whether the user may read the outbox and its sequence."""
+
+    @property
+    def way(self) -> tuple[object, Numbering | None]:
+        """What shows rows to the relay. A row that was written without it is never seen."""
+        return self.publication.get("identity"), self.numbering
 
 
 class Check(NamedTuple):
@@ -155,8 +171,13 @@ TABLE_CHECKS: Final[tuple[Check, ...]] = (
     ),
     Check(
         lambda f: f.table.get("relpersistence", "p") == "p",
-        "has {outbox.table!r} as an unlogged or temporary table, whose rows are not in the log: "
-        "run ALTER TABLE ... SET LOGGED",
+        "has {outbox.table!r} as an unlogged or temporary table, or with such a partition, whose "
+        "rows are not in the log: run ALTER TABLE ... SET LOGGED",
+    ),
+    Check(
+        lambda f: not f.table.get("has_children"),
+        "has {outbox.table!r} with child tables (INHERITS), whose rows would not be sent: use "
+        "PARTITION BY instead",
     ),
 )
 CHUNK_CHECK: Final = Check(
@@ -232,20 +253,25 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
     with database.explaining("a look at the database"):
         server = connection.execute(
             "SELECT current_setting('wal_level'), current_user, current_database(), "
-            "COALESCE((SELECT rolsuper OR rolreplication FROM pg_roles "
-            "WHERE rolname = current_user), false)"
+            # The users of Amazon RDS cannot have the attribute; a role stands for it.
+            "COALESCE((SELECT bool_or(CASE rolname WHEN current_user THEN rolsuper OR "
+            "rolreplication ELSE pg_has_role(oid, 'MEMBER') END) FROM pg_roles "
+            "WHERE rolname IN (current_user, 'rds_replication')), false)"
         ).fetchone()
         assert server is not None
         wal_level, user, name, may_replicate = server
         table = _as_json(
             connection,
-            "SELECT to_jsonb(r) FROM (SELECT c.oid, nspname, relname, relpersistence "
+            "SELECT to_jsonb(r) FROM (SELECT c.oid, nspname, relname, "
+            "(SELECT max(p.relpersistence) FROM pg_class p WHERE p.oid = c.oid OR p.oid IN "
+            "(SELECT relid FROM pg_partition_tree(c.oid))) AS relpersistence, c.relkind = 'r' AND "
+            "EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid) AS has_children "
             "FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
             "WHERE c.oid = to_regclass(%s)) r",
             outbox.table,
         )
         columns = connection.execute(
-            "SELECT attname, atttypid FROM pg_attribute "
+            "SELECT attname, atttypid, attgenerated <> '' FROM pg_attribute "
             "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             [table.get("oid", 0)],
         ).fetchall()
@@ -253,10 +279,20 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
             table = {"relname": None}
         publication = _as_json(
             connection,
+            # Rows are in the log only if the publication had the table when they were written. It
+            # has a new oid when it is created again, or gets the table again, and a new xmin when
+            # its options change; other tables in it change neither.
             "SELECT to_jsonb(p) || jsonb_build_object('has_table', %s::text IS NULL OR EXISTS ("
             "SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND "
-            "t.schemaname = %s AND t.tablename = %s)) FROM pg_publication p WHERE pubname = %s",
+            "t.schemaname = %s AND t.tablename = %s), 'identity', concat_ws('/', p.oid, p.xmin, "
+            "(SELECT r.oid FROM pg_publication_rel r WHERE prpubid = p.oid AND prrelid = %s)), "
+            "'columns', (SELECT to_jsonb(t) -> 'attnames' FROM pg_publication_tables t "
+            "WHERE t.pubname = p.pubname AND t.schemaname = %s AND t.tablename = %s)) "
+            "FROM pg_publication p WHERE pubname = %s",
             table.get("relname"),
+            table.get("nspname"),
+            table.get("relname"),
+            table.get("oid", 0),
             table.get("nspname"),
             table.get("relname"),
             outbox.publication,
@@ -283,9 +319,10 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
         table,
         tuple(
             (column, int(oid))
-            for column, oid in columns
+            for column, oid, _ in columns
             if not (outbox.is_numbered and column in OUR_COLUMNS)
         ),
+        _hidden(columns, publication.get("columns")),
         publication,
         slot,
         None if rights is None else bool(rights[0]),
@@ -294,12 +331,21 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
     )
 
 
+def _hidden(columns: Sequence[tuple[Any, ...]], published: list[str] | None) -> frozenset[str]:
+    if published is None:  # PostgreSQL 14: all but those that are generated.
+        return frozenset(name for name, _, is_generated in columns if is_generated)
+    return frozenset(name for name, _, _ in columns if name not in published)
+
+
 def _numbering(
     connection: Connection, outbox: Outbox, table_oid: int
 ) -> tuple[Numbering | None, bool]:
     assert outbox.table is not None
     triggers = connection.execute(
-        "SELECT tgname, tgargs, tgenabled::text FROM pg_trigger "
+        # Those of partitions have the same names, and may be disabled there alone.
+        "SELECT tgname, tgargs, COALESCE((SELECT min(c.tgenabled::text) FROM pg_trigger c "
+        "JOIN pg_partition_tree(t.tgrelid) ON relid = c.tgrelid WHERE c.tgname = t.tgname "
+        "AND c.tgenabled NOT IN ('O', 'A')), tgenabled::text) FROM pg_trigger t "
         "WHERE tgrelid = %s AND tgname = ANY(%s)",
         [table_oid, [SHARD_TRIGGER, NUMBER_TRIGGER]],
     ).fetchall()
@@ -333,6 +379,13 @@ def require(facts: Facts, checks: tuple[Check, ...], database: Database, outbox:
 # The relay's connection.
 
 
+def _connect(database: Database) -> Connection:
+    connection = database.connect(autocommit=True, application_name="fencepost outbox", **IN_UTF8)
+    with database.explaining("a setting"):
+        connection.execute(SESSION_SETTINGS)
+    return connection
+
+
 class OutboxDatabase:
     """What the relay does in the database over SQL."""
 
@@ -340,7 +393,8 @@ class OutboxDatabase:
         """Connects."""
         self._database = database
         self._outbox = outbox
-        self._connection = database.connect(autocommit=True, application_name="fencepost outbox")
+        self._connection = _connect(database)
+        self._way: tuple[object, Numbering | None] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -362,7 +416,18 @@ class OutboxDatabase:
         require(facts, checks, self._database, self._outbox)
         with self._database.explaining("a setting"):
             self._connection.execute("SET synchronous_commit = 'on'")
+        self._way = facts.way
         return facts
+
+    def check_again(self) -> None:
+        """The same in the middle of a run: rows that are not shown to the relay stay unnoticed."""
+        before = self._way
+        if self.check().way != before:
+            what = "triggers" if self._outbox.is_numbered else "publication"
+            raise DatabaseRefused(
+                f"{self._database}: the {what} of {self._outbox.source} changed while the relay "
+                "ran: start again"
+            )
 
     def stream(self) -> ReplicationStream:
         """A replication connection to the same server."""
@@ -372,8 +437,7 @@ class OutboxDatabase:
 
     def connect_reader(self) -> Connection:
         """A connection to the same server for queries."""
-        where = self._database.at(self._connection)
-        connection = where.connect(autocommit=True, application_name="fencepost outbox")
+        connection = _connect(self._database.at(self._connection))
         with self._database.explaining("a setting"):
             connection.execute(READER_SETTINGS)
         return connection

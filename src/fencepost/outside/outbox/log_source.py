@@ -6,10 +6,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from fencepost.outside.failures import OutsideError
-from fencepost.outside.outbox.lsn import lsn_text
+from fencepost.outside.outbox.lsn import lsn_text, parse_lsn
 from fencepost.outside.outbox.pgoutput import Begin, Commit, Insert, Message, Relation, decode
 from fencepost.outside.outbox.replication import Changes, Keepalive
-from fencepost.outside.outbox.rows import ColumnNames, TableMapping, read_message
+from fencepost.outside.outbox.rows import ColumnNames, ColumnsMissing, TableMapping, read_message
 from fencepost.outside.outbox.rules import (
     ChunkPlan,
     Cursor,
@@ -34,10 +34,14 @@ class HeldTooMuch(OutsideError):  # noqa: N818 - named for what is the case
     """The slot holds more of the log than allowed, and nothing makes it less."""
 
 
-def find_log(database: OutboxDatabase, stream: ReplicationStream) -> FoundDatabase:
+def find_log(database: OutboxDatabase, facts: Facts, stream: ReplicationStream) -> FoundDatabase:
     """A database whose log is read, as it is now."""
-    identity = stream.identify()
-    return FoundDatabase(*identity, database.outbox.source, database.read_row())
+    return FoundDatabase(
+        *stream.identify(),
+        database.outbox.source,
+        database.read_row(),
+        publication=facts.publication["identity"],
+    )
 
 
 class LogSource:
@@ -54,11 +58,20 @@ class LogSource:
     ) -> None:
         self._database = database
         self._outbox = database.outbox
+        self._facts = facts
         self._table = facts.table.get("nspname"), facts.table.get("relname")
         self._limits, self._columns, self._topic = limits, columns, topic
         if self._outbox.table is not None:
             # Before anything is done; the log may have older columns.
-            TableMapping(self._outbox.table, facts.columns, columns, topic)
+            mapping = TableMapping(self._outbox.table, facts.columns, columns, topic)
+            for name in mapping.columns:
+                if name in facts.hidden:
+                    raise ColumnsMissing(
+                        f"column {name!r} of {self._outbox.table} is not in the log: it is "
+                        "generated, or not in the column list of publication "
+                        f"{self._outbox.publication!r}. Publish it, or name another one with "
+                        "--topic-column, --key-column or --value-column"
+                    )
         self._max_held_bytes = max_held_bytes
         self._watch = HeldWalWatch(max_held_bytes)
         self._plan = ChunkPlan(Cursor(), limits)
@@ -104,13 +117,16 @@ class LogSource:
 
     def find(self) -> FoundDatabase:
         """The database as it is now."""
-        found = find_log(self._database, self._stream)
+        found = find_log(self._database, self._facts, self._stream)
         self._target = found.lsn
         return found
 
     def begin(self, cursor: Cursor) -> None:
         """Starts the stream."""
         self._plan = ChunkPlan(cursor, self._limits)
+        # Until the first frame comes, which may take a while.
+        confirmed = parse_lsn(self._facts.slot.get("confirmed_flush_lsn") or "0/0")
+        self._read_lsn = max(cursor.end_lsn, confirmed)
         self._stream.start(self._outbox.slot, self._outbox.publication)
 
     def advance(self, send: Send) -> Pace:
@@ -147,7 +163,9 @@ class LogSource:
             send(lambda: read_message(message.content))
 
     def _mapping_of(self, relation: Relation) -> TableMapping | None:
-        if (relation.schema, relation.name) != self._table:
+        # The log has the name of back then, which is another one if the table was renamed.
+        is_same = relation.relation_id == int(self._facts.table.get("oid", 0))
+        if not is_same and (relation.schema, relation.name) != self._table:
             return None
         assert self._outbox.table is not None
         return TableMapping(self._outbox.table, relation.columns, self._columns, self._topic)
@@ -180,8 +198,10 @@ class LogSource:
 
     def look(self, rows: int) -> None:
         """Asks what the slot holds; HeldTooMuch if it is over the limit and nothing moves."""
+        keeps_up = self._plan.confirmable >= self._held.end_lsn
         held = self._held = self._database.held_wal()
-        if self._watch.is_stuck(held, rows, int(time.monotonic() * 1_000)):
+        now_ms = int(time.monotonic() * 1_000)
+        if self._watch.is_stuck(held, rows, now_ms, keeps_up=keeps_up):
             raise HeldTooMuch(
                 f"slot {self._outbox.slot!r} holds {held.size_bytes} bytes of the log, more than "
                 f"{self._max_held_bytes}, and did not move for a minute: end long "

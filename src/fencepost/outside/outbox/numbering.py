@@ -16,6 +16,10 @@ table: numbers of a shard have gaps, and never come again, unless a crash took b
 that had them before anybody could rely on it (`table_source.py`).
 
 The functions run with the rights of their owner, so writers need INSERT on the table and no more.
+Nothing that a writer may create must get in their way, and run with these rights: the search path
+is that of `init`, with temporary tables last; functions are named with their schema, and called
+with exactly their types, which an overload cannot fit better. And whoever puts the trigger on a
+table of their own reaches no row that has its number.
 """
 
 from __future__ import annotations
@@ -77,17 +81,23 @@ _COLUMNS: Final = """ALTER TABLE {table}
     ADD COLUMN IF NOT EXISTS fencepost_number bigint,
     ADD COLUMN IF NOT EXISTS fencepost_at timestamptz"""
 
+_SEARCH_PATH: Final = """SELECT pg_catalog.set_config('search_path', pg_catalog.concat_ws(', ', (
+    SELECT pg_catalog.string_agg(pg_catalog.quote_ident(name::text), ', ')
+    FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) AS name
+    WHERE name !~ '^pg_temp'), 'pg_temp'), false)"""
+
+# Not by the text of the key, which depends on the settings of a session (bytea_output, timezone).
 _SHARD_FUNCTION: Final = """CREATE OR REPLACE FUNCTION {shard_function}() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $fencepost$
 DECLARE
-    noted bigint := COALESCE(NULLIF(current_setting('{noted}', true), ''), '0');
+    noted bigint := COALESCE(NULLIF(pg_catalog.current_setting('{noted}', true), ''), '0');
     ours bigint;
 BEGIN
-    NEW.fencepost_shard := (hashtext(COALESCE({key}, '')) & 2147483647) % {shards};
-    NEW.fencepost_number := -nextval('{sequence_literal}');
+    NEW.fencepost_shard := (pg_catalog.hash_record(ROW({key})) & 2147483647) % {shards};
+    NEW.fencepost_number := -pg_catalog.nextval('{sequence_literal}'::pg_catalog.regclass);
     ours := 1::bigint << NEW.fencepost_shard;
     IF noted & ours = 0 THEN
-        PERFORM set_config('{noted}', (noted | ours)::text, true);
+        PERFORM pg_catalog.set_config('{noted}', (noted | ours)::text, true);
     END IF;
     RETURN NEW;
 END $fencepost$"""
@@ -97,20 +107,22 @@ _NUMBER_FUNCTION: Final = """CREATE OR REPLACE FUNCTION {number_function}() RETU
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off
 AS $fencepost$
 DECLARE
-    noted text := current_setting('{noted}');
+    noted text := pg_catalog.current_setting('{noted}');
 BEGIN
-    IF current_setting('{locked}', true) IS DISTINCT FROM noted THEN
+    IF pg_catalog.current_setting('{locked}', true) IS DISTINCT FROM noted THEN
         FOR shard IN 0..{shards} - 1 LOOP
             IF noted::bigint & (1::bigint << shard) <> 0 THEN
-                PERFORM pg_advisory_xact_lock(
-                    hashtextextended('fencepost outbox {table_literal}', shard));
+                PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(
+                    'fencepost outbox {table_literal}'::text, shard::bigint));
             END IF;
         END LOOP;
-        PERFORM set_config('{locked}', noted, true);
+        PERFORM pg_catalog.set_config('{locked}', noted, true);
     END IF;
     UPDATE {table}
-        SET fencepost_number = nextval('{sequence_literal}'), fencepost_at = clock_timestamp()
-        WHERE fencepost_shard = NEW.fencepost_shard AND fencepost_number = NEW.fencepost_number;
+        SET fencepost_number = pg_catalog.nextval('{sequence_literal}'::pg_catalog.regclass),
+            fencepost_at = pg_catalog.clock_timestamp()
+        WHERE fencepost_shard = NEW.fencepost_shard AND fencepost_number = NEW.fencepost_number
+            AND fencepost_number < 0;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'an outbox row was deleted in its own transaction'
             USING HINT = 'the relay reads the table: delete a row when it was sent';
@@ -118,13 +130,21 @@ BEGIN
     RETURN NULL;
 END $fencepost$"""
 
-# One statement: a row that met only one of the triggers would never be sent.
+# One transaction: a row that met only one of the triggers would never be sent. And if the triggers
+# cannot be created, because one is there, functions with other shards must not stay either.
 _TRIGGERS: Final = """BEGIN;
+{functions};
 CREATE TRIGGER fencepost_shard BEFORE INSERT ON {table} FOR EACH ROW
     EXECUTE FUNCTION {shard_function}('{shards}', '{key_literal}');
 CREATE CONSTRAINT TRIGGER fencepost_number AFTER INSERT ON {table}
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {number_function}();
 COMMIT"""
+
+
+def require_shards(number: int) -> None:
+    """Raises DatabaseRefused if there cannot be so many."""
+    if not 1 <= number <= MAX_SHARDS:
+        raise DatabaseRefused(f"{number} shards are not possible: choose 1 to {MAX_SHARDS}")
 
 
 def structure(table: str, shards: int, key_column: str) -> list[tuple[str, str]]:
@@ -133,6 +153,7 @@ def structure(table: str, shards: int, key_column: str) -> list[tuple[str, str]]
     The triggers wait for open transactions that have written to the table. The arguments of the
     first are for the relay to read.
     """
+    require_shards(shards)
     sequence, index = sequence_of(table), f'"{_parts(table)[1]}_fencepost_index"'
     digest = f"{zlib.crc32(table.encode()):08x}"  # Two tables must not share a setting.
     quoted = key_column.replace('"', '""')
@@ -140,7 +161,7 @@ def structure(table: str, shards: int, key_column: str) -> list[tuple[str, str]]
         "table": table,
         "table_literal": _literal(table),
         "shards": shards,
-        "key": f'NEW."{quoted}"::text' if key_column else "''",
+        "key": f'NEW."{quoted}"' if key_column else "0",
         "key_literal": _literal(key_column),
         "sequence_literal": _literal(sequence),
         "shard_function": _named(table, "_fencepost_shard"),
@@ -148,15 +169,17 @@ def structure(table: str, shards: int, key_column: str) -> list[tuple[str, str]]
         "noted": f"fencepost.shards_{digest}",
         "locked": f"fencepost.locked_{digest}",
     }
+    names["functions"] = ";\n".join(
+        each.format(**names) for each in (_SHARD_FUNCTION, _NUMBER_FUNCTION)
+    )
     owner, creator = "to own the table", "CREATE on the schema"
     columns = "(fencepost_shard, fencepost_number)"
     return [
         (f"CREATE SEQUENCE IF NOT EXISTS {sequence}", creator),
         (_COLUMNS.format(**names), owner),
         (f"CREATE INDEX IF NOT EXISTS {index} ON {table} {columns}", owner),
-        (_SHARD_FUNCTION.format(**names), creator),
-        (_NUMBER_FUNCTION.format(**names), creator),
-        (_TRIGGERS.format(**names), owner),
+        (_SEARCH_PATH, "none: the functions run with the search path of this session"),
+        (_TRIGGERS.format(**names), f"{owner}, and {creator}"),
     ]
 
 

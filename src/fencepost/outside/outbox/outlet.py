@@ -12,8 +12,9 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Final
 
+from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
-from fencepost.client.failures import ClientError, ProducerFenced
+from fencepost.client.failures import ClientError, ProducerFenced, Refused
 from fencepost.client.record_writer import RecordWriter
 from fencepost.outside.failures import OutsideError
 from fencepost.outside.outbox.positions import encode_position, ensure_topic, read_position
@@ -160,6 +161,11 @@ class Outlet:
             yield
         except ProducerFenced as problem:
             raise self._fenced() from problem
+        except Refused as problem:
+            # With version 2 a fence is one epoch ahead, which is also where a commit would end.
+            if problem.code == ErrorCode.INVALID_TXN_STATE:
+                raise self._fenced() from problem
+            raise
 
     def _fenced(self) -> RelayFenced:
         self._forget_writers()

@@ -24,6 +24,7 @@ from fencepost.client.failures import Refused
 from fencepost.client.reading import EARLIEST, LATEST
 from fencepost.outside.failures import OutsideError
 from fencepost.outside.outbox.lsn import lsn_text, parse_lsn
+from fencepost.outside.outbox.rows import is_topic
 from fencepost.outside.outbox.rules import Cursor, Position
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def encode_position(position: Position) -> bytes:
         "systemId": position.system_id,
         "timeline": position.timeline,
         "source": position.source,
+        "publication": position.publication,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -80,9 +82,21 @@ def decode_position(value: bytes) -> Position:
             str(fields["systemId"]),
             int(fields["timeline"]),
             str(fields["source"]),
+            str(fields.get("publication", "")),
         )
     except (TypeError, KeyError, AttributeError) as problem:
         raise ValueError(f"it is not the JSON of a position ({problem!r})") from problem
+
+
+def position_topic(transactional_id: str, named: str | None) -> str:
+    """The name of the topic; PositionUnusable if there can be none."""
+    topic = named or TOPIC_PREFIX + transactional_id
+    if not is_topic(topic):
+        raise PositionUnusable(
+            f"the position would be in topic {topic!r}, which is no possible name: name another "
+            "one with --position-topic"
+        )
+    return topic
 
 
 def ensure_topic(cluster: Cluster, topic: str) -> None:
@@ -129,13 +143,14 @@ def read_position(
     isolation = "read_uncommitted" if fenced else "read_committed"
     ends = cluster.list_offsets({place: LATEST}, isolation=isolation)
     start = cluster.list_offsets({place: EARLIEST})[place].offset
-    newest: tuple[int, bytes] | None = None
+    newest: tuple[int, bytes | None] | None = None
     for record in cluster.records(place, start, ends[place].offset, isolation="read_committed"):
-        if record.key == key and record.value is not None:
+        if record.key == key:
             newest = (record.offset, record.value)
-    if newest is None:
+    # A deleted position is a lost one, and not the one before.
+    if newest is None or newest[1] is None:
         return None
-    offset, value = newest
+    offset, value = newest[0], newest[1]
     try:
         return decode_position(value)
     except ValueError as problem:

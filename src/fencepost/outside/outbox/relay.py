@@ -26,11 +26,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from fencepost.base.failures import ConfigError
 from fencepost.outside.connection import Database
 from fencepost.outside.outbox.database import Outbox, OutboxDatabase
 from fencepost.outside.outbox.log_source import LogSource
 from fencepost.outside.outbox.outlet import Outlet
-from fencepost.outside.outbox.positions import TOPIC_PREFIX
+from fencepost.outside.outbox.positions import position_topic
 from fencepost.outside.outbox.replication import SlotInUse
 from fencepost.outside.outbox.rows import USUAL, ColumnNames, Outgoing, Unreadable
 from fencepost.outside.outbox.rules import (
@@ -105,7 +106,7 @@ class OutboxRelay:
         self._database = Database(dsn)
         self._cluster = cluster
         self._outbox = outbox
-        self._settings = settings or RelaySettings()
+        self._settings = _usable(settings or RelaySettings())
         self._on_step = on_step
 
     def run(
@@ -118,7 +119,8 @@ class OutboxRelay:
         """Relays until `stop` is set; or until what is in the log now is in Kafka."""
         settings, outbox = self._settings, self._outbox
         self.counts.has_caught_up = False
-        topic = settings.position_topic or TOPIC_PREFIX + outbox.transactional_id
+        self.counts.oldest_unsent_at_ms = None
+        topic = position_topic(outbox.transactional_id, settings.position_topic)
         outlet = Outlet(
             self._cluster, outbox.transactional_id, topic, settings.transaction_timeout_ms
         )
@@ -158,6 +160,16 @@ class OutboxRelay:
         self._on_step(name)
 
 
+def _usable(settings: RelaySettings) -> RelaySettings:
+    limits = settings.limits
+    if limits.rows < 1 or limits.size_bytes < 1:
+        sizes = f"{limits.rows} rows and {limits.size_bytes} bytes"
+        raise ConfigError(f"chunks of {sizes} have no rows: choose at least 1 of each")
+    # A chunk must end before the brokers abort its transaction.
+    open_ms = min(limits.open_ms, settings.transaction_timeout_ms // 3)
+    return settings._replace(limits=limits._replace(open_ms=open_ms))
+
+
 class _Run:
     """One run, from the start to an end."""
 
@@ -178,6 +190,7 @@ class _Run:
         self._source = source
         self._on_progress = on_progress
         self._chunk = 0
+        self._skipped = 0
         self._look_due = self._ownership_due = 0.0
         self._found = source.find()
 
@@ -193,6 +206,9 @@ class _Run:
         deadline = time.monotonic() + TAKEOVER_SECONDS
         while not self._database.try_lock():
             self._wait_for_predecessor(deadline, None)
+        # Another relay may have come and gone meanwhile: then the position is an older one, and a
+        # row that is written from it would look like a restored database.
+        self._outlet.require_ownership()
         # The predecessor may have updated the row until it gave up the lock.
         self._found = self._source.find()
         self._begin(judge_start(position, self._found, accept), deadline)
@@ -200,7 +216,7 @@ class _Run:
     def _begin(self, start: Start, deadline: float) -> None:
         self._chunk = start.next_chunk
         if start.needs_position:
-            self._record_start(start.cursor)
+            self._record_start(start)
         while True:
             try:
                 self._source.begin(start.cursor)
@@ -214,21 +230,27 @@ class _Run:
             raise problem or SlotInUse(
                 f"another relay of {self._outbox.transactional_id!r} is connected to the database, "
                 "and did not notice within "
-                f"{TAKEOVER_SECONDS:.0f} s that it was fenced: stop it, then start again"
+                f"{TAKEOVER_SECONDS:.0f} s that it was fenced: stop it, then start again. If its "
+                "machine is gone, the database notices that within a minute"
             )
         time.sleep(WAIT_SECONDS)
 
-    def _record_start(self, cursor: Cursor) -> None:
-        """Writes a position before any row comes: the next start has nothing to accept.
+    def _record_start(self, start: Start) -> None:
+        """Writes a position before any row comes: the next start has nothing to accept."""
+        steps = [self._write_start_row, self._commit_start_position]
+        if start.is_row_last:
+            steps.reverse()
+        steps[0](start.cursor)
+        self._relay.step("begun")
+        steps[1](start.cursor)
+        self._chunk += 1
 
-        Here the position goes first. A row that is one ahead would make the next start continue at
-        the old position, which may be of another database.
-        """
+    def _write_start_row(self, cursor: Cursor) -> None:
+        self._database.write_row(self._chunk, cursor, cursor.numbers)
+
+    def _commit_start_position(self, cursor: Cursor) -> None:
         self._outlet.write_position(self._position(cursor))
         self._outlet.commit()
-        self._relay.step("begun")
-        self._database.write_row(self._chunk, cursor, cursor.numbers)
-        self._chunk += 1
 
     # The rows.
 
@@ -256,8 +278,10 @@ class _Run:
                     return
 
     def _send(self, read: Callable[[], Outgoing]) -> None:
-        if self._counts.oldest_unsent_at_ms is None:
-            self._counts.oldest_unsent_at_ms = self._source.commit_ms
+        commit_ms, oldest_ms = self._source.commit_ms, self._counts.oldest_unsent_at_ms
+        # A table is read shard by shard.
+        if oldest_ms is None or commit_ms < oldest_ms:
+            self._counts.oldest_unsent_at_ms = commit_ms
         try:
             row = read()
         except Unreadable as problem:
@@ -268,7 +292,7 @@ class _Run:
                     "--skip-unreadable to leave such rows out. It was not skipped"
                 ) from problem
             log.warning("%s: %s is left out: %s", self._outbox.source, where, problem)
-            self._counts.skipped += 1
+            self._skipped += 1
             return
         self._outlet.add(row, self._source.rows)
 
@@ -280,6 +304,7 @@ class _Run:
             self._found.system_id,
             self._found.timeline,
             self._found.source,
+            self._found.publication,
         )
 
     def _end_chunk(self) -> None:
@@ -294,20 +319,23 @@ class _Run:
         step("committed")
         source.chunk_committed()
         self._chunk += 1
-        self._counts.rows += rows
+        self._counts.rows += rows - self._skipped
+        self._counts.skipped += self._skipped
+        self._skipped = 0
         self._counts.chunks += 1
         self._counts.oldest_unsent_at_ms = None
         source.note(self._counts)
         self._on_progress(self._counts)
 
     def _look(self) -> None:
-        """Asks now and then what nobody says: who owns the id, and how far the relay is behind."""
+        """Asks now and then what nobody says: who owns the id, and what the database shows."""
         now = time.monotonic()
         if now >= self._ownership_due and not self._outlet.open_ms:
             self._ownership_due = now + OWNERSHIP_SECONDS
             self._outlet.require_ownership()
         if now >= self._look_due:
             self._look_due = now + LOOK_SECONDS
-            self._source.look(self._counts.rows)
+            self._database.check_again()
+            self._source.look(self._counts.done)
             self._source.note(self._counts)
             self._on_progress(self._counts)

@@ -15,15 +15,22 @@ optional. A value that is not a string is written as JSON; "key_base64" and "val
 bytes.
 
 `bytea` values are bytes; all others are their text in UTF-8.
+
+A row for a topic that cannot exist, or that only brokers write to, is no record: unlike a row for a
+topic that somebody may still create, it would stop the relay for ever.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from fencepost.base.ids import INTERNAL_TOPICS
+from fencepost.base.limits import MAX_TOPIC_NAME_LENGTH
 from fencepost.outside.failures import OutsideError
 from fencepost.records.opened import Headers, Record
 
@@ -43,6 +50,16 @@ class Unreadable(OutsideError):  # noqa: N818 - named for what is the case
 
 class ColumnsMissing(OutsideError):  # noqa: N818 - named for what is the case
     """The table cannot be an outbox."""
+
+
+_TOPIC_NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{MAX_TOPIC_NAME_LENGTH}}}")
+
+
+@lru_cache(maxsize=1_024)  # It is asked for each row.
+def is_topic(name: str) -> bool:
+    """Whether a topic of this name can exist and be written to."""
+    is_reserved = name in (".", "..") or name in INTERNAL_TOPICS
+    return _TOPIC_NAME.fullmatch(name) is not None and not is_reserved
 
 
 class Outgoing(NamedTuple):
@@ -78,6 +95,8 @@ class TableMapping:
         self._template = template
         self._names = [name for name, _ in columns]
         is_fixed = "*" not in template
+        if is_fixed and not is_topic(template):
+            raise ColumnsMissing(f"no topic can be called {template!r}: correct --topic")
         self._topic = None if is_fixed else self._find(table, named.topic, TOPIC_COLUMNS)
         self._key = self._find(table, named.key, KEY_COLUMNS, is_optional=True)
         self._value = self._find(table, named.value, VALUE_COLUMNS)
@@ -100,6 +119,12 @@ class TableMapping:
         )
 
     @property
+    def columns(self) -> list[str]:
+        """All columns that become a part of the record."""
+        used = (self._topic, self._key, self._value, self._headers, *self._others.values())
+        return [self._names[index] for index in used if index is not None]
+
+    @property
     def key_column(self) -> str | None:
         """The column that becomes the key; None if there is none."""
         return None if self._key is None else self._names[self._key]
@@ -113,7 +138,8 @@ class TableMapping:
             part = values[self._topic]
             if not part:
                 raise Unreadable(f"its column {self._names[self._topic]!r} is empty")
-            topic = self._template.replace("*", part.decode())
+            topic = self._template.replace("*", part.decode("utf-8", "replace"))
+            _require_topic(topic)
         headers = [
             (name, self._bytes(index, values))
             for name, index in self._others.items()
@@ -143,9 +169,17 @@ def read_message(content: bytes) -> Outgoing:
     topic = fields.get("topic")
     if not isinstance(topic, str) or not topic:
         raise Unreadable('its JSON has no "topic"')
+    _require_topic(topic)
     headers = _headers_of(fields["headers"]) if fields.get("headers") is not None else ()
     record = Record(key=_field(fields, "key"), value=_field(fields, "value"), headers=headers)
     return Outgoing(topic, record)
+
+
+def _require_topic(name: str) -> None:
+    is_short = len(name) <= MAX_TOPIC_NAME_LENGTH  # Longer ones do not belong into the cache.
+    if not (is_short and is_topic(name)):
+        shown = name if is_short else name[:20] + "..."
+        raise Unreadable(f"no record can be written to a topic {shown!r}")
 
 
 def _parsed(text: bytes) -> Any:

@@ -63,7 +63,7 @@ class Limits(NamedTuple):
     rows: int = 10_000
     size_bytes: int = 16 * 1024 * 1024
     open_ms: int = 20_000
-    """A third of the transaction timeout."""
+    """At most a third of the transaction timeout."""
     may_split: bool = True
     """Whether a transaction of the database may be split over chunks."""
 
@@ -107,6 +107,12 @@ PHASES: Final[Mapping[tuple[Phase, Event], frozenset[Phase]]] = {
     (Phase.SENDING, Event.COMMIT): frozenset({Phase.BETWEEN}),
 }
 """Which phases may follow. A pair that is absent breaks the protocol."""
+
+
+_WITHOUT_THE_REST: Final = (
+    "Find them in the database; then drop the slot, run `fencepost outbox init`, and start once "
+    "with --accept new-slot"
+)
 
 
 class ChunkPlan:
@@ -156,8 +162,7 @@ class ChunkPlan:
         if cursor.commit_lsn and commit_lsn != cursor.commit_lsn:
             raise StreamBroken(
                 f"{self._ordinal} rows of the transaction at {lsn_text(cursor.commit_lsn)} are in "
-                "Kafka, and the slot no longer has the others. Find them in the database; then "
-                "start once with --accept new-slot"
+                f"Kafka, and the slot no longer has the others. {_WITHOUT_THE_REST}"
             )
         self._go(Event.BEGIN, Phase.SENDING)
         self._to_skip = self._ordinal
@@ -184,7 +189,8 @@ class ChunkPlan:
             if self._to_skip:
                 raise StreamBroken(
                     f"the transaction at {lsn_text(self._cursor.commit_lsn)} has fewer rows than "
-                    f"{self._ordinal}, which are in Kafka: was the publication changed?"
+                    f"{self._ordinal}, which are in Kafka: was the publication changed? "
+                    f"{_WITHOUT_THE_REST}"
                 )
             self._cursor, self._ordinal = Cursor(end_lsn), 0
         self._note(end_lsn)
@@ -289,6 +295,10 @@ class TablePlan:
 # The start.
 
 
+SEQUENCE: Final = " (sequence "
+"""Before the oid of the sequence, in the words for a numbered table."""
+
+
 class Position(NamedTuple):
     """The position of a relay: a record of each of its Kafka transactions."""
 
@@ -300,6 +310,8 @@ class Position(NamedTuple):
     timeline: int
     source: str
     """What is read: rows of a table or messages in the log, or a numbered table."""
+    publication: str = ""
+    """Another one may have left rows out of the log. Empty: not known, or there is none."""
 
 
 class ChunkRow(NamedTuple):
@@ -324,6 +336,10 @@ class FoundDatabase(NamedTuple):
     shards: int = 0
     """Of a numbered table; 0: the log is read."""
     last_number: int = 0
+    sequence: str = ""
+    """Gives the numbers; its name as in SQL."""
+    publication: str = ""
+    """Changes whenever the publication does, as far as the table is concerned."""
 
 
 class Reason(Enum):
@@ -333,6 +349,7 @@ class Reason(Enum):
     RESTORED = "restored"
     LOST_POSITION = "lost-position"
     NEW_SLOT = "new-slot"
+    NEW_PUBLICATION = "new-publication"
     OTHER_SOURCE = "other-source"
     FAILED_OVER = "failed-over"
 
@@ -345,6 +362,11 @@ class StartRule(NamedTuple):
     sentence: str
     go_on: Callable[[Position, FoundDatabase], Cursor]
     """Where a start goes on that accepts it."""
+
+
+def _identity(source: str) -> str:
+    """One table has several names (`outbox`, `public.outbox`), and one sequence."""
+    return source.rpartition(SEQUENCE)[2]
 
 
 def _at_the_position(position: Position, _: FoundDatabase) -> Cursor:
@@ -374,7 +396,8 @@ START_RULES: Final = (
     StartRule(
         Reason.OTHER_SOURCE,
         lambda position, found: (
-            bool(position.cursor.numbers or found.shards) and position.source != found.source
+            bool(position.cursor.numbers or found.shards)
+            and _identity(position.source) != _identity(found.source)
         ),
         "the position in Kafka is of {position.source}, and this relay reads {found.source}: start "
         "it with the options of before, or give it a transactional id of its own. If it replaces "
@@ -413,6 +436,14 @@ START_RULES: Final = (
         go_on=_with_what_is_left,
     ),
     StartRule(
+        Reason.NEW_PUBLICATION,
+        lambda position, found: position.publication not in ("", found.publication),
+        "the publication was changed or created again since the last start: rows that were "
+        "committed before that may not be in the log, and are not sent then. Compare the outbox "
+        "with Kafka; then",
+        go_on=_at_the_position,
+    ),
+    StartRule(
         Reason.FAILED_OVER,
         lambda position, found: position.timeline != found.timeline,
         "the database is on timeline {found.timeline}, and the position on {position.timeline}: a "
@@ -441,6 +472,10 @@ class Start(NamedTuple):
     next_chunk: int
     needs_position: bool = False
     """Whether a position has to be written first: it is the first start, or one that accepts."""
+    is_row_last: bool = False
+    """Whether the row is written after this position. If the relay dies between the two, the next
+    start must refuse for the same reason: a restored database is known by its row, and every other
+    reason by the position."""
 
 
 def refuse_foreign(position: Position | None, found: FoundDatabase, accept: Reason | None) -> None:
@@ -466,12 +501,31 @@ def judge_start(position: Position | None, found: FoundDatabase, accept: Reason 
             continue
         if rule.reason is not accept:
             raise StartRefused(rule.reason, _sentence(rule, position, found))
+        cursor = rule.go_on(position, found)
+        if rule.reason is not Reason.OTHER_SOURCE:  # Then they are of another table.
+            _require_new_numbers(found)
+        # A row that is one ahead has a number that Kafka never saw, as at any start.
+        is_near = found.row.chunk <= position.chunk + 1
         return Start(
-            rule.go_on(position, found),
-            max(position.chunk, found.row.chunk) + 1,
+            cursor,
+            1 + (position.chunk if is_near else found.row.chunk),
             needs_position=True,
+            is_row_last=rule.reason is Reason.RESTORED,
         )
     return Start(position.cursor, position.chunk + 1, needs_position=position.chunk < 0)
+
+
+def _require_new_numbers(found: FoundDatabase) -> None:
+    """A sequence is behind its table if it was set back, or only the table was copied."""
+    highest = max((*found.row.cursor.numbers, *found.row.sent), default=0)
+    if found.shards and highest > found.last_number:
+        literal = "'" + found.sequence.replace("'", "''") + "'"
+        raise StreamBroken(
+            f"sequence {found.sequence} is at {found.last_number}, but row {highest} was sent: it "
+            "was set back, or not copied with the table. Rows with numbers that were given twice "
+            "are not sent: find them in Kafka or insert them again. Run SELECT "
+            f"setval({literal}, {highest}), then start again. Nothing was written"
+        )
 
 
 def _sentence(rule: StartRule, position: Position, found: FoundDatabase) -> str:
@@ -505,12 +559,18 @@ class HeldWalWatch:
 
     def __init__(self, limit_bytes: int | None) -> None:
         self._limit_bytes = limit_bytes
-        self._moved = (-1, -1)
+        self._restart_lsn = self._rows = -1
         self._moved_ms = 0
 
-    def is_stuck(self, held: HeldWal, rows: int, now_ms: int) -> bool:
-        """Whether to end: rows are not being relayed, and the slot does not move either."""
-        if (moved := (held.restart_lsn, rows)) != self._moved:
-            self._moved, self._moved_ms = moved, now_ms
+    def is_stuck(self, held: HeldWal, rows: int, now_ms: int, *, keeps_up: bool) -> bool:
+        """Whether to end: the slot does not move, and no backlog is getting smaller.
+
+        Rows of a relay that keeps up are no sign that it will: then the slot holds the log for
+        something else, such as a transaction that stays open, and new rows pass it by.
+        """
+        is_less = rows != self._rows and not keeps_up
+        if held.restart_lsn != self._restart_lsn or is_less:
+            self._moved_ms = now_ms
+        self._restart_lsn, self._rows = held.restart_lsn, rows
         is_over = self._limit_bytes is not None and held.size_bytes > self._limit_bytes
         return is_over and now_ms - self._moved_ms >= self.PATIENCE_MS

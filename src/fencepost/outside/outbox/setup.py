@@ -13,6 +13,7 @@ from fencepost.outside.connection import require_writable
 from fencepost.outside.failures import DatabaseRefused
 from fencepost.outside.outbox.database import (
     CHUNK_TABLE,
+    IN_UTF8,
     NO_SLOT_YET,
     SERVER_CHECKS,
     Facts,
@@ -21,15 +22,15 @@ from fencepost.outside.outbox.database import (
     require,
 )
 from fencepost.outside.outbox.numbering import (
-    MAX_SHARDS,
     USUAL_SHARDS,
+    require_shards,
     sequence_of,
     structure,
 )
 from fencepost.outside.outbox.rows import KEY_COLUMNS
 
 if TYPE_CHECKING:
-    from fencepost.outside.connection import Database
+    from fencepost.outside.connection import Connection, Database
 
 FAILOVER_VERSION: Final = 170_000
 """PostgreSQL 17 was the first to synchronise slots with standbys."""
@@ -137,22 +138,25 @@ def _grants(outbox: Outbox, relay_user: str | None) -> Iterator[Statement]:
     if not relay_user:
         return
     user = _identifier(relay_user)
+    chunks = Statement(f"GRANT SELECT, UPDATE ON {CHUNK_TABLE} TO {user}", "to own the table")
     if outbox.is_numbered:
         assert outbox.table is not None
         yield Statement(f"GRANT SELECT ON {outbox.table} TO {user}", "to own the table")
         sequence = sequence_of(outbox.table)
         yield Statement(f"GRANT SELECT ON SEQUENCE {sequence} TO {user}", "to own the sequence")
+        yield chunks
     else:
+        yield chunks
+        # Last, because not all services allow it: there it is done in another way.
         yield Statement(f"ALTER ROLE {user} REPLICATION", "superuser, or REPLICATION and ADMIN")
-    yield Statement(f"GRANT SELECT, UPDATE ON {CHUNK_TABLE} TO {user}", "to own the table")
 
 
 def find_shards(
     facts: Facts, database: Database, outbox: Outbox, count: int | None, key_column: str | None
 ) -> Shards:
     """How to number the table; raises one sentence if it is numbered in another way."""
-    if count is not None and not 1 <= count <= MAX_SHARDS:
-        raise DatabaseRefused(f"{count} shards are not possible: choose 1 to {MAX_SHARDS}")
+    if count is not None:
+        require_shards(count)
     if (found := facts.numbering) is None:
         names = [name for name, _ in facts.columns]
         if key_column is not None and names and key_column not in names:
@@ -183,15 +187,24 @@ def init(
 ) -> list[Statement]:
     """Creates what is missing; returns what it ran. `shards`, `key_column`: of mode table."""
     done = []
-    with database.connect(autocommit=True) as connection:
+    with database.connect(autocommit=True, **IN_UTF8) as connection:
         require_writable(connection, database)
         facts = read_facts(connection, database, outbox)
         numbers = Shards()
         if outbox.is_numbered:
             require(facts, SERVER_CHECKS[:1], database, outbox)
             numbers = find_shards(facts, database, outbox, shards, key_column)
+            if facts.columns and numbers.key_column and not numbers.exist:
+                # Otherwise every insert would fail.
+                key = _identifier(numbers.key_column)
+                with database.explaining(f"choosing a shard by column {key}"):
+                    connection.execute(
+                        "SELECT pg_catalog.hash_record(ROW((SELECT "  # noqa: S608
+                        f"{key} FROM {outbox.table} LIMIT 0)))".encode()
+                    )
         else:
             require(facts, SERVER_CHECKS, database, outbox)
+            _require_own_slot(connection, database, outbox, facts)
         if survives_failover and connection.info.server_version < FAILOVER_VERSION:
             raise DatabaseRefused(f"{database} cannot synchronise slots: PostgreSQL 17 is needed")
         for each in statements(
@@ -209,6 +222,27 @@ def init(
                 connection.execute(each.sql.encode())
             done.append(each)
     return done
+
+
+def _require_own_slot(
+    connection: Connection, database: Database, outbox: Outbox, facts: Facts
+) -> None:
+    """Names of slots are shortened, so two ids may have one. Each relay would miss rows then."""
+    if not facts.slot or not facts.chunk_rights:
+        return
+    with database.explaining(f"reading {CHUNK_TABLE}"):
+        relays = connection.execute(
+            f"SELECT relay, slot_lsn NOT IN ('0/0', '{NO_SLOT_YET}') FROM {CHUNK_TABLE}"  # noqa: S608
+        ).fetchall()
+    if any(relay == outbox.transactional_id for relay, _ in relays):
+        return
+    for relay, has_slot in relays:
+        if has_slot and Outbox.of(relay).slot == outbox.slot:
+            raise DatabaseRefused(
+                f"{database}: slot {outbox.slot!r} is that of relay {relay!r}, and each of two "
+                "would miss what the other one read: name others with --slot and --publication. "
+                "If that relay is no more, drop its slot first"
+            )
 
 
 def _identifier(name: str) -> str:

@@ -44,6 +44,11 @@ class RelayCounts:
     has_caught_up: bool = False
     """Whether everything that was there at the start is in Kafka."""
 
+    @property
+    def done(self) -> int:
+        """Rows that need not be read again."""
+        return self.rows + self.skipped
+
 
 class Source(Protocol):
     """Rows in an order that holds for each key, from a cursor on."""
@@ -92,7 +97,7 @@ class Source(Protocol):
     def look(self, rows: int) -> None:
         """Asks the database how far the relay is behind; raises if that is too much.
 
-        `rows` are in Kafka so far.
+        `rows` are in Kafka so far, or were left out.
         """
 
     def note(self, counts: RelayCounts) -> None:

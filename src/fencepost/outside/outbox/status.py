@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fencepost.outside.failures import OutsideError
 from fencepost.outside.outbox.database import OutboxDatabase
 from fencepost.outside.outbox.log_source import find_log
-from fencepost.outside.outbox.positions import TOPIC_PREFIX, read_position
+from fencepost.outside.outbox.positions import position_topic, read_position
 from fencepost.outside.outbox.rules import ChunkRow, HeldWal, Position, judge_start
 from fencepost.outside.outbox.table_source import find_numbered
 
@@ -34,10 +34,10 @@ class RelayStatus(NamedTuple):
 
 
 def read_status(
-    database: Database, cluster: Cluster, outbox: Outbox, position_topic: str | None = None
+    database: Database, cluster: Cluster, outbox: Outbox, topic: str | None = None
 ) -> RelayStatus:
     """Looks at both sides; errors are those of a start."""
-    topic = position_topic or TOPIC_PREFIX + outbox.transactional_id
+    topic = position_topic(outbox.transactional_id, topic)
     position = None
     if cluster.find_topic(topic) is not None:
         position = read_position(cluster, topic, outbox.transactional_id, fenced=False)
@@ -46,11 +46,11 @@ def read_status(
         facts = sql.check()
         if outbox.is_numbered:
             found, is_active = find_numbered(sql, facts), sql.is_locked()
-            numbers = position.cursor.numbers if position else (0,) * found.shards
-            rows_left = sql.count_above(numbers)
+            numbers = position.cursor.numbers if position else ()
+            rows_left = sql.count_above(numbers + (0,) * (found.shards - len(numbers)))
         else:
             with sql.stream() as stream:
-                found, held = find_log(sql, stream), sql.held_wal()
+                found, held = find_log(sql, facts, stream), sql.held_wal()
             is_active = bool(facts.slot.get("active"))
             confirmed_lsn = str(facts.slot.get("confirmed_flush_lsn"))
     refusal = None

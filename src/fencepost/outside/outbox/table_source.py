@@ -18,8 +18,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from fencepost.outside.outbox.numbering import sequence_of
 from fencepost.outside.outbox.rows import BYTEA, ColumnNames, ColumnsMissing, TableMapping
-from fencepost.outside.outbox.rules import Cursor, FoundDatabase, Limits, TablePlan
+from fencepost.outside.outbox.rules import SEQUENCE, Cursor, FoundDatabase, Limits, TablePlan
 from fencepost.outside.outbox.source import Pace, RelayCounts, Send
 
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ def find_numbered(database: OutboxDatabase, facts: Facts) -> FoundDatabase:
         system_id,
         timeline,
         lsn,
-        f"numbered {database.outbox.source} (sequence {numbering.sequence_oid})",
+        f"numbered {database.outbox.source}{SEQUENCE}{numbering.sequence_oid})",
         database.read_row(),
         numbering.shards,
         database.last_number(numbering.sequence_oid),
+        sequence_of(database.outbox.table or ""),
     )
 
 
@@ -198,7 +200,7 @@ class TableSource:
 
     def note(self, counts: RelayCounts) -> None:
         """Writes down how many rows are left."""
-        counts.behind_rows = max(0, self._counted - (counts.rows - self._counted_at))
+        counts.behind_rows = max(0, self._counted - (counts.done - self._counted_at))
 
     def look(self, rows: int) -> None:
         """Counts the rows that are not in Kafka, when those of the last count are."""
