@@ -20,9 +20,7 @@ def test_the_audit_log_names_the_listener_at_which_the_broker_was_asked(
     stage = ParentStage(settings=SETTINGS).start()
     wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     request = CreateTopicsRequest(topics=[wanted], timeout_ms=10_000)
-    reply = stage.call(
-        ApiKey.CREATE_TOPICS, 7, request, at=2, principal=ALICE, listener="OUTSIDE"
-    )
+    reply = stage.call(ApiKey.CREATE_TOPICS, 7, request, at=2, principal=ALICE, listener="OUTSIDE")
     assert reply.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     (line,) = (record for record in caplog.records if record.name == "fencepost.audit")
     fields = vars(line)
