@@ -227,3 +227,16 @@ def test_a_collision_does_not_tell_the_name_of_a_hidden_topic() -> None:
         assert not any("top_secret" in text for text in texts_in(reply))
         stage.allow(("DESCRIBE", "TOPIC", "top_secret"))
         assert any("top_secret" in text for text in texts_in(send(stage, row, world)))
+
+
+def test_the_reply_of_a_fault_does_not_tell_the_names_of_hidden_topics() -> None:
+    """A test that denies its program a topic, and makes Metadata fail, must not show it."""
+    with Secured() as stage:
+        create_topic(stage, "top_secret")
+        create_topic(stage, "t")
+        stage.allow(("DESCRIBE", "TOPIC", "t"))
+        row = next(each for each in ROWS if each.note == "all" and each.api is ApiKey.METADATA)
+        stage.node.faults.fail(ApiKey.METADATA, ErrorCode.LEADER_NOT_AVAILABLE)
+        reply = send(stage, row, WORLD)
+        assert errors_in(reply) == {ErrorCode.LEADER_NOT_AVAILABLE}
+        assert [topic.name for topic in reply.topics] == ["t"]
