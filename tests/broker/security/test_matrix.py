@@ -153,7 +153,14 @@ def house() -> Any:
         create_topic(stage, HIDDEN)
         await_coordinator(stage, HIDDEN, GROUP)
         await_coordinator(stage, HIDDEN)
-        hidden = replace(WORLD, topic=HIDDEN, group=HIDDEN, transactional_id=HIDDEN, new=HIDDEN)
+        hidden = replace(
+            WORLD,
+            topic=HIDDEN,
+            group=HIDDEN,
+            transactional_id=HIDDEN,
+            new=HIDDEN,
+            topic_id=stage.node.metadata.topic_id(HIDDEN) or b"",
+        )
         for api in (ApiKey.OFFSET_COMMIT, ApiKey.INIT_PRODUCER_ID):
             row = [each for each in ROWS if each.api is api][-1]
             request = row.request(hidden)
