@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,3 +88,30 @@ def test_many_filters_do_not_look_at_all_rules_each() -> None:
     state.rules = Counted(state.rules)  # type: ignore[misc]
     wanted = [Filter(*RULE._replace(resource_name=name)) for name in ("t1", "absent")]
     assert [len(list(matching(state, each))) for each in wanted] == [1, 0]
+
+
+OPEN = {
+    "resource_type": (ResourceType.ANY, ResourceType.GROUP),
+    "resource_name": (None, "other"),
+    "pattern_type": (PatternType.ANY, PatternType.PREFIXED),
+    "principal": (None, "User:b"),
+    "host": (None, "10.0.0.7"),
+    "operation": (Operation.ANY, Operation.WRITE),
+    "permission": (Permission.ANY, Permission.DENY),
+}
+
+
+@pytest.mark.parametrize("field", OPEN)
+def test_a_filter_with_one_thing_left_open_finds_all_that_differ_in_it(field: str) -> None:
+    nothing, something = OPEN[field]
+    both = [RULE, RULE._replace(**{field: something})]
+    wanted = Filter(*RULE)._replace(**{field: nothing})
+    assert [rule for _, rule in matching(state_of(*both), wanted)] == both
+
+
+def test_a_filter_for_whatever_is_about_a_resource_is_never_exact() -> None:
+    """MATCH finds rules of other names, also if everything else is given."""
+    names = [("t", PatternType.LITERAL), ("*", PatternType.LITERAL), ("t", PatternType.PREFIXED)]
+    attached = [RULE._replace(resource_name=name, pattern_type=kind) for name, kind in names]
+    wanted = Filter(*RULE)._replace(pattern_type=PatternType.MATCH)
+    assert [rule for _, rule in matching(state_of(*attached), wanted)] == attached
