@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.handlers import HANDLERS
+from fencepost.broker.handlers import HANDLERS, max_served_version
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.plan import plan_of
 from tests.broker.raw import frame_as_written
@@ -142,7 +142,7 @@ HIDDEN, ABSENT = "hidden", "absent"
 BY_VERSION = [
     (key, version)
     for key in sorted(HANDLERS)
-    for version in {API[key].min_version, API[key].max_version}
+    for version in range(API[key].min_version, max_served_version(key) + 1)
 ]
 
 
