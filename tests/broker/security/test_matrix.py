@@ -247,3 +247,27 @@ def test_the_reply_of_a_fault_does_not_tell_the_names_of_hidden_topics() -> None
         reply = send(stage, row, WORLD)
         assert errors_in(reply) == {ErrorCode.LEADER_NOT_AVAILABLE}
         assert [topic.name for topic in reply.topics] == ["t"]
+
+
+def test_a_request_with_another_mistake_is_denied_first() -> None:
+    """As in Kafka: whoever may not do it is told that, and the audit log has the attempt."""
+    with Secured() as stage:
+        create_topic(stage, WORLD.topic)
+        produce, list_offsets = (
+            next(each for each in ROWS if each.api is api)
+            for api in (ApiKey.PRODUCE, ApiKey.LIST_OFFSETS)
+        )
+        wrong_acks = produce.request(WORLD)
+        wrong_acks.acks = 5
+        twice = list_offsets.request(WORLD)
+        twice.topics[0].partitions *= 2
+        for row, request, mistake in (
+            (produce, wrong_acks, ErrorCode.INVALID_REQUIRED_ACKS),
+            (list_offsets, twice, ErrorCode.INVALID_REQUEST),
+        ):
+            for principal, error in (
+                (ALICE, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+                ("User:admin", mistake),
+            ):
+                reply = stage.connect(principal).call(row.api, row.version, request)
+                assert errors_in(reply) == {error}
