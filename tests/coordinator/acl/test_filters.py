@@ -90,7 +90,7 @@ def test_many_filters_do_not_look_at_all_rules_each() -> None:
     assert [len(list(matching(state, each))) for each in wanted] == [1, 0]
 
 
-OPEN = {
+OPEN: dict[str, tuple[Any, Any]] = {
     "resource_type": (ResourceType.ANY, ResourceType.GROUP),
     "resource_name": (None, "other"),
     "pattern_type": (PatternType.ANY, PatternType.PREFIXED),
