@@ -49,8 +49,11 @@ def look_up(
 
 @pytest.fixture
 def filled(client: RawClient, new_topic: NewTopic) -> str:
-    """Offsets 0 to 3 at the times 0, 20, 10 and 30 ms, of which 0 was deleted."""
-    topic = new_topic()
+    """Offsets 0 to 3 at the times 0, 20, 10 and 30 ms, of which 0 was deleted.
+
+    The retention that follows a deletion of records must not take the others, which are old.
+    """
+    topic = new_topic(retention_ms="-1")
     for time in (0, 20, 10, 30):
         produce(client, topic, batch_of(b"v", timestamp_ms=NOW_MS + time))
     assert delete_records(client, topic, 1) == ErrorCode.NONE
