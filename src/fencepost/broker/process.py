@@ -87,9 +87,7 @@ def run(
     refuse_taken_address(config)
     raised = raise_open_file_limit()
     lock = DirectoryLock(config.data)
-    warn_of_open_files(
-        config, settings_file, None if administrator is None else administrator.password_file
-    )
+    warn_of_open_files(config, settings_file)
     leave = lock.release_unused
 
     def on_ready(address: str) -> None:

@@ -58,21 +58,3 @@ def test_files_with_secrets_that_everybody_can_read_are_named_with_the_command_t
 def test_settings_without_a_file_need_none(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     warn_of_open_files(BrokerConfig({**JAAS, "log.dir": str(tmp_path)}), None)
-
-
-@pytest.mark.parametrize(("mode", "named"), [(0o604, True), (0o640, False)])
-def test_a_password_of_the_first_administrator_that_everybody_can_read_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, named: bool
-) -> None:
-    file = tmp_path / "admin.txt"
-    file.write_text("pencil")
-    file.chmod(mode)
-    tmp_path.chmod(0o700)
-    config = BrokerConfig({**SASL, "log.dir": str(tmp_path)})
-    warn_of_open_files(config, None, str(file))
-    assert [line.rpartition(": ")[2] for line in caplog.messages] == [f"chmod o= {file}"] * named
-    assert "pencil" not in caplog.text
-    caplog.clear()
-    for no_file in ("-", "/dev/null", str(tmp_path / "deleted")):
-        warn_of_open_files(config, None, no_file)
-    assert caplog.messages == []

@@ -1,8 +1,7 @@
 """Files with secrets that every user of the machine can read: a warning at the start.
 
-A private key is refused (`tls.py`). A properties file, the password of `--init-admin` and a data
-directory are often protected by the folder above them, which is not looked at, so they get a line
-in the log.
+A private key is refused (`tls.py`). A properties file and a data directory are often protected by
+the folder above them, which is not looked at, so they get a line in the log.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def warn_of_open_files(
-    config: BrokerConfig, settings_file: str | None, password_file: str | None = None
-) -> None:
+def warn_of_open_files(config: BrokerConfig, settings_file: str | None) -> None:
     """Logs a line for each; the data directory exists. Does nothing where files have no modes."""
     if os.name != "posix":
         return
@@ -33,13 +30,6 @@ def warn_of_open_files(
             settings_file,
             settings_file,
         )
-    if password_file and _is_open(password_file):
-        log.warning(
-            "every user of this machine can read %s, which has the password of --init-admin: "
-            "chmod o= %s",
-            password_file,
-            password_file,
-        )
     has_users = any(each.protocol.startswith("SASL") for each in config.client_listeners)
     is_secured = has_users or config.authorizer_class_name
     if is_secured and os.stat(config.data).st_mode & stat.S_IXOTH:
@@ -49,12 +39,3 @@ def warn_of_open_files(
             config.data,
             config.data,
         )
-
-
-def _is_open(path: str) -> bool:
-    """Whether everybody can read a file that may be gone by now, or a pipe."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return False
-    return stat.S_ISREG(mode) and bool(mode & stat.S_IROTH)

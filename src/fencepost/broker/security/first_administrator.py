@@ -24,8 +24,6 @@ class Administrator(NamedTuple):
 
     user: str
     password: Secret
-    password_file: str | None = None
-    """Where the password is from, if it is from a file."""
 
 
 def create_first(

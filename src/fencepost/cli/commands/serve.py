@@ -245,7 +245,7 @@ def _administrator(user: str | None, password_file: str | None) -> Administrator
     from fencepost.broker.security.first_administrator import Administrator
     from fencepost.cli.passwords import read_password
 
-    return Administrator(user, read_password(password_file, user), password_file)
+    return Administrator(user, read_password(password_file, user))
 
 
 def _refuse_secrets(settings: Sequence[str]) -> None:

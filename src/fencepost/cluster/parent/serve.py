@@ -72,9 +72,7 @@ def run(
     for config in configs:
         _check(config, allow_remote=allow_remote, may_narrow=listen is None)
     lock = DirectoryLock(configs[0].data)
-    warn_of_open_files(
-        configs[0], settings_file, None if administrator is None else administrator.password_file
-    )
+    warn_of_open_files(configs[0], settings_file)
     leave = lock.release_unused
 
     def on_ready(addresses: str) -> None:
