@@ -39,6 +39,14 @@ def one_topic() -> Iterator[Rule]:
         yield _topic("orders", PatternType.LITERAL, f"User:u{number}")
 
 
+def addresses() -> Iterator[Rule]:
+    """All topics denied to a list of addresses."""
+    for number in range(COUNT):
+        host = f"10.1.{number // 250}.{number % 250}"
+        everything = _topic("*", PatternType.LITERAL, "User:*")
+        yield everything._replace(host=host, permission=Permission.DENY)
+
+
 def prefixes() -> Iterator[Rule]:
     """One user with prefixes of 200 lengths."""
     for number in range(COUNT):
@@ -51,7 +59,7 @@ def _topic(name: str, pattern: PatternType, user: str) -> Rule:
 
 def main() -> None:
     """Prints microseconds of processor time, the best of five."""
-    for shape in (mixed, one_topic, prefixes):
+    for shape in (mixed, one_topic, addresses, prefixes):
         state = AclState()
         for number, rule in enumerate(shape()):
             state.add(number.to_bytes(16, "big"), rule)

@@ -432,3 +432,35 @@ def test_a_description_over_several_turns_shows_the_state_at_its_end(node: StubN
     found = {topic.name: len(topic.partitions) for topic in reply.reply.topics}
     assert found == {"wide-0": 900, "wide-2": 900, "wide-3": 900}
     assert not any(each.error_code for topic in reply.reply.topics for each in topic.partitions)
+
+
+def test_hidden_topics_do_not_tell_by_the_time_that_they_exist() -> None:
+    """They are not described, so a request about them takes no turn more than one about nothing."""
+    node = StubNode(authorizer=Deny(*(("DESCRIBE", "TOPIC", f"hidden-{n}") for n in range(2))))
+    node.start()
+    ids = []
+    for number in range(2):
+        node.made(f"hidden-{number}", 900)
+        ids.append(node.metadata.topic_id(f"hidden-{number}") or b"")
+    by_name = [MetadataRequestTopic(name=f"hidden-{number}") for number in range(2)]
+    by_id = [MetadataRequestTopic(name=None, topic_id=each) for each in ids]
+    for wanted in (None, by_name, by_id):
+        node.follower.shown.clear()
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        assert isinstance(metadata_handler.handle(request, node.context()), MetadataResponse)
+        assert not node.follower.shown
+
+
+def test_many_topics_by_their_ids_are_described_over_several_turns(node: StubNode) -> None:
+    ids = []
+    for number in range(2):
+        node.made(f"wide-{number}", 900)
+        ids.append(node.metadata.topic_id(f"wide-{number}") or b"")
+    node.follower.shown.clear()
+    wanted = [MetadataRequestTopic(name=None, topic_id=each) for each in ids]
+    reply = metadata_handler.handle(MetadataRequest(topics=wanted), node.context())
+    assert isinstance(reply, Parked)
+    while node.turn():
+        pass
+    assert isinstance(reply.reply, MetadataResponse)
+    assert [len(topic.partitions) for topic in reply.reply.topics] == [900, 900]

@@ -38,6 +38,7 @@ class World:
     new: str = "unborn"
     producer_id: int = 0
     producer_epoch: int = 0
+    topic_id: bytes = bytes(16)
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,10 @@ def on_cluster(operation: str, error: ErrorCode = NO_CLUSTER) -> dict[Right, Err
     return {(operation, CLUSTER, "kafka-cluster"): error}
 
 
+def _by_id(w: World, **more: Any) -> dict[str, Any]:
+    return {"topic_id": w.topic_id, **more}
+
+
 def _produce(w: World, transactional_id: str | None = None) -> dict[str, Any]:
     batch = (
         batch_of(b"v")
@@ -151,6 +156,20 @@ def _fetch(w: World, replica_id: int = -1) -> dict[str, Any]:
         "max_bytes": 1000,
         "session_epoch": -1,
         "topics": [{"topic": w.topic, "partitions": [asked]}],
+    }
+
+
+def _produce_by_id(w: World) -> dict[str, Any]:
+    (topic,) = _produce(w)["topic_data"]
+    return {**_produce(w), "topic_data": [_by_id(w, partition_data=topic["partition_data"])]}
+
+
+def _fetch_by_id(w: World, replica_id: int = -1) -> dict[str, Any]:
+    (topic,) = _fetch(w)["topics"]
+    return {
+        **_fetch(w),
+        "replica_state": {"replica_id": replica_id, "replica_epoch": -1},
+        "topics": [_by_id(w, partitions=topic["partitions"])],
     }
 
 
@@ -208,7 +227,16 @@ _ROWS: Final = (
         (on_id("WRITE") | on_topic("WRITE"),),
         "transactional",
     ),
+    Row(K.PRODUCE, 13, _produce_by_id, (on_topic("WRITE"),), "by-id"),
     Row(K.FETCH, 12, _fetch, (on_topic("READ"),)),
+    Row(K.FETCH, 17, _fetch_by_id, (on_topic("READ"),), "by-id"),
+    Row(
+        K.FETCH,
+        17,
+        lambda w: _fetch_by_id(w, 7),
+        (on_cluster("CLUSTER_ACTION", NO_TOPIC),),
+        "replica-by-id",
+    ),
     Row(K.FETCH, 12, lambda w: _fetch(w, 7), (on_cluster("CLUSTER_ACTION", NO_TOPIC),), "replica"),
     Row(
         K.LIST_OFFSETS,
@@ -227,6 +255,13 @@ _ROWS: Final = (
         (on_topic("DESCRIBE"),),
     ),
     Row(K.METADATA, 9, lambda w: _metadata(w.topic), (on_topic("DESCRIBE"),), "named"),
+    Row(
+        K.METADATA,
+        12,
+        lambda w: {"topics": [_by_id(w, name=None)]},
+        (on_topic("DESCRIBE"),),
+        "by-id",
+    ),
     Row(
         K.METADATA,
         9,
@@ -254,6 +289,24 @@ _ROWS: Final = (
             "topics": _commit(w),
         },
         (on_group("READ") | on_topic("READ"),),
+    ),
+    Row(
+        K.OFFSET_COMMIT,
+        10,
+        lambda w: {
+            "group_id": w.group,
+            "generation_id_or_member_epoch": -1,
+            "topics": [_by_id(w, partitions=_commit(w)[0]["partitions"])],
+        },
+        (on_group("READ") | on_topic("READ"),),
+        "by-id",
+    ),
+    Row(
+        K.OFFSET_FETCH,
+        10,
+        lambda w: {"groups": [{"group_id": w.group, "topics": [_by_id(w, partition_indexes=[0])]}]},
+        (on_group("DESCRIBE") | on_topic("DESCRIBE"),),
+        "by-id",
     ),
     Row(
         K.OFFSET_FETCH,
@@ -486,6 +539,13 @@ _ROWS: Final = (
         lambda w: _config(16, "metrics"),
         (on_cluster("DESCRIBE_CONFIGS"),),
         "metrics",
+    ),
+    Row(
+        K.DESCRIBE_CONFIGS,
+        4,
+        lambda w: _config(8, "1"),
+        (on_cluster("DESCRIBE_CONFIGS"),),
+        "logger",
     ),
     Row(
         K.ALTER_CONFIGS,

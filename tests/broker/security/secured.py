@@ -89,7 +89,9 @@ class Secured(Stage):
         await_coordinator(self, WORLD.group, GROUP)
         one = WireProducer(self, WORLD.transactional_id, TV1).initialise()
         one.send(WORLD.topic, b"v")
-        return World(producer_id=one.producer_id, producer_epoch=one.epoch)
+        topic_id = self.node.metadata.topic_id(WORLD.topic)
+        assert topic_id is not None
+        return World(producer_id=one.producer_id, producer_epoch=one.epoch, topic_id=topic_id)
 
 
 def acl(right: Right, principal: str = ALICE, permission: int = 3, **more: Any) -> AclCreation:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.handlers import HANDLERS
+from fencepost.broker.handlers import HANDLERS, max_served_version
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.plan import plan_of
 from tests.broker.raw import frame_as_written
@@ -142,7 +142,7 @@ HIDDEN, ABSENT = "hidden", "absent"
 BY_VERSION = [
     (key, version)
     for key in sorted(HANDLERS)
-    for version in {API[key].min_version, API[key].max_version}
+    for version in range(API[key].min_version, max_served_version(key) + 1)
 ]
 
 
@@ -153,7 +153,14 @@ def house() -> Any:
         create_topic(stage, HIDDEN)
         await_coordinator(stage, HIDDEN, GROUP)
         await_coordinator(stage, HIDDEN)
-        hidden = replace(WORLD, topic=HIDDEN, group=HIDDEN, transactional_id=HIDDEN, new=HIDDEN)
+        hidden = replace(
+            WORLD,
+            topic=HIDDEN,
+            group=HIDDEN,
+            transactional_id=HIDDEN,
+            new=HIDDEN,
+            topic_id=stage.node.metadata.topic_id(HIDDEN) or b"",
+        )
         for api in (ApiKey.OFFSET_COMMIT, ApiKey.INIT_PRODUCER_ID):
             row = [each for each in ROWS if each.api is api][-1]
             request = row.request(hidden)
@@ -227,3 +234,40 @@ def test_a_collision_does_not_tell_the_name_of_a_hidden_topic() -> None:
         assert not any("top_secret" in text for text in texts_in(reply))
         stage.allow(("DESCRIBE", "TOPIC", "top_secret"))
         assert any("top_secret" in text for text in texts_in(send(stage, row, world)))
+
+
+def test_the_reply_of_a_fault_does_not_tell_the_names_of_hidden_topics() -> None:
+    """A test that denies its program a topic, and makes Metadata fail, must not show it."""
+    with Secured() as stage:
+        create_topic(stage, "top_secret")
+        create_topic(stage, "t")
+        stage.allow(("DESCRIBE", "TOPIC", "t"))
+        row = next(each for each in ROWS if each.note == "all" and each.api is ApiKey.METADATA)
+        stage.node.faults.fail(ApiKey.METADATA, ErrorCode.LEADER_NOT_AVAILABLE)
+        reply = send(stage, row, WORLD)
+        assert errors_in(reply) == {ErrorCode.LEADER_NOT_AVAILABLE}
+        assert [topic.name for topic in reply.topics] == ["t"]
+
+
+def test_a_request_with_another_mistake_is_denied_first() -> None:
+    """As in Kafka: whoever may not do it is told that, and the audit log has the attempt."""
+    with Secured() as stage:
+        create_topic(stage, WORLD.topic)
+        produce, list_offsets = (
+            next(each for each in ROWS if each.api is api)
+            for api in (ApiKey.PRODUCE, ApiKey.LIST_OFFSETS)
+        )
+        wrong_acks = produce.request(WORLD)
+        wrong_acks.acks = 5
+        twice = list_offsets.request(WORLD)
+        twice.topics[0].partitions *= 2
+        for row, request, mistake in (
+            (produce, wrong_acks, ErrorCode.INVALID_REQUIRED_ACKS),
+            (list_offsets, twice, ErrorCode.INVALID_REQUEST),
+        ):
+            for principal, error in (
+                (ALICE, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+                ("User:admin", mistake),
+            ):
+                reply = stage.connect(principal).call(row.api, row.version, request)
+                assert errors_in(reply) == {error}

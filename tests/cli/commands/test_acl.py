@@ -72,6 +72,24 @@ def test_acls_are_added_listed_and_removed(commands: Commands, name: str, alice:
     assert f"There is no ACL `allow {alice} read topic:{name}`" in said
 
 
+def test_what_kafkas_tools_have_added_is_told_apart_and_removed(
+    broker: fencepost.Broker, commands: Commands, alice: str
+) -> None:
+    """`kafka-acls --topic 'orders-*'` names one topic, and no prefix."""
+    sent = [
+        Sent(ResourceType.TOPIC, "orders-*", PatternType.LITERAL, alice, "*", Operation.READ, 3),
+        Sent(ResourceType.TOPIC, "orders-", PatternType.PREFIXED, alice, "*", Operation.READ, 3),
+        Sent(ResourceType.GROUP, "g", PatternType.LITERAL, alice, "10.0.0.0/8", Operation.READ, 3),
+    ]
+    broker.call(lambda node: node.controller.create_acls(sent, lambda done: None))
+    resources = {"topic:orders-*", r"topic:orders-\*", "group:g"}
+    listed = commands.json("acl", "list", "--principal", alice)
+    assert {row["resource"] for row in listed} == resources
+    for row in listed:
+        commands.run("acl", "remove", alice, "read", row["resource"], "--host", row["host"])
+    assert commands.json("acl", "list", "--principal", alice) == []
+
+
 def test_check_tells_the_rule_that_decides(commands: Commands, name: str, alice: str) -> None:
     ask = ("acl", "check", alice)
     commands.run("acl", "add", alice, "write", f"topic:{name}*")
@@ -93,7 +111,9 @@ def test_check_tells_the_rule_that_decides(commands: Commands, name: str, alice:
         (("User:a", "read", "t"), "write topic:NAME"),
         (("User:a", "read", "topic:"), "names no topic"),
         (("alice", "read", "topic:t"), "such as User:alice"),
-        (("User:a", "read", "cluster:other"), "kafka-cluster"),
+        (("User:a", "alter", "cluster:other"), "kafka-cluster"),
+        (("User:a", "write", "group:g"), "has no operation write"),
+        (("User:a", "read", "topic:t", "--deny", "--host", "10.0.0.0/8"), "nor networks"),
     ],
 )
 def test_what_is_not_a_rule_is_refused_with_what_to_write(

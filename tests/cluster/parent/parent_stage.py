@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self, cast
 
 from fencepost.base.failures import StorageError
@@ -289,6 +289,7 @@ class ParentStage:
         randomness: CountingRandomness | None = None,
         now_ms: int = NOW_MS,
         written: dict[tuple[bytes, int], int] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.disk = disk or SharedDisk()
         self.durability = durability
@@ -307,8 +308,8 @@ class ParentStage:
         self.processes: list[StageBroker] = []
         self._life = DiskOfOneLife(self.disk)
         self._numbers = itertools.count(1)
-        settings = {"log.dirs": FOLDER, "node.id": str(CONTROLLER_ID), "durability": durability}
-        config = BrokerConfig(settings, broker_count=len(BROKERS))
+        own = {"log.dirs": FOLDER, "node.id": str(CONTROLLER_ID), "durability": durability}
+        config = BrokerConfig({**own, **(settings or {})}, broker_count=len(BROKERS))
         host = PartitionHost(
             config,
             lambda disk: ParentLayout(disk, FOLDER),
@@ -417,11 +418,20 @@ class ParentStage:
 
     # -- requests ---------------------------------------------------------------------------------
 
-    def call(self, api: ApiKey, version: int, form: Any, *, at: int = 1) -> Any:
+    def call(
+        self,
+        api: ApiKey,
+        version: int,
+        form: Any,
+        *,
+        at: int = 1,
+        principal: str = "User:ANONYMOUS",
+        listener: str = "PLAINTEXT",
+    ) -> Any:
         """A client's request that a broker forwards."""
         number = next(self._numbers)
         frame = frame_of(api, version, form, number)
-        body = messages.encode_request(number, "127.0.0.1", "User:ANONYMOUS", "PLAINTEXT", [frame])
+        body = messages.encode_request(number, "127.0.0.1", principal, listener, [frame])
         reply = self._ask(at, number, Kind.REQUEST, body)
         return decode_response(api, version, memoryview(reply))[1]
 

@@ -90,8 +90,11 @@ class Guarded:
         one = WireProducer(self.somebody, f"{WORLD.transactional_id}{number}", TV1)
         one.initialise()
         one.send(WORLD.topic, b"v")
+        named = MetadataRequest(topics=[MetadataRequestTopic(name=WORLD.topic)])
+        (topic,) = self.somebody.call(ApiKey.METADATA, 12, named).topics
         self.world = replace(
             WORLD,
+            topic_id=topic.topic_id,
             transactional_id=one.transactional_id,
             producer_id=one.producer_id,
             producer_epoch=one.epoch,

@@ -126,6 +126,21 @@ def test_more_changes_than_fit_into_a_batch_are_refused_as_a_whole(
     assert len(state.acls.rules) == 3
 
 
+def test_filters_that_find_more_than_a_reply_may_list_are_refused_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(changes, "MAX_FOUND", 5)
+    state = MetadataState()
+    create(state, GOOD, GOOD._replace(principal="User:b"))
+    removed = decide_delete(state.acls, [ANYTHING] * 3)
+    assert not removed.records
+    assert [result.error for result in removed.results if isinstance(result, Refusal)] == [
+        ErrorCode.POLICY_VIOLATION
+    ] * 3
+    removed = decide_delete(state.acls, [ANYTHING] * 2)
+    assert len(removed.records) == 2
+
+
 @settings(max_examples=60, deadline=None)
 @given(wanted=st.lists(rules, max_size=8), filters=st.lists(rules, max_size=2))
 def test_log_checkpoint_and_live_state_are_the_same(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -168,3 +170,33 @@ def test_the_answer_says_why() -> None:
     assert why("User:a", Operation.WRITE) == (Why.RULE, deny)
     assert why("User:a", Operation.ALTER) == (Why.NONE_FITS, None)
     assert why("User:a", Operation.READ, "other") == (Why.NO_RULES, None)
+
+
+def test_a_long_list_of_addresses_costs_a_decision_no_more_than_a_short_one() -> None:
+    """Only the rules of the client's own address, and of all addresses, are looked at."""
+    listed = [rule(DENY, Operation.ALL, host=f"10.1.0.{number}") for number in range(100)]
+    state = state_of(*listed, rule(ALLOW, Operation.READ))
+    (attached,) = state.attached(TOPIC, "orders")
+    assert all(len(entries) == 1 for entries in attached.values())
+    assert ask(state, Operation.READ)
+    assert not ask(state, Operation.READ, host="10.1.0.7")
+
+
+def test_the_question_about_any_topic_stops_at_the_first_rule_that_allows_it() -> None:
+    """Every idempotent producer asks it; one program may have ten thousand rules."""
+    names = [f"t{number}" for number in range(100)]
+    state = state_of(*(rule(ALLOW, Operation.WRITE, name) for name in names))
+    seen: list[Any] = []
+
+    class Watched(AclState):
+        def entries_of(self, *given: Any) -> Any:
+            for each in super().entries_of(*given):
+                seen.append(each)
+                yield each
+
+    watched = Watched()
+    for rule_id, each in state.rules.items():
+        watched.add(rule_id, each)
+    asked = ("User:a", "10.0.0.1", Operation.WRITE, TOPIC)
+    assert decide_by_type(watched, Policy(), *asked)
+    assert len(seen) == 1

@@ -6,8 +6,8 @@ Behaviour: adds partitions to a transaction before the producer writes to them. 
            added, which changes nothing. Brokers of a cluster ask over their links
            (`broker/peers.py`), and never send this request.
 Versions:  v2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before that (KIP-588); v3 flexible; v4 several
-           transactions at once, as Kafka's brokers send them (KIP-890), which needs CLUSTER_ACTION:
-           every client has it here; v5 TRANSACTION_ABORTABLE.
+           transactions at once, as Kafka's brokers send them (KIP-890), which needs CLUSTER_ACTION
+           and no other right; v5 TRANSACTION_ABORTABLE.
 Errors:    CLUSTER_AUTHORIZATION_FAILED (v4 up, of the whole reply); per partition
            TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED (internal topics too),
            UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED, INVALID_REQUEST,

@@ -4,8 +4,8 @@ Behaviour: removes the ACLs that match a filter, in one batch, and lists them. A
            broker still decides by them.
 Versions:  v2 flexible; v3 user resources.
 Errors:    SECURITY_DISABLED (there is no authorizer), CLUSTER_AUTHORIZATION_FAILED,
-           INVALID_REQUEST, POLICY_VIOLATION (more than 10,000), NOT_CONTROLLER,
-           KAFKA_STORAGE_ERROR.
+           INVALID_REQUEST, POLICY_VIOLATION (more than 10,000, or filters that find more than
+           100,000), NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations

@@ -88,10 +88,9 @@ def _prepare(
         for topic, told in zip(asked_topics, response.topics, strict=True):
             # A partition that is listed twice is refused once.
             for asked in {each.partition_index: each for each in topic.partitions}.values():
+                is_repeated = asked_for[topic.name, asked.partition_index] > 1
                 told.partitions.append(
-                    _look_up(topic.name, asked, read_committed, context)
-                    if asked_for[topic.name, asked.partition_index] == 1
-                    else _failed(asked, ErrorCode.INVALID_REQUEST)
+                    _look_up(topic.name, asked, read_committed, is_repeated, context)
                 )
                 yield
 
@@ -99,10 +98,16 @@ def _prepare(
 
 
 def _look_up(
-    topic: str, asked: ListOffsetsPartition, read_committed: bool, context: Context
+    topic: str,
+    asked: ListOffsetsPartition,
+    read_committed: bool,
+    is_repeated: bool,
+    context: Context,
 ) -> ListOffsetsPartitionResponse:
     if not context.authorize("DESCRIBE", "TOPIC", topic):
         return _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if is_repeated:
+        return _failed(asked, ErrorCode.INVALID_REQUEST)
     services, epoch = context.services, asked.current_leader_epoch
     partition = leadership.find(services, topic, asked.partition_index, epoch)
     if isinstance(partition, ErrorCode):

@@ -92,11 +92,14 @@ def _refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataRes
 def _answer_in_turns(
     request: MetadataRequest, context: Context, failed: dict[str, ErrorCode]
 ) -> MetadataResponse | Parked:
-    """Describes many uncached topics over several turns of the loop, then replies in one."""
+    """Describes many uncached topics over several turns of the loop, then replies in one.
+
+    Those that the client may not describe are not looked at: the time would tell that they exist.
+    """
     state, shown = context.services.metadata, context.services.follower.shown
     wanted = request.topics
-    names = state.topics if wanted is None else [topic.name or "" for topic in wanted]
-    unseen = [name for name in names if name not in shown]
+    names = state.topics if wanted is None else [_name_of(topic, state) for topic in wanted]
+    unseen = [name for name in names if name not in shown and context.may("DESCRIBE", TOPIC, name)]
     if sum(map(state.partition_count, unseen)) <= DESCRIBED_AT_ONCE:
         return _answer(request, context, failed)
     parked = Parked()
@@ -116,6 +119,11 @@ def _answer_in_turns(
 
     turn()
     return parked
+
+
+def _name_of(topic: MetadataRequestTopic, state: MetadataState) -> str:
+    """The name of a topic that is requested by name or by id; empty for an unknown id."""
+    return topic.name or state.topic_name(topic.topic_id) or ""
 
 
 # -- which topics
@@ -179,6 +187,7 @@ def brokers_and_topic_names(context: Context) -> MetadataResponse:
         topics=[
             MetadataResponseTopic(name=name, topic_id=topic.topic_id)
             for name, topic in services.metadata.topics.items()
+            if context.may("DESCRIBE", TOPIC, name)
         ],
     )
 

@@ -338,7 +338,7 @@ def _admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, 
         name = topic.name
         if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
             name = context.services.metadata.topic_name(topic.topic_id) or ""
-        error = refusal or _refuse_topic(name, context)
+        error = _refuse_unauthorized(name, context) or refusal or _refuse_internal(name)
         partitions = []
         for data in topic.partition_data:
             if error is not None:
@@ -392,11 +392,15 @@ def _refuse_whole(request: ProduceRequest) -> Refusal | None:
     return None
 
 
-def _refuse_topic(name: str, context: Context) -> Refusal | None:
+def _refuse_unauthorized(name: str, context: Context) -> Refusal | None:
     if name and not context.authorize("WRITE", "TOPIC", name):
         # Without the name: from v13 on the client may know the id alone.
         message = "Not authorized to write to the topic."
         return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
+    return None
+
+
+def _refuse_internal(name: str) -> Refusal | None:
     if name in INTERNAL_TOPICS:
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Only the broker writes to {name}.")
     return None

@@ -25,6 +25,7 @@ from fencepost.coordinator.acl.words import (
     read_operation,
     read_resource,
     read_rule,
+    refuse_without_effect,
     resource_words,
     words_of,
 )
@@ -106,6 +107,7 @@ def add_command(
     Example: fencepost acl add User:alice read topic:orders
     """
     rule = read_rule(principal, operation, resource, deny=deny, host=host)
+    refuse_without_effect(rule)
     with connection.open() as cluster:
         _create(cluster, [rule])
     _show([rule], "", as_json=as_json)

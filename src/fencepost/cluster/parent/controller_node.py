@@ -134,6 +134,7 @@ class ControllerNode(BrokerCore):
             request.client_host,
             header.correlation_id,
             request.principal,
+            listener=request.listener,
             api=api,
         )
         handler = importlib.import_module(f"fencepost.broker.handlers.{HANDLERS[api]}")

@@ -31,8 +31,8 @@ may still describe.
 
 Rules:
 
-1. The index makes a decision depend on the rules of one principal on the names that match: a
-   lookup for the literal name, one for `*`, and one for each length that some prefix has.
+1. The index makes a decision depend on the rules of one principal and host on the names that
+   match: a lookup for the literal name, one for `*`, and one for each length that some prefix has.
 2. A decision is a function of the rules and the question. Whoever caches it compares
    `AclState.version`, which grows with every change.
 3. There are never two rules with the same content, so that removing a rule removes its effect.

@@ -28,6 +28,10 @@ from fencepost.records.metadata_log import AccessControlEntryRecord, RemoveAcces
 MAX_CHANGES: Final = 10_000
 """Rules that one request may add or remove: they are one batch. The limit is Kafka's."""
 
+MAX_FOUND: Final = 100_000
+"""Rules that the filters of one request may find, one that several find counted for each: the reply
+lists them all, and a thousand filters for everything would fill the memory."""
+
 E = TypeVar("E", bound=IntEnum)
 
 
@@ -81,18 +85,28 @@ def decide_delete(state: AclState, sent: Sequence[Sent]) -> Removed:
     """Removes the rules that match; one that several filters match is in the result of each."""
     results: list[list[Rule] | Refusal] = []
     ids: dict[bytes, None] = {}
+    count = 0
     for each in sent:
         wanted = check_filter(each)
         if isinstance(wanted, Refusal):
             results.append(wanted)
             continue
         found = list(matching(state, wanted))
+        count += len(found)
+        if count > MAX_FOUND:
+            return Removed((), [_FOUND_TOO_MANY] * len(sent))
         ids.update(dict.fromkeys(rule_id for rule_id, _ in found))
         results.append([rule for _, rule in found])
     if len(ids) > MAX_CHANGES:
         return Removed((), [_too_many(len(ids))] * len(sent))
     records = tuple(RemoveAccessControlEntryRecord(id=rule_id) for rule_id in ids)
     return Removed(records, results)
+
+
+_FOUND_TOO_MANY: Final = Refusal(
+    ErrorCode.POLICY_VIOLATION,
+    f"The filters of the request match more than {MAX_FOUND:,} ACLs; send fewer at a time.",
+)
 
 
 def _too_many(count: int) -> Refusal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -11,11 +12,12 @@ from fencepost.coordinator.acl.rules import (
     EVERYONE,
     Operation,
     PatternType,
+    Permission,
     ResourceType,
     Rule,
     canonical_host,
 )
-from fencepost.coordinator.acl.state import AclState, Entry
+from fencepost.coordinator.acl.state import AclState
 
 
 class Policy(NamedTuple):
@@ -67,13 +69,14 @@ def decide(state: AclState, policy: Policy, question: Question) -> Verdict:
     if principal in policy.super_users:
         return Verdict(True, Why.SUPER_USER)
     host = canonical_host(host)
+    askers = tuple((who, at) for who in (principal, EVERYONE) for at in (host, ALL_HOSTS))
     allowing: Rule | None = None
     is_attached = False
     for attached in state.attached(resource_type, name):
         is_attached = True
-        for who in (principal, EVERYONE):
-            for entry in attached.get(who, ()):
-                if operation in entry.operations and entry.host in (host, ALL_HOSTS):
+        for asker in askers:
+            for entry in attached.get(asker, ()):
+                if operation in entry.operations:
                     if entry.is_deny:
                         return Verdict(False, Why.RULE, entry.rule)
                     allowing = entry.rule
@@ -100,30 +103,33 @@ def decide_by_type(
     probe = Question(principal, host, operation, resource_type, _PROBE)
     if decide(state, policy, probe).is_allowed:
         return True
-    host = canonical_host(host)
-    allowed: list[Rule] = []
+    asked = (resource_type, principal, canonical_host(host), operation)
     denied_names: set[str] = set()
     denied_prefixes: set[str] = set()
-    for entry in _relevant(state, principal, resource_type):
-        rule = entry.rule
-        if rule.operation not in (operation, Operation.ALL) or entry.host not in (host, ALL_HOSTS):
-            continue
-        if not entry.is_deny:
-            allowed.append(rule)
-        elif rule.pattern_type is PatternType.PREFIXED:
-            denied_prefixes.add(rule.resource_name)
-        else:
-            denied_names.add(rule.resource_name)
+    for rule in _relevant(state, *asked, Permission.DENY):
+        is_prefix = rule.pattern_type is PatternType.PREFIXED
+        (denied_prefixes if is_prefix else denied_names).add(rule.resource_name)
     if ALL_NAMES in denied_names:
         return False
-    return any(not _is_covered(rule, denied_names, denied_prefixes) for rule in allowed)
+    return any(
+        not _is_covered(rule, denied_names, denied_prefixes)
+        for rule in _relevant(state, *asked, Permission.ALLOW)
+    )
 
 
-def _relevant(state: AclState, principal: str, resource_type: ResourceType) -> list[Entry]:
-    return [
-        *state.entries_of(resource_type, principal),
-        *(state.entries_of(resource_type, EVERYONE) if principal != EVERYONE else ()),
-    ]
+def _relevant(
+    state: AclState,
+    resource_type: ResourceType,
+    principal: str,
+    host: str,
+    operation: Operation,
+    permission: Permission,
+) -> Iterator[Rule]:
+    for who in dict.fromkeys((principal, EVERYONE)):
+        for named in dict.fromkeys((operation, Operation.ALL)):
+            for entry in state.entries_of(resource_type, who, named, permission):
+                if entry.host in (host, ALL_HOSTS):
+                    yield entry.rule
 
 
 def _is_covered(rule: Rule, denied_names: set[str], denied_prefixes: set[str]) -> bool:

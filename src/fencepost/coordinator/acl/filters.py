@@ -42,6 +42,29 @@ class Filter(NamedTuple):
             and self._matches_pattern(rule)
         )
 
+    def only(self) -> Rule | None:
+        """The one rule that can match a filter with nothing left open; None for other filters."""
+        name, principal, host = self.resource_name, self.principal, self.host
+        if (
+            name is None
+            or principal is None
+            or host is None
+            or self.resource_type is ResourceType.ANY
+            or self.pattern_type in (PatternType.ANY, PatternType.MATCH)
+            or self.operation is Operation.ANY
+            or self.permission is Permission.ANY
+        ):
+            return None
+        return Rule(
+            self.resource_type,
+            name,
+            self.pattern_type,
+            principal,
+            host,
+            self.operation,
+            self.permission,
+        )
+
     def _matches_pattern(self, rule: Rule) -> bool:
         name, pattern_type = self.resource_name, self.pattern_type
         if pattern_type not in (PatternType.ANY, PatternType.MATCH, rule.pattern_type):
@@ -56,5 +79,12 @@ class Filter(NamedTuple):
 
 
 def matching(state: AclState, wanted: Filter) -> Iterator[tuple[bytes, Rule]]:
-    """The rules that a filter matches, with their ids."""
+    """The rules that a filter matches, with their ids.
+
+    A tool that removes many rules sends a filter for each, which is looked up.
+    """
+    only = wanted.only()
+    if only is not None:
+        rule_id = state.ids.get(only)
+        return iter(() if rule_id is None else ((rule_id, only),))
     return ((rule_id, rule) for rule_id, rule in state.rules.items() if wanted.matches(rule))

@@ -103,7 +103,7 @@ SUPPORTED: Final[dict[ResourceType, tuple[Operation, ...]]] = {
     ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
 }
 """The operations that each type of resource has. As in Kafka, a rule with another one is kept, and
-never asked about."""
+never asked about; the commands refuse to add it."""
 
 _IMPLIED: Final[dict[Operation, Operation]] = {
     Operation.READ: Operation.DESCRIBE,
@@ -157,3 +157,14 @@ def canonical_host(host: str) -> str:
         return str(ip_address(host))
     except ValueError:
         return host
+
+
+def is_address(host: str) -> bool:
+    """Whether it is one address, as brokers compare it."""
+    from ipaddress import ip_address
+
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,7 +1,9 @@
-"""Rules in words, as people write and read them: `fencepost acl`, and tests with `security=`.
+r"""Rules in words, as people write and read them: `fencepost acl`, and tests with `security=`.
 
 A resource is written TYPE:NAME (`topic:orders`, `group:readers`, `txn:writer`, `cluster`), and a
-prefix with a star at its end (`topic:orders-*`). `topic:*` are all topics.
+prefix with a star at its end (`topic:orders-*`). `topic:*` are all topics. A star that belongs to
+the name itself has a backslash (`group:a\*`): Kafka's tools make such rules of what was meant as a
+prefix, and they must not look like one.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from fencepost.base.options import suggest
 from fencepost.coordinator.acl.rules import (
     ALL_HOSTS,
     CLUSTER_NAME,
+    SUPPORTED,
     Operation,
     PatternType,
     Permission,
     ResourceType,
     Rule,
+    is_address,
 )
 
 _TYPES: Final = {
@@ -40,7 +44,7 @@ _WORDS: Final = {
 
 
 def read_rule(principal: str, operation: str, resource: str, *, deny: bool, host: str) -> Rule:
-    """Parses the arguments of `fencepost acl add`; FencepostError says what to write."""
+    """Parses the arguments of `fencepost acl remove`; FencepostError says what to write."""
     kind, name, is_prefix = read_resource(resource)
     if not all(principal.partition(":")):
         raise FencepostError(
@@ -55,6 +59,27 @@ def read_rule(principal: str, operation: str, resource: str, *, deny: bool, host
         read_operation(operation),
         Permission.DENY if deny else Permission.ALLOW,
     )
+
+
+def refuse_without_effect(rule: Rule) -> None:
+    """FencepostError for a new rule that no request would ever meet.
+
+    A broker keeps such a rule, as Kafka does. If it denies, its author feels safe.
+    """
+    kind, _, user = rule.principal.partition(":")
+    if kind != "User" and kind.lower() == "user":
+        raise FencepostError(f"{rule.principal!r} is nobody: write User:{user}.")
+    if rule.host != ALL_HOSTS and not is_address(rule.host):
+        raise FencepostError(
+            f"The host {rule.host!r} is no address: a rule is for one address such as 10.0.0.7, or "
+            "for all (*); brokers compare neither names nor networks."
+        )
+    known = (Operation.ALL, *SUPPORTED[rule.resource_type])
+    if rule.operation not in known:
+        raise FencepostError(
+            f"{resource_words(rule)} has no operation {rule.operation.name.lower()}: there are "
+            f"{', '.join(each.name.lower() for each in known)}."
+        )
 
 
 def read_operation(word: str) -> Operation:
@@ -77,21 +102,40 @@ def read_resource(text: str, *, is_pattern: bool = True) -> tuple[ResourceType, 
         raise FencepostError(
             f"{text!r} is not a resource: write topic:NAME, group:NAME, txn:ID or cluster."
         )
-    if kind == "CLUSTER":
-        return ResourceType.CLUSTER, name or CLUSTER_NAME, False
+    if kind == "CLUSTER" and not name:
+        return ResourceType.CLUSTER, CLUSTER_NAME, False
     if not (colon and name):
         raise FencepostError(f"{text!r} names no {word}: write {word}:NAME, or {word}:* for all.")
     if is_pattern and len(name) > 1 and name.endswith("*"):
-        return ResourceType[kind], name[:-1], True
+        return ResourceType[kind], *_read_star(name[:-1])
     return ResourceType[kind], name, False
 
 
 def resource_words(rule: Rule) -> str:
     """A resource as `read_resource` parses it."""
+    word, name = _WORDS[rule.resource_type.name], rule.resource_name
+    if rule.pattern_type is PatternType.PREFIXED:
+        return f"{word}:{name}{_backslashes(name)}*"
     if rule.resource_type is ResourceType.CLUSTER:
-        return "cluster"
-    star = "*" if rule.pattern_type is PatternType.PREFIXED else ""
-    return f"{_WORDS[rule.resource_type.name]}:{rule.resource_name}{star}"
+        return word
+    if len(name) > 1 and name.endswith("*"):
+        return f"{word}:{name[:-1]}{_backslashes(name[:-1])}\\*"
+    return f"{word}:{name}"
+
+
+def _read_star(before: str) -> tuple[str, bool]:
+    """The name, and whether it is a prefix, by what is written before the star.
+
+    Backslashes there are doubled, and one more says that the star is the name's own.
+    """
+    count = len(_backslashes(before))
+    name = before[: len(before) - (count + 1) // 2]
+    return (f"{name}*", False) if count % 2 else (name, True)
+
+
+def _backslashes(text: str) -> str:
+    """Those at its end."""
+    return text[len(text.rstrip("\\")) :]
 
 
 def words_of(rule: Rule) -> str:
@@ -104,7 +148,7 @@ def words_of(rule: Rule) -> str:
 
 
 def read_sentence(text: str) -> Rule:
-    """Parses a rule in one line, as `words_of` writes it; `allow` may be left out."""
+    """Parses a new rule in one line, as `words_of` writes it; `allow` may be left out."""
     words = text.split()
     is_deny = words[:1] == ["deny"]
     if words[:1] in (["allow"], ["deny"]):
@@ -118,4 +162,6 @@ def read_sentence(text: str) -> Rule:
             f"{text!r} is not an ACL: write PRINCIPAL OPERATION RESOURCE, such as "
             "`User:alice read topic:orders`, with `deny` before it to deny."
         )
-    return read_rule(*words, deny=is_deny, host=host)
+    rule = read_rule(*words, deny=is_deny, host=host)
+    refuse_without_effect(rule)
+    return rule
