@@ -84,7 +84,7 @@ compile: $(STAMP) ## Compile the hot path of the broker into build/compiled (nee
 
 .PHONY: test-compiled
 test-compiled: compile ## Run the tests of the broker again, with its hot path compiled
-	@FENCEPOST_HALF=2 $(PY) -m pytest $(COMPILED_TESTS) -o pythonpath='build/compiled .' -m 'not interpreted' -n $(JOBS) $(XDIST) $(ARGS)
+	@FENCEPOST_HALF=2 $(PY) -m pytest $(COMPILED_TESTS) -o pythonpath='build/compiled .' -m 'not interpreted' $(if $(CI),--hypothesis-seed=2) -n $(JOBS) $(XDIST) $(ARGS)
 
 .PHONY: check
 check: $(STAMP) ## Lint, format, types, the directions between the rooms, links and examples of the docs, where tests are

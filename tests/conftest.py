@@ -2,7 +2,7 @@
 
 Machines differ and may be busy, so no example has a deadline. In continuous integration the
 examples are the same on every run, so a failure comes from the change and not from chance; the
-second half of `tests/halves.py` draws others than the first.
+second half of `tests/halves.py` draws others than the first, from the seed in the Makefile.
 
 A test's query ends before the optimising compiler of the JVM has paid for itself: without it, and
 with the simplest garbage collector, Spark needs two thirds of the processor time. The archive of
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, core, settings
+from hypothesis import HealthCheck, settings
 
 from tests.halves import HALF, described
 
@@ -36,12 +36,7 @@ settings.register_profile("default", deadline=None, suppress_health_check=[Healt
 settings.register_profile(
     "ci", parent=settings.get_profile("default"), derandomize=HALF == 1, database=None
 )
-if os.environ.get("CI"):
-    settings.load_profile("ci")
-    if HALF == 2:
-        vars(core)["global_force_seed"] = HALF  # As --hypothesis-seed does.
-else:
-    settings.load_profile("default")
+settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 _JAVA_OPTIONS: Final = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 _ARCHIVE: Final = Path(__file__).parents[1] / "build" / "spark.jsa"

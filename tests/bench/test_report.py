@@ -231,8 +231,9 @@ def test_a_quick_run_replaces_the_table_of_the_long_one(tmp_path: Path) -> None:
     title = next(one.title for one in LOADS if one.name == "small")
     row = f"| {title} | records/s | 1.5 x | **3.00** | yes |\n"
     page.write_text(
-        PAGE.replace("<!-- end of targets -->", f"| load |\n|---|\n{row}<!-- end of targets -->")
-        .replace("<!-- end of commits -->", f"### {title}\nlong\n<!-- end of commits -->")
+        PAGE.replace(
+            "<!-- end of targets -->", f"| load |\n|---|\n{row}<!-- end of targets -->"
+        ).replace("<!-- end of commits -->", f"### {title}\nlong\n<!-- end of commits -->")
     )
 
     write_page([run_of(3.0)], page)
