@@ -170,10 +170,12 @@ def init_command(
         sql = f"{row['sql']};".replace("\n", f"\n{COMMAND_INDENT}")
         shown.note(f"{COMMAND_INDENT}{sql}" if print_only else sql)
     if not print_only:
-        more = " --mode table" if mode is Mode.TABLE else ""
-        shown.note(
-            f"Ready for `fencepost outbox relay{more} --transactional-id {transactional_id}`."
-        )
+        shown.note(_what_is_next(mode, transactional_id))
+
+
+def _what_is_next(mode: Mode, transactional_id: str) -> str:
+    more = " --mode table" if mode is Mode.TABLE else ""
+    return f"Ready for `fencepost outbox relay{more} --transactional-id {transactional_id}`."
 
 
 @app.command("relay", short_help="Relay rows as they are committed.")
