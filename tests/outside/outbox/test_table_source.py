@@ -320,7 +320,7 @@ def test_the_oldest_row_is_that_of_any_shard(outbox: OutboxStage) -> None:
     for key, shard in outbox.execute("SELECT aggregateid, fencepost_shard FROM outbox"):
         shards[shard] = str(key)
     outbox.relay()
-    for shard in sorted(shards, key=int, reverse=True):  # type: ignore[call-overload]
+    for shard in sorted(shards, key=int, reverse=True):  # type: ignore[arg-type]
         outbox.execute(insert(outbox, shards[shard], "").decode())
     ((oldest,),) = outbox.execute(
         "SELECT (extract(epoch FROM fencepost_at) * 1000)::bigint FROM outbox "
