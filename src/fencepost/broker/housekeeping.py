@@ -89,7 +89,7 @@ class Housekeeping:
         self._timers.clear()
 
     def retain_soon(self, partition: Partition) -> None:
-        """Removes the segments below a new log start offset soon, one partition after another."""
+        """Runs retention for a partition soon: segments below its new log start offset must go."""
         name = "retention after a deletion of records"
         self._cut[partition] = None
         if name not in self._timers:

@@ -447,10 +447,10 @@ def test_a_commit_of_a_transaction_that_is_gone_is_one_sentence(outbox: OutboxSt
         relay = OutboxRelay(outbox.dsn, cluster, outbox.outbox, SMALL)
         end = cluster.end_txn
 
-        def end_after_an_abort(identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
-            if commit and relay.counts.oldest_unsent_at_ms is not None:
-                end(identity, commit=False)
-            return end(identity, commit=commit)
+        def end_after_an_abort(*given: Any, **named: Any) -> ProducerIdentity:
+            if named["commit"] and relay.counts.oldest_unsent_at_ms is not None:
+                end(*given, commit=False)
+            return end(*given, **named)
 
         cluster.end_txn = end_after_an_abort  # type: ignore[method-assign]
         with pytest.raises(RelayFenced, match="open for longer than 60000 ms"):

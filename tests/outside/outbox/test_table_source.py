@@ -314,14 +314,14 @@ def test_a_row_that_is_no_record_is_named_and_skipped_only_if_told(outbox: Outbo
 
 def test_the_oldest_row_is_that_of_any_shard(outbox: OutboxStage) -> None:
     """Shards are read one after the other, and the first has the younger row."""
-    shards: dict[object, str] = {}
+    keys: dict[int, str] = {}
     for number in range(100):
         outbox.execute(insert(outbox, f"k{number}", "").decode())
     for key, shard in outbox.execute("SELECT aggregateid, fencepost_shard FROM outbox"):
-        shards[shard] = str(key)
+        keys[int(str(shard))] = str(key)
     outbox.relay()
-    for shard in sorted(shards, key=int, reverse=True):  # type: ignore[arg-type]
-        outbox.execute(insert(outbox, shards[shard], "").decode())
+    for last_first in sorted(keys, reverse=True):
+        outbox.execute(insert(outbox, keys[last_first], "").decode())
     ((oldest,),) = outbox.execute(
         "SELECT (extract(epoch FROM fencepost_at) * 1000)::bigint FROM outbox "
         "ORDER BY fencepost_number DESC LIMIT 1 OFFSET 7"

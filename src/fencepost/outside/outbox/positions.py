@@ -148,9 +148,9 @@ def read_position(
         if record.key == key:
             newest = (record.offset, record.value)
     # A deleted position is a lost one, and not the one before.
-    if newest is None or newest[1] is None:
+    offset, value = newest or (0, None)
+    if value is None:
         return None
-    offset, value = newest[0], newest[1]
     try:
         return decode_position(value)
     except ValueError as problem:
