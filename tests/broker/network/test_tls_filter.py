@@ -434,21 +434,27 @@ def test_a_handshake_has_a_time_limit_however_many_bytes_arrive(
     assert "no complete TLS handshake in 10 s" in caplog.text
 
 
-def test_nothing_is_read_while_a_handshake_waits_in_line(authority: Authority) -> None:
+def test_nothing_is_read_while_a_handshake_waits_in_line(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a longer line would be more memory."""
     client = Client(certificates_of(authority), authority.trusting())
     line: deque[TlsFilter] = deque()
-    client.server.shake_hands_soon = line.append  # type: ignore[method-assign]
-    client.give(client.first_bytes())
-    assert not client.socket.is_reading, "a longer line would be more memory"
-    line.popleft().shake_hands()
-    assert client.socket.is_reading
+    monkeypatch.setattr(client.server, "shake_hands_soon", line.append)
+    reading = []
+
+    def take_a_turn(data: bytes) -> None:
+        client.give(data)
+        reading.append(client.socket.is_reading)
+        line.popleft().shake_hands()
+        reading.append(client.socket.is_reading)
+
+    take_a_turn(client.first_bytes())
     client._incoming.write(bytes(client.socket.sent))
     client.tls.do_handshake()
     client.tls.write(b"a request")
-    client.give(client._outgoing.read())
-    assert not client.socket.is_reading
-    line.popleft().shake_hands()
-    assert client.socket.is_reading
+    take_a_turn(client._outgoing.read())
+    assert reading == [False, True, False, True]
     assert client.connection.received == b"a request"
 
 
