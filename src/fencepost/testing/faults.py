@@ -286,7 +286,7 @@ class Target:
         Until then the broker reads nothing from it, as Kafka does with quotas.
         """
         _require(
-            isinstance(ms, int) and 1 <= ms <= LARGEST,  # type: ignore[redundant-expr]
+            type(ms) is int and 1 <= ms <= LARGEST,
             f"throttle({ms}) is no pause: use a whole number of 1 ms to {LARGEST} ms.",
         )
         names = {each.name for each in API[self._api].response.form_fields}
