@@ -2,19 +2,17 @@
 
 The polling relay is what most libraries do: a thousand rows with FOR UPDATE SKIP LOCKED, produced
 with librdkafka, deleted when they are acknowledged; without rows it waits for 5 ms. All get rows of
-1 KB, committed a hundred at a time, and all of them before they start; each runs as a process
-would, alone. What the triggers of mode table cost is the time of these commits beside that of the
-same commits to a table without. Then rows are committed one by one, and a read_committed reader
-waits for each.
+1 KB, committed a hundred at a time, and all of them before they start; each runs alone, in a
+process of its own (`bench/relay.py`). What the triggers of mode table cost is the time of these
+commits beside that of the same commits to a table without. Then rows are committed one by one, and
+a read_committed reader waits for each.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,13 +21,12 @@ import psycopg
 from bench import client
 from bench.generate import shared_broker
 from bench.load import Load, Measure, Round, Scale, Values
+from bench.relay import TABLES, RelayProcess, outboxes_of
 from bench.sides import Broker, Side
 from fencepost.base.ids import TopicPartition
-from fencepost.client.blocking import connect
+from fencepost.client.blocking import Cluster, connect
 from fencepost.client.reading import LATEST
 from fencepost.outside.connection import Database
-from fencepost.outside.outbox.database import Outbox
-from fencepost.outside.outbox.relay import OutboxRelay
 from fencepost.outside.outbox.setup import init
 from tests.outside.postgres import PostgresServer
 
@@ -38,11 +35,8 @@ QUICK_ROWS: Final = 30_000
 ROWS_PER_COMMIT: Final = 100
 SINGLE_ROWS: Final = 300
 QUICK_SINGLE_ROWS: Final = 100
-ROWS_PER_POLL: Final = 1_000
-POLL_SECONDS: Final = 0.005
 TOPIC: Final = "outbox-rows"
 
-TABLES: Final = {"relay": "outbox", "table": "numbered", "polling": "outbox"}
 INSERT: Final = (
     "INSERT INTO {} (aggregatetype, aggregateid, payload) "
     "SELECT %s, 'k' || mod(i, 100), repeat('x', 1024) FROM generate_series(1, %s) i"
@@ -64,10 +58,7 @@ def _session(side: Side, scale: Scale, folder: Path) -> Iterator[Round]:
 
 
 def _round(dsn: str, broker: Broker, scale: Scale, name: str) -> Values:
-    outboxes = {
-        "relay": Outbox.of(name),
-        "table": Outbox.of(f"{name}-table", table="numbered", mode="table"),
-    }
+    outboxes = outboxes_of(name)
     for outbox in outboxes.values():
         init(Database(dsn), outbox)
     rows, single = scale.of(ROWS, QUICK_ROWS), scale.of(SINGLE_ROWS, QUICK_SINGLE_ROWS)
@@ -80,18 +71,15 @@ def _round(dsn: str, broker: Broker, scale: Scale, name: str) -> Values:
                 db.execute(INSERT.format(table).encode(), [TOPIC, ROWS_PER_COMMIT])
             times[table] = time.perf_counter() - began
 
-        def run(way: str, stop: threading.Event | None) -> None:
-            if way == "polling":
-                _poll(dsn, broker, stop)
-                return
-            OutboxRelay(dsn, cluster, outboxes[way]).run(stop, until_caught_up=stop is None)
-
         for way in TABLES:
-            began = time.perf_counter()
-            run(way, None)
-            values[way] = rows / (time.perf_counter() - began)
+            with RelayProcess(way, dsn, broker.bootstrap_servers, name) as relay:
+                began = time.perf_counter()
+                relay.run_until_caught_up()
+                values[way] = rows / (time.perf_counter() - began)
         for way, table in TABLES.items():
-            values |= _visible(way, partial(run, way), db, broker, single)
+            with RelayProcess(way, dsn, broker.bootstrap_servers, name) as relay:
+                relay.start()
+                values |= _visible(way, db, cluster, single)
             db.execute(f"TRUNCATE {table}".encode())
         db.execute("SELECT pg_drop_replication_slot(%s)", [outboxes["relay"].slot])
     return values | {
@@ -101,56 +89,26 @@ def _round(dsn: str, broker: Broker, scale: Scale, name: str) -> Values:
     }
 
 
-def _poll(dsn: str, broker: Broker, stop: threading.Event | None) -> None:
-    """Until `stop` is set; without it, until there are no rows."""
-    producer = client.producer(broker, enable_idempotence=True, linger_ms=0)
-    query = "SELECT id, aggregatetype, aggregateid, payload FROM outbox LIMIT %s "
-    with psycopg.connect(dsn) as db:
-        while stop is None or not stop.is_set():
-            found = db.execute(query + "FOR UPDATE SKIP LOCKED", [ROWS_PER_POLL]).fetchall()
-            if not found and stop is None:
-                return
-            for _, topic, key, value in found:
-                producer.produce(topic, key=key, value=value)
-            producer.flush()
-            db.execute("DELETE FROM outbox WHERE id = ANY(%s)", [[row[0] for row in found]])
-            db.commit()
-            if not found:
-                time.sleep(POLL_SECONDS)
-
-
 def _visible(
-    way: str,
-    run: Callable[[threading.Event | None], None],
-    db: psycopg.Connection[tuple[object, ...]],
-    broker: Broker,
-    count: int,
+    way: str, db: psycopg.Connection[tuple[object, ...]], cluster: Cluster, count: int
 ) -> Values:
     """Milliseconds from the commit of a row to a reader."""
     insert = INSERT.format(TABLES[way]).encode()
-    stop = threading.Event()
-    relaying = threading.Thread(target=run, args=[stop])
-    relaying.start()
     places = [TopicPartition(TOPIC, index) for index in range(client.PARTITIONS)]
+    ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
+    positions = {place: ends[place].offset for place in places}
     times = []
-    try:
-        with connect(broker.bootstrap_servers) as cluster:
-            ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
-            positions = {place: ends[place].offset for place in places}
-            # The first row also waits for the start.
-            for _ in range(count + 1):
-                db.execute(insert, [TOPIC, 1])
-                began = time.perf_counter()
-                is_visible = False
-                while not is_visible:
-                    fetched = cluster.fetch(positions, isolation="read_committed", max_wait_ms=500)
-                    for place, found in fetched.items():
-                        is_visible |= any(True for _ in found.records())
-                        positions[place] = max(positions[place], found.next_offset)
-                times.append((time.perf_counter() - began) * 1_000)
-    finally:
-        stop.set()
-        relaying.join()
+    # The first row also waits for the start.
+    for _ in range(count + 1):
+        db.execute(insert, [TOPIC, 1])
+        began = time.perf_counter()
+        is_visible = False
+        while not is_visible:
+            fetched = cluster.fetch(positions, isolation="read_committed", max_wait_ms=500)
+            for place, found in fetched.items():
+                is_visible |= any(True for _ in found.records())
+                positions[place] = max(positions[place], found.next_offset)
+        times.append((time.perf_counter() - began) * 1_000)
     times = sorted(times[1:])
     return {f"{way} p50": times[len(times) // 2], f"{way} p99": times[len(times) * 99 // 100]}
 
