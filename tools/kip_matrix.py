@@ -789,7 +789,21 @@ SECURITY: Final = (
     Kip(
         599, "quotas for topic operations", "2.7", NO, _NO_QUOTAS, missing=("alter_client_quotas",)
     ),
-    Kip(612, "limits for new connections", "2.7", NO, "the settings are ignored"),
+    Kip(
+        612,
+        "limits for new connections",
+        "2.7",
+        PART,
+        "for the broker and for a listener, not for an address",
+        settings=("max.connection.creation.rate",),
+    ),
+    Kip(
+        684,
+        "client certificates on SASL_SSL listeners",
+        "2.8",
+        YES,
+        settings=("ssl.client.auth",),
+    ),
 )
 
 SECTIONS: Final = (
