@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,10 +29,11 @@ from tools.processes import free_port
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """A broker with an authorizer, its two doors, and Kafka's tool for ACLs."""
+    """A broker with an authorizer, its two doors, a login, and Kafka's tool for ACLs."""
 
     admin: str
     alice: str
+    login: Path
     tools: JavaTools
 
     def allow(self, *arguments: str) -> None:
@@ -47,16 +49,7 @@ class Guarded:
         )
 
     def run(self, user: str, *arguments: str) -> Any:
-        login: list[str] = []
-        if user == "alice":
-            settings = {
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": "alice",
-                "sasl.password": "secret",
-            }
-            for name, value in settings.items():
-                login += ["--client-config", f"{name}={value}"]
+        login = ["--config", str(self.login)] if user == "alice" else []
         servers = self.alice if user == "alice" else self.admin
         words = [*arguments, "--json", "--bootstrap-servers", servers, *login]
         result = CliRunner().invoke(app, words, standalone_mode=False)
@@ -93,9 +86,14 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, tools: JavaTools) -> Itera
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    data = tmp_path_factory.mktemp("guarded") / "data"
-    with ApacheKafka(data, settings=settings, port=plain) as broker:
-        yield Guarded(broker.bootstrap_servers, f"127.0.0.1:{sasl}", tools)
+    folder = tmp_path_factory.mktemp("guarded")
+    alice = folder / "alice.properties"
+    alice.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.username=alice\nsasl.password=secret\n"
+    )
+    with ApacheKafka(folder / "data", settings=settings, port=plain) as broker:
+        yield Guarded(broker.bootstrap_servers, f"127.0.0.1:{sasl}", alice, tools)
 
 
 def test_rights_decide_between_hanging_and_cannot_tell(guarded: Guarded, topic: str) -> None:
