@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -439,7 +440,8 @@ def test_a_wanted_crash_is_no_error_in_the_log(
     broker.faults.at("commit.prepare-appended").crash(restart=True)
     with connect(broker.bootstrap_servers) as client:
         commit(client, "id")
-    assert [each.getMessage() for each in caplog.records if each.levelname != "INFO"] == []
+    # What was on its way to the disk may be a warning, which says that a test wanted this.
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 # -- mistakes of a test ----------------------------------------------------------------------------
