@@ -1,15 +1,21 @@
 """Goal: the outbox relay is exactly-once on Apache Kafka as it is on fencepost.
 
 Method: the tests of tests/outside/outbox that use only the wire protocol run again on Apache Kafka,
-in a separate process.
+in a separate process. Then another Apache Kafka is killed around the commit of a chunk.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+
+from tests.outside.conftest import dsn, postgres  # noqa: F401 - fixtures.
+from tests.outside.outbox.stage import OutboxStage
+from tests.outside.outbox.test_relay_crashes import kill_and_relay, relay_to_the_end
+from tools.apache_kafka import ApacheKafka
 
 if TYPE_CHECKING:
     from tests.compat.conftest import Side
@@ -49,3 +55,35 @@ SELECTION: Final = [
 def test_the_outbox_is_exactly_once_on_apache_kafka(apache_kafka: Side, tmp_path: Path) -> None:
     pytest.importorskip("psycopg", reason="the postgres extra is not installed")
     assert f"{len(SELECTION)} passed" in apache_kafka.run_tests(SELECTION, tmp_path)
+
+
+class Restarted:
+    """Apache Kafka on one folder and port."""
+
+    def __init__(self, data: Path) -> None:
+        self.broker = ApacheKafka(data)
+
+    def kill_and_start(self) -> None:
+        self.broker.kill()
+        self.broker = ApacheKafka(self.broker.data, port=self.broker.port)
+
+
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
+    kafka = Restarted(tmp_path_factory.mktemp("killed-kafka") / "data")
+    yield kafka
+    kafka.broker.stop()
+
+
+@pytest.mark.parametrize(
+    "step", ["fenced", "begun", "row updated", "position written", "committed"]
+)
+def test_an_apache_kafka_that_is_killed_loses_and_repeats_nothing(
+    restarted: Restarted,
+    dsn: str,  # noqa: F811
+    step: str,
+) -> None:
+    outbox = OutboxStage(dsn, restarted.broker.bootstrap_servers)
+    outbox.workload()
+    kill_and_relay(outbox, restarted.kill_and_start, step, 1)
+    relay_to_the_end(outbox)
