@@ -189,15 +189,33 @@ def test_users_are_set_described_and_removed_alike(twins: Twins) -> None:
         ([], []),
     ]
 
+    def alter(
+        upsertions: list[ScramCredentialUpsertion], deletions: list[ScramCredentialDeletion]
+    ) -> Ask:
+        request = AlterUserScramCredentialsRequest(upsertions=upsertions, deletions=deletions)
+        return Ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request)
+
+    describe = Ask(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, DescribeUserScramCredentialsRequest(users=None)
+    )
+
+    def await_change(talk: Talk, iterations: int) -> None:
+        """Apache Kafka's controller answers before the broker knows: a later change tells."""
+        talk.quiet(alter([upsertion("last", iterations=iterations)], []))
+        talk.until(
+            describe,
+            lambda reply: any(
+                user.user == "last" and user.credential_infos[0].iterations == iterations
+                for user in reply.results
+            ),
+        )
+
     def script(talk: Talk) -> None:
-        everybody = DescribeUserScramCredentialsRequest(users=None)
         for number, (upsertions, deletions) in enumerate(steps):
-            request = AlterUserScramCredentialsRequest(upsertions=upsertions, deletions=deletions)
-            talk.ask(
-                f"alter {number}", Ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request), see=by_user
-            )
-            ask = Ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, everybody)
-            talk.ask(f"describe {number}", ask, see=by_user)
+            talk.ask(f"alter {number}", alter(upsertions, deletions), see=by_user)
+            await_change(talk, 5_000 + number)
+            talk.ask(f"describe {number}", describe, see=by_user)
+        talk.quiet(alter([], [removal("last")]))
 
     twins.compare(script)
 
