@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -148,6 +150,84 @@ def test_a_member_with_a_connection_stays_in_its_group(broker: fencepost.Broker)
         consumer.poll(0.1)
         assert [each.client_id for each in broker.group("g").members] == ["first"]
         assert not membership.lost.is_set()
+
+
+class Consumers:
+    """Consumers of the group in a process, which can be killed."""
+
+    def __init__(self, broker: fencepost.Broker) -> None:
+        self._broker = broker
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", CONSUME, broker.bootstrap_servers], stdout=subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"assigned\n"
+        self._addresses = broker.call(lambda node: node.client_addresses)
+
+    def kill(self) -> None:
+        """Returns when the broker knows that its connections are closed."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        while self._addresses & self._broker.call(lambda node: node.client_addresses):
+            time.sleep(0.001)
+
+
+CONSUME = """
+import sys
+from confluent_kafka import Consumer, TopicPartition
+consumer = Consumer({
+    "bootstrap.servers": sys.argv[1], "group.id": "g", "client.id": "same",
+    "enable.auto.commit": False, "heartbeat.interval.ms": 50, "session.timeout.ms": 45_000,
+})
+assigned = []
+consumer.subscribe(["t"], on_assign=lambda _, places: assigned.append(places))
+while not assigned:
+    consumer.poll(0.05)
+consumer.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
+print("assigned", flush=True)
+while True:
+    consumer.poll(0.05)
+"""
+
+
+@pytest.fixture
+def consumers(broker: fencepost.Broker) -> Iterator[Consumers]:
+    broker.produce("t", "x")
+    started = Consumers(broker)
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+def test_a_killed_member_is_out_of_its_group_when_its_session_has_passed(
+    broker: fencepost.Broker, consumers: Consumers
+) -> None:
+    """The other has the same client id; what tells them apart is the connection."""
+    group = broker.group("g")
+    with joined(broker, "same") as consumer:
+        consumers.kill()
+        broker.clock.advance(seconds=30)
+        assert len(group.members) == 2
+        broker.clock.advance(seconds=15)
+        assert len(group.members) == 1
+        while not consumer.assignment():
+            consumer.poll(0.05)
+
+
+def test_offsets_of_a_group_whose_members_were_killed_expire(
+    broker: fencepost.Broker, consumers: Consumers
+) -> None:
+    group = broker.group("g")
+    broker.clock.advance(days=8)
+    assert list(group.offsets.values()) == [1]
+    consumers.kill()
+    broker.clock.advance(minutes=1)
+    assert (group.members, list(group.offsets.values())) == ([], [1])
+    broker.clock.advance(days=8)
+    assert group.offsets == {}
 
 
 # -- logs ------------------------------------------------------------------------------------------

@@ -248,6 +248,11 @@ class BrokerCore:
         return 0 if self._server is None else self._server.connection_count
 
     @property
+    def client_addresses(self) -> set[str]:
+        """Host and port of every client that is connected."""
+        return set() if self._server is None else self._server.client_addresses
+
+    @property
     def accepted_count(self) -> int:
         """How many connections were accepted since the start."""
         return 0 if self._server is None else self._server.accepted_count

@@ -6,13 +6,14 @@
 The broker's time is the real one plus an offset, which stays over `restart()`; `restore(snapshot)`
 takes it back to that of the snapshot. There is no frozen clock: clients have timers of their own,
 which live in real time. What moves: timeouts of transactions, expiry of transactional ids,
-producers and committed offsets, retention, compaction, and the timestamps that the broker writes.
-What does not: the waits of fetches and other requests, retries, and the sessions and rebalances of
-groups, whose heartbeats come in real time (`group(name).expire(member)` ends a session).
+producers and committed offsets, retention, compaction, the timestamps that the broker writes, and
+the sessions of members whose connection is closed. What does not: the waits of fetches and other
+requests, retries, rebalances, and the sessions of members with a connection, whose heartbeats come
+in real time (`group(name).expire(member)` ends one).
 
-An advance stops at each moment at which a transaction times out, and aborts it there; expiry,
-retention and compaction run once, at the end, however many of their periods have passed. So a week
-costs what a second costs. It returns when all that follows is done and durable.
+An advance stops at each moment at which a transaction times out, and aborts it there; sessions,
+expiry, retention and compaction follow once, at the end, however many of their periods have passed.
+So a week costs what a second costs. It returns when all that follows is done and durable.
 """
 
 from __future__ import annotations
@@ -129,6 +130,7 @@ class Clock:
         return True
 
     def _advance_to(self, target_ms: int) -> None:
+        since = self._moved.offset_ms
         self._settle()
         deadline = time.monotonic() + _SETTLE_SECONDS
         while self._call(lambda node: self._next_timeout(node, target_ms)):
@@ -136,7 +138,7 @@ class Clock:
             if time.monotonic() > deadline:
                 raise self._stuck("the end of a transaction")
         done = threading.Event()
-        self._call(lambda node: self._arrive(node, target_ms, done))
+        self._call(lambda node: self._arrive(node, target_ms, since, done))
         if not done.wait(_SETTLE_SECONDS):
             raise self._stuck("expiry, retention or compaction")
         self._settle()
@@ -150,8 +152,10 @@ class Clock:
         node.transactions.clock.abort_timed_out()
         return True
 
-    def _arrive(self, node: Node, target_ms: int, done: threading.Event) -> None:
+    def _arrive(self, node: Node, target_ms: int, since: int, done: threading.Event) -> None:
         self._go_to(target_ms)
+        # Their deadlines are on the real clock, on which the heartbeats of clients come.
+        node.groups.pass_time(self._moved.offset_ms - since, node.client_addresses.__contains__)
         node.transactions.clock.expire_all()
         node.groups.remove_expired()
         node.housekeeping.run_now(lambda: node.groups.when_durable(done.set))

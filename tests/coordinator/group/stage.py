@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
 from fencepost.coordinator.group import commit, join, removal, sessions, sync, views
-from fencepost.coordinator.group.apply import apply_entry, apply_record
+from fencepost.coordinator.group.apply import apply_entry, apply_record, stamped
 from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decide import on_sequel
 from fencepost.coordinator.group.events import (
@@ -91,7 +91,7 @@ class GroupStage:
         if records and self.disk_is_full:
             self.failed_appends += 1
             return False
-        for record in records:
+        for record in (stamped(each, self.now_ms) for each in records):
             key, value = encode_record(record)
             offset = len(self.log)
             transactional = producer_id >= 0

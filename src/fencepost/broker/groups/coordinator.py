@@ -353,6 +353,15 @@ class GroupCoordinator:
         for known in list(self._partitions.values()):
             known.when_durable(durable)
 
+    def pass_time(self, passed_ms: int, is_connected: Callable[[str], bool]) -> None:
+        """Ends the sessions of members without a connection that so much time would have ended.
+
+        Members are connected by the address that they were last heard from.
+        """
+        for known in self._partitions.values():
+            if not known.state.is_loading:
+                known.pass_time(passed_ms, is_connected)
+
     def _schedule_expiry(self) -> None:
         interval_ms = self._config.offsets_retention_check_interval_ms
         self._expiry = self._runtime.call_later(interval_ms, self._expire)

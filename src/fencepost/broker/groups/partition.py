@@ -29,7 +29,7 @@ from fencepost.broker.coordinators.checkpoint import CheckpointKeeper, read_chec
 from fencepost.broker.coordinators.log_loader import LogLoader
 from fencepost.broker.groups.saved_records import count_records, saved_records
 from fencepost.broker.runtime import Runtime, TimerHandle
-from fencepost.coordinator.group.apply import apply_entry, apply_record
+from fencepost.coordinator.group.apply import apply_entry, apply_record, stamped
 from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decide import on_sequel
 from fencepost.coordinator.group.decision import Answer, Decision
@@ -40,7 +40,7 @@ from fencepost.coordinator.group.removal import (
     decide_stale,
     decide_topics_deleted,
 )
-from fencepost.coordinator.group.sessions import on_loaded, on_tick, on_unloaded
+from fencepost.coordinator.group.sessions import on_loaded, on_tick, on_unloaded, pass_time
 from fencepost.coordinator.group.settings import GroupCoordinatorSettings
 from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.partition.partition import Partition
@@ -242,6 +242,8 @@ class GroupPartition:
     def _append(self, records: Sequence[LogRecord], producer: Producer | None) -> ErrorCode:
         if not records:
             return ErrorCode.NONE
+        now_ms = self._runtime.clock.now_ms()
+        records = [stamped(record, now_ms) for record in records]
         pairs = [encode_record(record) for record in records]
         size = sum(len(key) + len(value or b"") for key, value in pairs)
         if self.partition.is_under_min_isr:
@@ -253,7 +255,7 @@ class GroupPartition:
         try:
             self._end_offset = self.partition.append_records(
                 pairs,
-                self._runtime.clock.now_ms(),
+                now_ms,
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 transactional=producer is not None,
@@ -351,6 +353,15 @@ class GroupPartition:
             self._run(on_tick(self.state, group, now_ms))
         self.arm(group)
         self._sync_soon()
+
+    def pass_time(self, passed_ms: int, is_connected: Callable[[str], bool]) -> None:
+        """Ends the sessions of members without a connection that so much time would have ended."""
+        for group in list(self.state.groups.values()):
+            pass_time(group, passed_ms, is_connected)
+            self.arm(group)
+            if group.alarm_ms <= self._runtime.steady_ms():
+                self._alarms[group.group_id].timer.cancel()
+                self._on_alarm(group.group_id)
 
     def expire(self) -> None:
         """Removes offsets past offsets.retention.minutes, and those of deleted topics."""

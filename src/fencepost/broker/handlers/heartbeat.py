@@ -20,6 +20,10 @@ def handle(request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
     if not context.authorize("READ", "GROUP", request.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     event = Heartbeat(
-        request.group_id, request.member_id, request.generation_id, request.group_instance_id
+        request.group_id,
+        request.member_id,
+        request.generation_id,
+        request.group_instance_id,
+        context.client_address,
     )
     return HeartbeatResponse(error_code=context.services.groups.heartbeat(event))

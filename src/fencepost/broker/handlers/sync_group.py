@@ -46,6 +46,7 @@ def _read(request: SyncGroupRequest, context: Context) -> Sync:
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
         assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+        client_address=context.client_address,
     )
 
 

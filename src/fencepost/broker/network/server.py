@@ -151,6 +151,11 @@ class Server:
         found += [connection.descriptor() for connection in list(self._connections)]
         return [descriptor for descriptor in found if descriptor >= 0]
 
+    @property
+    def client_addresses(self) -> set[str]:
+        """Host and port of every client that is connected."""
+        return {connection.client_name for connection in self._connections}
+
     def _accept(self, listener: BrokerListener) -> Connection | TlsFilter:
         """The protocol of a new socket."""
         connection = Connection(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fencepost.base.failures import WireError
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
-from fencepost.coordinator.group.group import Group
+from fencepost.coordinator.group.group import WHEN_WRITTEN, Group
 from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.offsets import Stored
 from fencepost.records.entry import Entry
@@ -32,6 +32,15 @@ def apply_entry(state: GroupCoordinatorState, entry: Entry) -> None:
     record = decode_record(entry.key, entry.value)
     if record is not None:
         apply_record(state, record, entry.offset, entry.producer_id)
+
+
+def stamped(record: LogRecord, now_ms: int) -> LogRecord:
+    """The record as it is written at this time of the broker's clock."""
+    if not isinstance(record, GroupRecord) or record.value is None:
+        return record
+    if record.value.state_timestamp_ms != WHEN_WRITTEN:
+        return record
+    return GroupRecord(record.key, record.value._replace(state_timestamp_ms=now_ms))
 
 
 def apply_record(

@@ -76,6 +76,7 @@ class Sync:
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignments: Mapping[str, bytes] = field(default_factory=dict)
+    client_address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class Heartbeat:
     member_id: str
     generation_id: int
     group_instance_id: str | None = None
+    client_address: str = ""
 
 
 class Leaver(NamedTuple):

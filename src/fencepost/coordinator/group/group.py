@@ -23,6 +23,10 @@ from fencepost.records.group_log import GroupKey, GroupRecord, GroupValue, Membe
 NEVER: Final = 1 << 62
 """A deadline that never comes."""
 
+WHEN_WRITTEN: Final = -2
+"""A state timestamp that is set when its record is written: decisions know the steady time only,
+which stands still while the machine is suspended, and offsets expire by the broker's clock."""
+
 Protocols = tuple[tuple[str, bytes], ...]
 """Names and metadata of the protocols that a member supports, the preferred one first."""
 
@@ -34,6 +38,7 @@ class Member:
         "assignment",
         "awaiting_join",
         "awaiting_sync",
+        "client_address",
         "client_host",
         "client_id",
         "deadline_ms",
@@ -68,6 +73,8 @@ class Member:
         self.awaiting_sync: int | None = None
         self.is_new = False
         self.deadline_ms = NEVER
+        self.client_address = ""
+        """Where it was last heard from, host and port; empty if not since the log was loaded."""
 
     def __repr__(self) -> str:
         waits = "join" if self.awaiting_join else "sync" if self.awaiting_sync else "nothing"

@@ -15,7 +15,7 @@ from __future__ import annotations
 from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.group.decision import Answer, Decision
 from fencepost.coordinator.group.events import JoinedMember, JoinReply, SyncReply
-from fencepost.coordinator.group.group import NEVER, Group, Member
+from fencepost.coordinator.group.group import NEVER, WHEN_WRITTEN, Group, Member
 from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.settings import RETRY_MS, GroupCoordinatorSettings
 
@@ -170,7 +170,7 @@ class Turn:
             generation_id=group.generation_id + 1,
             protocol_name=None,
             leader=None,
-            state_timestamp_ms=self.now_ms,
+            state_timestamp_ms=WHEN_WRITTEN,
         )
         self.decision.records.append(group.record(value))
         # Applying the record makes the group empty. If it cannot be written, we retry.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decision import Answer, Decision
@@ -30,6 +32,7 @@ def on_heartbeat(state: GroupCoordinatorState, event: Heartbeat, now_ms: int) ->
     if event.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
     member = group.members[event.member_id]
+    member.client_address = event.client_address
     group.touch(member, member.session_timeout_ms, now_ms)
     if group.state is State.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
@@ -130,6 +133,19 @@ def _end_sync_phase(turn: Turn) -> None:
     for member_id in tuple(group.pending_sync):
         turn.remove(group.members[member_id])
     turn.prepare()
+
+
+def pass_time(group: Group, passed_ms: int, is_connected: Callable[[str], bool]) -> None:
+    """Lets the sessions of members without a connection come so much closer to their end.
+
+    For clocks that are moved: whoever is connected sends its heartbeats in real time.
+    """
+    for member in group.members.values():
+        if member.deadline_ms == NEVER or not member.client_address:
+            continue
+        if not is_connected(member.client_address):
+            member.deadline_ms -= passed_ms
+    group.rearm()
 
 
 # -- loading and unloading

@@ -6,7 +6,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decision import Answer, Decision
 from fencepost.coordinator.group.events import AssignmentLost, AssignmentWritten, Sync, SyncReply
-from fencepost.coordinator.group.group import NEVER, Group, Member
+from fencepost.coordinator.group.group import NEVER, WHEN_WRITTEN, Group, Member
 from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.rebalance import Turn
 
@@ -20,6 +20,7 @@ def on_sync(state: GroupCoordinatorState, event: Sync, now_ms: int) -> Decision:
     assert group is not None
     turn = Turn(group, state.settings, now_ms)
     member = group.members[event.member_id]
+    member.client_address = event.client_address
     group.pending_sync.pop(event.member_id, None)
     if not group.pending_sync:
         group.sync_deadline_ms = NEVER
@@ -57,7 +58,7 @@ def _write_assignment(turn: Turn, event: Sync) -> None:
         member._replace(assignment=event.assignments.get(member.member_id, b""))
         for member in value.members
     )
-    value = value._replace(members=members, state_timestamp_ms=turn.now_ms)
+    value = value._replace(members=members, state_timestamp_ms=WHEN_WRITTEN)
     turn.decision.records.append(group.record(value))
     turn.decision.then = AssignmentWritten(group.group_id, group.generation_id)
     turn.decision.otherwise = AssignmentLost(group.group_id, group.generation_id)
