@@ -498,6 +498,25 @@ def test_a_fault_that_never_fired_says_why(broker: fencepost.Broker, client: Raw
     assert "Fetch" not in message
 
 
+@pytest.mark.parametrize("begin", ["on", "at"])
+def test_a_fault_that_does_not_say_what_is_to_happen_is_no_fault(
+    broker: fencepost.Broker, begin: str
+) -> None:
+    found = {
+        "on": ("EndTxn", r"on\('EndTxn'\)"),
+        "at": ("commit.prepare-durable", r"at\('commit.prepare-durable'\)"),
+    }
+    word, shown = found[begin]
+    target = getattr(broker.faults, begin)(word)
+    with pytest.raises(UnfiredFault, match=shown + " does not say what is to happen: add .crash"):
+        broker.faults.check()
+    target.crash().optional()
+    broker.faults.check()
+    getattr(broker.faults, begin)(word)
+    broker.faults.reset()
+    broker.faults.check()
+
+
 def test_waiting_for_a_fault_that_does_not_come_ends_with_the_reason(
     broker: fencepost.Broker,
 ) -> None:

@@ -50,6 +50,11 @@ HANDSHAKE_SECONDS: Final = 10.0
 """How long a client may take for its TLS handshake. Clients need milliseconds, or a few round trips
 of a slow link. Kafka waits for connections.max.idle.ms."""
 
+LOGIN_SECONDS: Final = 60.0
+"""How long a connection to a listener with SASL may be without a login, from its acceptance on:
+more than a TLS handshake, its turn and the queue for the hasher take. Kafka waits for
+connections.max.idle.ms, and begins anew with each request."""
+
 FETCH_MEMORY_WAIT_MS: Final = 1_000
 """How long a fetch waits for memory before it is answered without records; the client fetches
 again."""

@@ -242,6 +242,7 @@ class Target:
         self._faults = faults
         self._api = api
         self._matched = matched
+        faults.begun[self] = f"on({API[api].name!r})"
 
     def fail(self, error: str) -> Fault:
         """Answers with this error of Kafka, such as NOT_COORDINATOR; the request has no effect.
@@ -313,6 +314,7 @@ class Target:
         `broker.restart()` recovers it; with `restart=True` it recovers by itself, and what the test
         asks of it meanwhile waits.
         """
+        self._faults.begun.pop(self, None)
         self._faults.refuse_crash()
         return self._arm(mechanism.CRASH, "crash()", crash=lambda: self._faults.cut_off(restart))
 
@@ -322,6 +324,7 @@ class Target:
             f"{name}={value!r}" for name, value in self._matched.items() if value is not None
         )
         where = API[self._api].name + (f" ({shown})" if shown else "")
+        self._faults.begun.pop(self, None)
         return self._faults.arm(self._make(made, where, words))
 
     def _make(self, made: mechanism.Fault, where: str, words: str) -> Fault:
@@ -334,6 +337,7 @@ class Step:
     def __init__(self, faults: Faults, step: str) -> None:
         self._faults = faults
         self._step = step
+        faults.begun[self] = f"at({step!r})"
 
     def crash(self, *, restart: bool = False) -> Fault:
         """The broker crashes at this step.
@@ -345,6 +349,7 @@ class Step:
             mechanism.CRASH,
             crash=lambda: self._faults.cut_off(restart),
         )
+        self._faults.begun.pop(self, None)
         return self._faults.arm(Fault(self._faults, made, self._step, "crash()"), self._step)
 
 
@@ -363,6 +368,8 @@ class Faults:
         self._steps: list[tuple[str, Fault]] = []
         self._fired: list[Fired] = []
         self._problems: list[BaseException] = []
+        self.begun: dict[Target | Step, str] = {}
+        """What `on` and `at` were called for, without a word yet on what is to happen."""
         self._changed = threading.Condition()
         self._carrier: Carrier | None = None
         self._process_id = os.getpid()
@@ -441,6 +448,7 @@ class Faults:
             self._steps.clear()
             self._fired.clear()
             self._problems.clear()
+            self.begun.clear()
 
     def release(self) -> None:
         """Lets all held requests take effect."""
@@ -449,10 +457,17 @@ class Faults:
     def check(self) -> None:
         """UnfiredFault if a fault never fired that is not optional; the fixture calls it.
 
-        Raises what a function of `do` has raised.
+        Also if a fault says when it happens, and not what. Raises what a function of `do` has
+        raised.
         """
         if self._problems:
             raise self._problems.pop(0)
+        if self.begun:
+            raise UnfiredFault(
+                f"faults.{next(iter(self.begun.values()))} does not say what is to happen: add "
+                '.crash(), or after on(...) also .lose_reply(), .fail("NOT_COORDINATOR"), .hold() '
+                "or another action."
+            )
         missing = [each for each in self._all() if each.is_missing]
         if missing:
             lines = "\n".join(f"  {each}: {each.why()}" for each in missing)

@@ -68,7 +68,10 @@ def arm(faults: Faults, given: object) -> Fault:
         raise ConfigError(f"A fault has one trigger, and not {' and '.join(triggers)}.")
     if "seed" in words and triggers != ["with_probability"]:
         raise ConfigError('"seed" belongs to "with_probability".')
-    fault = _armed(faults, words, action)
+    try:
+        fault = _armed(faults, words, action)
+    finally:
+        faults.begun.clear()  # A refused one is no fault without an action.
     try:
         _repeat(fault, words, triggers)
     except ConfigError:

@@ -365,6 +365,37 @@ class _Shared:
 SHARED = _Shared()
 
 
+# -- time before a login
+
+
+def test_a_connection_without_a_login_is_closed_after_a_minute_whatever_it_sends(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent, stubborn, late = stage.connect(), stage.connect(), stage.connect()
+    for _ in range(5):
+        stage.advance(10_000)
+        stubborn.call(ApiKey.API_VERSIONS, 3, ApiVersionsRequest())
+    handshake(stubborn)
+    log_in(late)
+    assert not silent.is_closed
+    stage.advance(10_001)
+    assert (silent.is_closed, stubborn.is_closed) == (True, True)
+    assert caplog.text.count("no login in 60 s") == 2
+    stage.advance(100_000)
+    assert is_let_in(late)
+
+
+def test_nothing_is_left_of_connections_that_logged_in_or_left_before() -> None:
+    stage = secured(REAUTH)
+    user, stranger = stage.connect(), stage.connect()
+    log_in(user)
+    stranger.connection.close()
+    stage.advance(9_000)
+    log_in(user)  # A renewal has no time limit of its own.
+    assert not user.connection.session._logins.deadlines.count  # type: ignore[union-attr]
+    stage.abandon()
+
+
 # -- re-authentication
 
 

@@ -15,7 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from fencepost.base.limits import LOGIN_SECONDS
 from fencepost.base.scram import MECHANISMS, NONCE_BYTES
+from fencepost.broker.deadlines import Deadlines
 from fencepost.broker.security.exchanges import (
     PLAIN,
     Accepted,
@@ -87,6 +89,8 @@ class Logins:
         self._hasher: ThreadPoolExecutor | None = None
         self._waiting = 0
         self._is_closed = False
+        self.deadlines: Final = Deadlines(runtime, int(LOGIN_SECONDS * 1_000))
+        """Of the connections that nobody has logged in on."""
         self.renewed_count = 0
         """Sessions that were renewed since the start."""
 

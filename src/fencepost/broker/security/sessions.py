@@ -15,6 +15,8 @@ password, a message that is not the mechanism's. It is answered `connection.fail
 delay.ms` after the message arrived, so the time that the check took does not show, and guessing is
 slow. Nothing else of the connection is served until then. The reason is in the broker's log: one
 line per failed login, without the name, which may be a password typed into the wrong field.
+A connection without a login is closed after `LOGIN_SECONDS`, whatever it sends: strangers take the
+places of others only as long as they keep coming.
 
 Re-authentication must use the same mechanism and end with the same principal. Otherwise it fails,
 as does the connection. A session whose time is over is closed by its next request, unless that
@@ -32,6 +34,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.limits import LOGIN_SECONDS
 from fencepost.broker.security.exchanges import Accepted, Challenge, Exchange, Hashing, Refused
 from fencepost.broker.waiting import NoReply, Parked
 from fencepost.wire.apis import ApiKey
@@ -102,6 +105,7 @@ class Session:
 
     __slots__ = (
         "_connection",
+        "_deadline",
         "_exchange",
         "_expires_at_ms",
         "_listener",
@@ -125,10 +129,16 @@ class Session:
         """When it has to authenticate again; 0 for never."""
         self._refusal: str | None = None
         """Why the next SaslAuthenticate fails, whatever it says."""
+        self._deadline = logins.deadlines.set(self._give_up)
 
     def end(self) -> None:
         """The connection is lost."""
         self._connection = None
+        self._logins.deadlines.cancel(self._deadline)
+
+    def _give_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close(f"no login in {LOGIN_SECONDS:.0f} s")
 
     def admits(self, api: int) -> bool:
         """Whether a request may be read now."""
@@ -220,6 +230,7 @@ class Session:
                 parked,
             )
         self._logins.renewed_count += self.state is State.REAUTHENTICATE
+        self._logins.deadlines.cancel(self._deadline)
         self._move(Event.LOGGED_IN)
         self._exchange = None
         connection.let_in(principal)
