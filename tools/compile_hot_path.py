@@ -96,6 +96,7 @@ HOT_PATH: Final = (
     "broker/handlers/produce.py",
     "broker/handlers/write_txn_markers.py",
     "broker/peers.py",
+    "client/partitioner.py",
     "cluster/link.py",
     "cluster/peers.py",
 )

@@ -37,6 +37,17 @@ class Numbers(NamedTuple):
     last: int
 
 
+class _Batch:
+    """The records of one partition that were not sent yet."""
+
+    __slots__ = ("first", "last", "records", "size")
+
+    def __init__(self, number: int) -> None:
+        self.records: list[Record] = []
+        self.size = 0
+        self.first = self.last = number
+
+
 class RecordWriter:
     """Writes the records of one topic."""
 
@@ -59,9 +70,7 @@ class RecordWriter:
         self._available = sorted(available or partitions)
         self._batch_bytes = batch_bytes
         self._turn = 0
-        self._collected: dict[int, list[Record]] = {}
-        self._sizes: dict[int, int] = {}
-        self._numbers: dict[int, list[int]] = {}
+        self._collected: dict[int, _Batch] = {}
         self._unacknowledged: dict[int, deque[Numbers]] = {}
 
     @property
@@ -73,13 +82,17 @@ class RecordWriter:
         """Adds a record; sends its batch when that is full, and waits while the buffer is full."""
         index = self._choose(record) if partition is None else partition
         size = _size(record)
-        if self._sizes.get(index, 0) + size > self._batch_bytes:
+        batch = self._collected.get(index)
+        if batch is not None and batch.size + size > self._batch_bytes:
             self._seal(index, self._writer.write_records)
             if partition is None and record.key is None:
                 index = self._choose(record)
-        self._collected.setdefault(index, []).append(record)
-        self._numbers.setdefault(index, []).append(number)
-        self._sizes[index] = self._sizes.get(index, 0) + size
+            batch = self._collected.get(index)
+        if batch is None:
+            batch = self._collected[index] = _Batch(number)
+        batch.records.append(record)
+        batch.size += size
+        batch.last = number
 
     def send(self) -> None:
         """Sends what was collected, without waiting for acknowledgements."""
@@ -112,26 +125,22 @@ class RecordWriter:
         return self._partitions[partition_for_key(record.key, len(self._partitions))]
 
     def _seal(self, index: int, write: Write) -> None:
-        records = self._collected.pop(index, None)
-        if not records:
-            return
-        numbers = self._numbers.pop(index)
-        del self._sizes[index]
+        batch = self._collected.pop(index)
         if self._available[self._turn % len(self._available)] == index:
             self._turn += 1
-        batch = Numbers(numbers[0], numbers[-1])
-        self._unacknowledged.setdefault(index, deque()).append(batch)
+        numbers = Numbers(batch.first, batch.last)
+        self._unacknowledged.setdefault(index, deque()).append(numbers)
 
         def done() -> None:
             # Not always the oldest: a batch may be acknowledged after the one behind it.
-            self._unacknowledged[index].remove(batch)
-            self.acknowledged[index] = self.acknowledged.get(index, 0) + len(records)
+            self._unacknowledged[index].remove(numbers)
+            self.acknowledged[index] = self.acknowledged.get(index, 0) + len(batch.records)
 
-        write(TopicPartition(self._topic, index), records, done)
+        write(TopicPartition(self._topic, index), batch.records, done)
 
 
 def _size(record: Record) -> int:
-    headers = sum(
-        len(name) * 4 + len(value or b"") + _RECORD_OVERHEAD_BYTES for name, value in record.headers
-    )
-    return _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
+    size = _RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += _RECORD_OVERHEAD_BYTES + len(name) * 4 + len(value or b"")
+    return size

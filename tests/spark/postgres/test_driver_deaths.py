@@ -185,7 +185,7 @@ def test_a_driver_killed_between_two_sinks_leaves_one_ahead_until_it_is_started_
 def test_killed_drivers_lose_and_duplicate_nothing(spark: SparkSession, drivers: Drivers) -> None:
     drivers.process.kill()
     left: dict[Point, Any] = {}
-    for point in (*DEATHS, *SUSPENDED):
+    for point in (*DEATHS, *SUSPENDED, *BETWEEN):
         stage = drivers.run(spark, point)
         if stage.values() != sorted(CASES[point.case].expected):
             left[point] = stage.values()

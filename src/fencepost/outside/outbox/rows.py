@@ -91,7 +91,7 @@ class TableMapping:
         template: str = "*",
     ) -> None:
         """`columns` are names and type oids; ColumnsMissing says what is missing."""
-        self._oids = [oid for _, oid in columns]
+        self._width = len(columns)
         self._template = template
         self._names = [name for name, _ in columns]
         is_fixed = "*" not in template
@@ -102,6 +102,8 @@ class TableMapping:
         self._value = self._find(table, named.value, VALUE_COLUMNS)
         self._headers = self._find(table, None, (HEADERS_COLUMN,), is_optional=True)
         self._others = {name: i for i, name in enumerate(self._names) if name in HEADER_COLUMNS}
+        carried = {self._key, self._value, *self._others.values()}
+        self._hex = [i for i, (_, oid) in enumerate(columns) if oid == BYTEA and i in carried]
 
     def _find(
         self, table: str, named: str | None, usual: Sequence[str], *, is_optional: bool = False
@@ -131,8 +133,10 @@ class TableMapping:
 
     def read(self, values: Sequence[bytes | None]) -> Outgoing:
         """The record of a row; Unreadable says why there is none."""
-        if len(values) != len(self._oids):
-            raise Unreadable(f"it has {len(values)} columns instead of {len(self._oids)}")
+        if len(values) != self._width:
+            raise Unreadable(f"it has {len(values)} columns instead of {self._width}")
+        if self._hex:
+            values = self._with_bytes(values)
         topic = self._template
         if self._topic is not None:
             part = values[self._topic]
@@ -140,25 +144,27 @@ class TableMapping:
                 raise Unreadable(f"its column {self._names[self._topic]!r} is empty")
             topic = self._template.replace("*", part.decode("utf-8", "replace"))
             _require_topic(topic)
-        headers = [
-            (name, self._bytes(index, values))
-            for name, index in self._others.items()
-            if values[index] is not None
-        ]
+        headers = []
+        for name, index in self._others.items():
+            if (part := values[index]) is not None:
+                headers.append((name, part))
         if self._headers is not None and (text := values[self._headers]) is not None:
             headers += _headers_of(_parsed(text))
-        key = None if self._key is None else self._bytes(self._key, values)
+        key = None if self._key is None else values[self._key]
         assert self._value is not None
-        value = self._bytes(self._value, values)
-        return Outgoing(topic, Record(key=key, value=value, headers=tuple(headers)))
+        record = Record(key=key, value=values[self._value], headers=tuple(headers))
+        return Outgoing(topic, record)
 
-    def _bytes(self, index: int, values: Sequence[bytes | None]) -> bytes | None:
-        value = values[index]
-        if value is None or self._oids[index] != BYTEA:
-            return value
-        if not value.startswith(b"\\x"):
-            raise Unreadable(f"its column {self._names[index]!r} is not hexadecimal")
-        return bytes.fromhex(value[2:].decode())
+    def _with_bytes(self, values: Sequence[bytes | None]) -> Sequence[bytes | None]:
+        found = list(values)
+        for index in self._hex:
+            value = values[index]
+            if value is None:
+                continue
+            if not value.startswith(b"\\x"):
+                raise Unreadable(f"its column {self._names[index]!r} is not hexadecimal")
+            found[index] = bytes.fromhex(value[2:].decode())
+        return found
 
 
 def read_message(content: bytes) -> Outgoing:
