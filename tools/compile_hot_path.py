@@ -81,7 +81,7 @@ HOT_PATH: Final = (
     "broker/network/server.py",
     "broker/partitions/local_partitions.py",
     "broker/runtime.py",
-    "broker/coordinators/checkpoint.py",
+    "broker/coordinators/checkpoint_keeper.py",
     "broker/transactions/journal.py",
     "broker/transactions/timeouts.py",
     "broker/transactions/ending.py",

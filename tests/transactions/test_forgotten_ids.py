@@ -30,7 +30,7 @@ from fencepost.base.failures import SyncError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC
 from fencepost.base.seams import Disk
 from fencepost.broker.coordinators import log_loader
-from fencepost.broker.coordinators.checkpoint import checkpoint_path, read_checkpoint
+from fencepost.broker.coordinators.checkpoint_keeper import checkpoint_path, read_checkpoint
 from fencepost.coordinator.txn.apply import CoordinatorState, fold
 from fencepost.coordinator.txn.states import State
 from fencepost.partition.partition import Partition

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC
-from fencepost.broker.coordinators import checkpoint
-from fencepost.broker.coordinators.checkpoint import checkpoint_path, read_checkpoint
+from fencepost.broker.coordinators import checkpoint_keeper
+from fencepost.broker.coordinators.checkpoint_keeper import checkpoint_path, read_checkpoint
 from fencepost.broker.groups.saved_records import count_records, saved_records
 from fencepost.coordinator.group.apply import apply_entry
 from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
@@ -94,9 +94,9 @@ def test_offsets_whose_group_was_removed_stay_without_a_group() -> None:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "LEAST_RECORDS", 10)
-    monkeypatch.setattr(checkpoint, "MOST_RECORDS", 20)
-    monkeypatch.setattr(checkpoint, "WORTH_SAVING_AT_CLOSE", 5)
+    monkeypatch.setattr(checkpoint_keeper, "LEAST_RECORDS", 10)
+    monkeypatch.setattr(checkpoint_keeper, "MOST_RECORDS", 20)
+    monkeypatch.setattr(checkpoint_keeper, "WORTH_SAVING_AT_CLOSE", 5)
 
 
 def served(node: GroupNode, group_id: str = "g") -> GroupPartition:
@@ -139,7 +139,7 @@ def test_a_load_reads_only_the_log_after_the_checkpoint() -> None:
 def test_a_checkpoint_that_takes_several_turns_shows_one_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checkpoint, "_RECORDS_PER_LOOK", 1)
+    monkeypatch.setattr(checkpoint_keeper, "_RECORDS_PER_LOOK", 1)
     monkeypatch.setattr("fencepost.broker.turns.TURN_SECONDS", 0.0)
     node = busy(9)
     turns = []
@@ -234,7 +234,7 @@ def test_compaction_removes_the_checkpoint_first_and_a_new_one_is_saved() -> Non
 def test_a_save_that_was_begun_before_a_compaction_is_not_written_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checkpoint, "_RECORDS_PER_LOOK", 1)
+    monkeypatch.setattr(checkpoint_keeper, "_RECORDS_PER_LOOK", 1)
     monkeypatch.setattr("fencepost.broker.turns.TURN_SECONDS", 0.0)
     node = busy(9)
     found = served(node)

@@ -14,7 +14,7 @@ import pytest
 
 from fencepost.broker import turns
 from fencepost.broker.controller import checkpoint as metadata_checkpoint
-from fencepost.broker.coordinators import checkpoint as coordinator_checkpoint
+from fencepost.broker.coordinators import checkpoint_keeper
 from fencepost.broker.groups import slices
 from fencepost.broker.partitions.local_partitions import LocalPartitions
 from fencepost.broker.transactions.ending import Ending
@@ -50,7 +50,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the broker does after thousands of records, it does after a few."""
     monkeypatch.setattr(metadata_checkpoint, "LEAST_RECORDS", 20)
     monkeypatch.setattr(metadata_checkpoint, "HISTORY_PER_RECORD", 1)
-    monkeypatch.setattr(coordinator_checkpoint, "LEAST_RECORDS", 20)
+    monkeypatch.setattr(checkpoint_keeper, "LEAST_RECORDS", 20)
     monkeypatch.setattr(slices, "COMMITTED_PER_TURN", 2)
     # How long something takes on this machine decides nothing.
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)

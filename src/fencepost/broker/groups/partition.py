@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError, WireError
 from fencepost.base.limits import MAX_BATCH_BYTES
-from fencepost.broker.coordinators.checkpoint import CheckpointKeeper, read_checkpoint
+from fencepost.broker.coordinators.checkpoint_keeper import CheckpointKeeper, read_checkpoint
 from fencepost.broker.coordinators.log_loader import LogLoader
 from fencepost.broker.groups.saved_records import count_records, saved_records
 from fencepost.broker.runtime import Runtime, TimerHandle

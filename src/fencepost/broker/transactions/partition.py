@@ -19,7 +19,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.limits import END_TXN_WAIT_MS, MAX_BATCH_BYTES
 from fencepost.base.refusal import Refusal
-from fencepost.broker.coordinators.checkpoint import CheckpointKeeper, read_checkpoint
+from fencepost.broker.coordinators.checkpoint_keeper import CheckpointKeeper, read_checkpoint
 from fencepost.broker.deadlines import Deadlines
 from fencepost.coordinator.txn.apply import CoordinatorState, apply, read_entry
 from fencepost.coordinator.txn.prepare import ONGOING

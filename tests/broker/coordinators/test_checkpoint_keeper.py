@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition
-from fencepost.broker.coordinators import checkpoint as coordinator_checkpoint
-from fencepost.broker.coordinators.checkpoint import checkpoint_path
+from fencepost.broker.coordinators import checkpoint_keeper
+from fencepost.broker.coordinators.checkpoint_keeper import checkpoint_path
 from fencepost.coordinator.txn.apply import fold
 from fencepost.records.coordinator_checkpoint import (
     SavedRecord,
@@ -50,9 +50,9 @@ def test_a_truncated_or_changed_checkpoint_is_refused(
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_checkpoint, "LEAST_RECORDS", 10)
-    monkeypatch.setattr(coordinator_checkpoint, "MOST_RECORDS", 20)
-    monkeypatch.setattr(coordinator_checkpoint, "WORTH_SAVING_AT_CLOSE", 5)
+    monkeypatch.setattr(checkpoint_keeper, "LEAST_RECORDS", 10)
+    monkeypatch.setattr(checkpoint_keeper, "MOST_RECORDS", 20)
+    monkeypatch.setattr(checkpoint_keeper, "WORTH_SAVING_AT_CLOSE", 5)
 
 
 def busy(transactions: int, *, fsync: bool = False) -> ShellNode:
