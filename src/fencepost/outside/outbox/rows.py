@@ -144,7 +144,7 @@ class TableMapping:
                 raise Unreadable(f"its column {self._names[self._topic]!r} is empty")
             topic = self._template.replace("*", part.decode("utf-8", "replace"))
             _require_topic(topic)
-        headers = []
+        headers: list[tuple[str, bytes | None]] = []
         for name, index in self._others.items():
             if (part := values[index]) is not None:
                 headers.append((name, part))
