@@ -224,10 +224,9 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
     yield found
     found.stop()
     # Clients of sinks whose brokers are gone; in a program they would end with it.
-    from fencepost.spark import connection
+    from fencepost.spark.connection import close_clusters
 
-    for client in connection._clusters.values():
-        client.close()
+    close_clusters()
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def test_the_quick_start_works_as_described(
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("default")
-def test_the_job_in_the_guide_to_testing_is_killed_and_refunds_once(
+def test_the_job_and_the_query_in_the_guide_to_testing_refund_once(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_spark()
@@ -116,8 +116,8 @@ def test_the_job_in_the_guide_to_testing_is_killed_and_refunds_once(
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dspark.ui.enabled=false", prepend=" ")
     page = (ROOT / "docs" / "guide" / "testing.md").read_text()
     programs = dict(re.findall(r'```python title="(\w+)\.py"\n(.*?)```', page, re.DOTALL))
-    assert sorted(programs) == ["refund_job", "test_refund_job"]
+    assert sorted(programs) == ["refund_job", "test_refund_job", "test_refund_query"]
     pytester.makepyfile(**programs)
-    plugin = ("-p", "fencepost.testing.pytest_plugin", "-p", "no:cacheprovider")
-    ended = pytester.runpytest_subprocess(*plugin, "test_refund_job.py")
-    ended.assert_outcomes(passed=1)
+    plugin = ("-p", "fencepost.testing.pytest_plugin", "-p", "fencepost.spark.fixtures")
+    ended = pytester.runpytest_subprocess(*plugin, "-p", "no:cacheprovider")
+    ended.assert_outcomes(passed=2)

@@ -27,6 +27,12 @@ def cluster_of(options: ClientOptions) -> Cluster:
     return found
 
 
+def close_clusters() -> None:
+    """Closes the clients of this process; in a program they end with it."""
+    for key in [key for key in _clusters if key[0] == os.getpid()]:
+        _clusters.pop(key).close()
+
+
 def cluster_id_of(options: ClientOptions) -> str:
     """The id of the cluster, as it was known last; empty if it has none."""
     cluster = cluster_of(options)
