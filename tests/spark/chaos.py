@@ -247,5 +247,6 @@ def delete_shuffle_files(folder: Path) -> int:
     """Deletes every shuffle file of the executors; returns their number."""
     found = [p for p in glob.glob(f"{folder}/**/shuffle_*", recursive=True) if os.path.isfile(p)]
     for path in found:
-        os.unlink(path)
+        # Spark's own cleaner deletes those of earlier queries meanwhile.
+        Path(path).unlink(missing_ok=True)
     return len(found)
