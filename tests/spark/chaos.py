@@ -243,6 +243,15 @@ def _status(pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
+def executors_folder(spark: Any) -> Path:
+    """Where all executors keep their shuffle files; needs a free slot.
+
+    Only they know: those of a JVM use the folder of its first session, which may be another test's.
+    """
+    places = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ["SPARK_LOCAL_DIRS"])
+    return Path(places.first().split(",")[0]).parent.parent
+
+
 def delete_shuffle_files(folder: Path) -> int:
     """Deletes every shuffle file of the executors; returns their number."""
     found = [p for p in glob.glob(f"{folder}/**/shuffle_*", recursive=True) if os.path.isfile(p)]

@@ -176,8 +176,7 @@ class Sessions:
     """The only session of a process, replaced when a test needs another master or settings."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        """Where executors keep their shuffle files."""
+        self._folder = folder
         self._wanted: tuple[str, Mapping[str, str]] = ("", {})
         self._session: SparkSession | None = None
 
@@ -207,7 +206,7 @@ class Sessions:
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.driver.host", "127.0.0.1")
-            .config("spark.local.dir", str(self.folder))
+            .config("spark.local.dir", str(self._folder))
             .config("spark.sql.streaming.stopTimeout", "30s")
             # After an executor is lost, Spark looks for free cores after 1 s, not 15 s.
             .config("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "1s")

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -151,14 +151,14 @@ class LoseFiles:
 def test_a_stage_that_is_tried_again_while_a_task_writes_fails_the_attempt(
     pipeline: Pipeline,
     cluster: Cluster,
-    sessions: Sessions,
     steps: Steps,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Task 0 of the first try still writes when Spark runs it again, as attempt 0 again."""
     _in_three_tasks(monkeypatch)
     marker = str(pipeline.folder / "marker")
-    chaos.in_tasks(monkeypatch, LoseFiles(pipeline.bootstrap, marker, str(sessions.folder)))
+    folder = str(chaos.executors_folder(pipeline.spark))
+    chaos.in_tasks(monkeypatch, LoseFiles(pipeline.bootstrap, marker, folder))
     pipeline.add(numbered(0))
     query = pipeline.start(pipeline.sink(on_step=steps))
     try:
@@ -247,4 +247,14 @@ def _state_of_jobs(spark: SparkSession) -> str:
     """What runs, for a test that waits in vain."""
     tracker = spark.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-    return f"jobs {tracker.getActiveJobsIds()}, stages {stages}"
+    context: Any = spark.sparkContext._jsc.sc()
+    tasks = [
+        str(task.errorMessage())
+        for number in tracker.getActiveStageIds()
+        for task in _java_list(context.statusStore().taskList(number, 0, 100))
+    ]
+    return f"jobs {tracker.getActiveJobsIds()}, stages {stages}, failures {tasks}"
+
+
+def _java_list(found: Any) -> list[Any]:
+    return [found.apply(index) for index in range(found.size())]

@@ -19,7 +19,7 @@ import pytest
 
 from fencepost.client.blocking import Cluster
 from tests.spark import chaos
-from tests.spark.conftest import Sessions, on_spark, read_values
+from tests.spark.conftest import on_spark, read_values
 from tests.spark.doors.routed import RoutedPipeline
 from tests.spark.pipeline import Pipeline, finish, numbered
 
@@ -114,7 +114,7 @@ def test_an_executor_that_resumes_during_the_next_batch_cannot_write(
 
 
 def test_deleted_shuffle_files_are_recomputed(
-    pipeline: Pipeline, cluster: Cluster, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chaos.through_the_shuffle(monkeypatch)
     pipeline.add(numbered(0))
@@ -124,6 +124,7 @@ def test_deleted_shuffle_files_are_recomputed(
         if step == "writing":
             attempts.append(batch_id)
 
+    folder = chaos.executors_folder(pipeline.spark)
     occupied, released = pipeline.folder / "occupied", pipeline.folder / "released"
     occupant = threading.Thread(
         target=_occupy_a_slot, args=(pipeline.spark, str(occupied), str(released))
@@ -131,11 +132,11 @@ def test_deleted_shuffle_files_are_recomputed(
     occupant.start()
     chaos.await_file(occupied)
     # Files of earlier tests are no longer needed.
-    chaos.delete_shuffle_files(sessions.folder)
+    chaos.delete_shuffle_files(folder)
     # The write stage needs both slots at once, so the packed rows now wait in their files.
     query = pipeline.start(pipeline.sink(on_step=count))
-    chaos.await_truth(lambda: any(sessions.folder.rglob("shuffle_*.data")))
-    assert chaos.delete_shuffle_files(sessions.folder) > 0
+    chaos.await_truth(lambda: any(folder.rglob("shuffle_*.data")))
+    assert chaos.delete_shuffle_files(folder) > 0
     released.touch()
     assert finish(query) is None
     occupant.join()
@@ -148,22 +149,22 @@ def test_deleted_shuffle_files_fail_a_query_of_the_format_and_its_restart_writes
     bootstrap: str,
     cluster: Cluster,
     tmp_path: Path,
-    sessions: Sessions,
     new_topic: Callable[..., str],
 ) -> None:
     """Without the barrier Spark would run the stage again, and both tries would write."""
     routed = RoutedPipeline(spark_with_executors, bootstrap, tmp_path, new_topic(8))
     routed.add(numbered(0))
+    folder = chaos.executors_folder(spark_with_executors)
     occupied, released = tmp_path / "occupied", tmp_path / "released"
     occupant = threading.Thread(
         target=_occupy_a_slot, args=(routed.spark, str(occupied), str(released))
     )
     occupant.start()
     chaos.await_file(occupied)
-    chaos.delete_shuffle_files(sessions.folder)
+    chaos.delete_shuffle_files(folder)
     query = routed.start_routed()
-    chaos.await_truth(lambda: any(sessions.folder.rglob("shuffle_*.data")))
-    assert chaos.delete_shuffle_files(sessions.folder) > 0
+    chaos.await_truth(lambda: any(folder.rglob("shuffle_*.data")))
+    assert chaos.delete_shuffle_files(folder) > 0
     released.touch()
     failure = finish(query)
     occupant.join()
