@@ -25,11 +25,6 @@ class Deadlines:
         """By token, in the order of their deadlines, each with its time."""
         self._has_timer = False
 
-    @property
-    def count(self) -> int:
-        """How many were neither cancelled nor called back yet."""
-        return len(self._waiting)
-
     def set(self, callback: Callable[[], None]) -> int:
         """Calls back after the time, unless the token that it returns is cancelled before."""
         self._last_token += 1

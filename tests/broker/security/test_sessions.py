@@ -392,7 +392,7 @@ def test_nothing_is_left_of_connections_that_logged_in_or_left_before() -> None:
     stranger.connection.close()
     stage.advance(9_000)
     log_in(user)  # A renewal has no time limit of its own.
-    assert not user.connection.session._logins.deadlines.count  # type: ignore[union-attr]
+    assert not user.connection.session._logins.deadlines._waiting  # type: ignore[union-attr]
     stage.abandon()
 
 

@@ -31,7 +31,8 @@ Rules:
 3. A waiting request is a ticket, a number. Every ticket is answered exactly once: when the member
    syncs or leaves, its session ends, the group rebalances, or the coordinator moves.
 4. There is one clock, `now_ms`, and it may jump. `Group.alarm_ms` is never later than the next
-   deadline.
+   deadline. A new state has no time before its record is written (`stamped` in `apply.py`), with
+   that of the broker, by which offsets expire.
 5. Of two offsets for one partition, the one whose record is later in the log wins, even if it
    became visible earlier. So the state does not depend on whether the log was compacted before it
    was read.

@@ -35,7 +35,7 @@ def apply_entry(state: GroupCoordinatorState, entry: Entry) -> None:
 
 
 def stamped(record: LogRecord, now_ms: int) -> LogRecord:
-    """The record as it is written at this time of the broker's clock."""
+    """The record as it is written: a new state of a group gets this time of the broker's clock."""
     if not isinstance(record, GroupRecord) or record.value is None:
         return record
     if record.value.state_timestamp_ms != WHEN_WRITTEN:
