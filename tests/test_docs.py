@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -161,11 +162,12 @@ def test_a_wide_table_has_the_name_of_the_column_in_each_cell_for_a_phone() -> N
     assert site_hooks.on_page_content(narrow, *NOT_USED) == narrow
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs", reason="the group docs is not installed")
+    folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
         cwd=ROOT,
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -174,10 +176,23 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(site: Path) -> None:
     loaded = re.compile(
         r"""<(?:script|img|iframe)[^>]*\ssrc="?https?:|<link[^>]*stylesheet[^>]*https?:"""
     )
-    assert [page.name for page in tmp_path.rglob("*.html") if loaded.search(page.read_text())] == []
+    assert [page.name for page in site.rglob("*.html") if loaded.search(page.read_text())] == []
+
+
+@pytest.mark.slow
+def test_the_search_finds_guides_and_no_lists_of_tests_or_decisions(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text())
+    found = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    assert {"start.html", "guide/testing.html", "guarantees.html"} <= found
+    assert not {page for page in found if page.startswith(("mutants", "cases", "decisions/"))}
 
 
 def test_home_and_the_readme_compare_fencepost_with_others_in_the_same_words() -> None:

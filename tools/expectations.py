@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tools.cost_table import PAGE, figures_of
+from tools.cost_table import PAGE, day_of, figures_of
 
 
 class Expectation(NamedTuple):
@@ -97,8 +97,9 @@ START: Final = (
 def expectations(rows: tuple[Expectation, ...], other: str) -> Iterator[str]:
     """The rows; a figure that the page no longer has is an error."""
     text = PAGE.read_text(encoding="utf-8")
-    yield f"| | fencepost | {other} | ratio |"
-    yield "|---|---:|---:|---:|"
+    yield f"| | fencepost | {other} | ratio | measured |"
+    yield "|---|---:|---:|---:|---|"
     for row in rows:
         ratio, ours, theirs = figures_of(text, row.load, row.measure)
-        yield f"| {row.words} | {ours} | {theirs} | {ratio.strip('*')} |"
+        day = day_of(text, row.load)
+        yield f"| {row.words} | {ours} | {theirs} | {ratio.strip('*')} | {day} |"

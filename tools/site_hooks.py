@@ -31,6 +31,9 @@ PAGES: Final = {
 WIDE: Final = frozenset({"reference/errors.md", "reference/apis.md", "compatibility.md"})
 """Pages whose tables need the space of the table of contents."""
 
+NOT_SEARCHED: Final = ("mutants.md", "cases.md", "chaos.md", "decisions/", "changelog.md")
+"""Pages that would bury the answer: records of tests and decisions, not help."""
+
 _TABLE: Final = re.compile(r"<table>(.*?)</table>", re.DOTALL)
 _COLUMN: Final = re.compile(r"<th[^>]*>(.*?)</th>", re.DOTALL)
 _ROW: Final = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
@@ -75,6 +78,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Rewrites the links of a checkout for the site."""
     if page.file.src_uri in WIDE:
         page.meta["hide"] = ["toc"]
+    if page.file.src_uri.startswith(NOT_SEARCHED):
+        page.meta["search"] = {"exclude": True}
     at_top = {name: ROOT / source for source, name in PAGES.items()}
     source = at_top.get(page.file.src_uri, DOCS / page.file.src_uri)
     return _LINK.sub(lambda link: _for_the_site(link, source, page.file.src_uri), markdown)

@@ -113,7 +113,7 @@ def errors() -> Iterator[str]:
 
 
 def cost() -> Iterator[str]:
-    """The cost of exactly-once, beside what is often quoted."""
+    """The cost of exactly-once."""
     from tools.cost_table import cost_table
 
     yield from cost_table()
