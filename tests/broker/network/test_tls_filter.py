@@ -11,6 +11,7 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -183,7 +184,12 @@ class FakeConnection:
 class Client:
     """A client's OpenSSL, and the filter that it talks to."""
 
-    def __init__(self, certificates: Certificates, context: ssl.SSLContext) -> None:
+    def __init__(
+        self,
+        certificates: Certificates,
+        context: ssl.SSLContext,
+        session: ssl.SSLSession | None = None,
+    ) -> None:
         self.server = FakeServer()
         self.connection = FakeConnection()
         self.socket = FakeSocket()
@@ -191,7 +197,9 @@ class Client:
         self.socket.protocol = self.filter
         self.filter.connection_made(cast(Any, self.socket))
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="127.0.0.1")
+        self.tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_hostname="127.0.0.1", session=session
+        )
 
     def give(self, data: bytes) -> None:
         """Bytes arrive at the socket, as many as one read has at once."""
@@ -283,6 +291,39 @@ def test_a_first_request_behind_the_handshake_is_served(client: Client) -> None:
             client.tls.write(b"request")
         client.exchange()
     assert client.connection.received == b"request"
+
+
+def test_a_session_is_not_resumed_however_its_first_message_is_cut(authority: Authority) -> None:
+    found = certificates_of(authority, ssl_client_auth="required")
+    context = authority.trusting(authority.client())
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    session = Client(found, context).shake_hands().tls.session
+    for size in (1, 5, 100, 1 << 20):
+        client = Client(found, context, session)
+        hello = client.first_bytes()
+        for start in range(0, len(hello), size):
+            client.give(hello[start : start + size])
+        client.exchange()
+        client.shake_hands().send(b"request")
+        assert not client.tls.session_reused
+        assert client.connection.received == b"request"
+        assert client.connection.principal == ALICE
+
+
+def test_a_session_that_cannot_start_over_is_refused_with_a_sentence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path)
+    found = certificates_of(authority, ssl_client_auth="required")
+    context = authority.trusting(authority.client())
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    session = Client(found, context).shake_hands().tls.session
+    Path(found.settings.keystore.path or "").unlink()
+    client = Client(found, context, session)
+    client.give(client.first_bytes())
+    assert client.socket.closed == "closed"
+    assert not client.socket.sent
+    assert "it resumes a session, and no new one can be made: ssl.keystore.location" in caplog.text
 
 
 # -- slices

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import shutil
 import socket
 import ssl
 import struct
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -311,3 +315,86 @@ def test_certificates_change_under_load_and_no_client_fails(tmp_path: Path) -> N
         assert len(serials) == 2
         assert kept.call(ApiKey.METADATA, 9, METADATA).brokers, "it keeps what it has"
         kept.close()
+
+
+# -- sessions of TLS 1.2, which would outlive the certificate of their client
+
+
+def older_client(
+    authority: Authority, certificate: str, *, by_ticket: bool = True
+) -> ssl.SSLContext:
+    """A client that speaks TLS 1.2 alone, and keeps sessions by ticket or by their number."""
+    context = authority.trusting(certificate)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    if not by_ticket:
+        context.options |= ssl.OP_NO_TICKET
+    return context
+
+
+def served(
+    broker: fencepost.Broker, context: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> tuple[ssl.SSLSession | None, bool | None]:
+    """The session of a connection that the broker has answered on, and whether it is an old one."""
+    with (
+        dial(broker.bootstrap_servers) as dialled,
+        context.wrap_socket(dialled, server_hostname="127.0.0.1", session=session) as tls,
+    ):
+        tls.sendall(frame_of(ApiKey.METADATA, 9, METADATA, 1))
+        assert tls.recv(4), "it was answered"
+        assert tls.version() == "TLSv1.2"
+        return tls.session, tls.session_reused
+
+
+@pytest.mark.parametrize("by_ticket", [True, False])
+def test_a_session_of_tls_1_2_is_not_resumed_where_clients_are_asked_for_certificates(
+    broker: fencepost.Broker, authority: Authority, by_ticket: bool
+) -> None:
+    context = older_client(authority, authority.client(), by_ticket=by_ticket)
+    session: ssl.SSLSession | None = None
+    for _ in range(4):
+        session, is_old = served(broker, context, session)
+        assert not is_old
+        assert session is not None
+        assert session.has_ticket is by_ticket
+
+
+@pytest.mark.parametrize("by_ticket", [True, False])
+def test_a_client_whose_certificate_has_expired_cannot_resume_its_session(
+    authority: Authority, caplog: pytest.LogCaptureFixture, by_ticket: bool
+) -> None:
+    with fencepost.Broker(config=tls_config(authority, ssl_client_auth="required")) as broker:
+        ends = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=3)
+        certificate = authority.client("brief", until=ends)
+        context = older_client(authority, certificate, by_ticket=by_ticket)
+        session, _ = served(broker, context)
+        while dt.datetime.now(dt.UTC) < ends + dt.timedelta(seconds=1):
+            time.sleep(0.05)  # OpenSSL has no other clock than the machine's.
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            served(broker, context, session)
+    assert "certificate has expired" in caplog.text
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
+@pytest.mark.parametrize("more", [[], ["-no_ticket"]])
+def test_openssl_finds_no_session_to_resume(
+    broker: fencepost.Broker, authority: Authority, tmp_path: Path, more: list[str]
+) -> None:
+    certificate, session = authority.client(), str(tmp_path / "session")
+    for use in ("-sess_out", "-sess_in"):
+        command = ["openssl", "s_client", "-tls1_2", "-connect", broker.bootstrap_servers, *more]
+        files = ["-cert", certificate, "-key", certificate, "-CAfile", authority.file, use, session]
+        shown = subprocess.run(
+            [*command, *files], input=b"", capture_output=True, timeout=30, check=False
+        ).stdout.decode()
+        assert "\nNew, TLSv1.2" in shown
+        assert "\nReused" not in shown
+
+
+def test_without_client_certificates_a_session_of_tls_1_2_may_be_resumed(
+    authority: Authority,
+) -> None:
+    """Nothing about the client is kept in it, and a full handshake costs both sides more."""
+    with fencepost.Broker(config=tls_config(authority)) as broker:
+        context = older_client(authority, authority.client())
+        session, _ = served(broker, context)
+        assert served(broker, context, session)[1]

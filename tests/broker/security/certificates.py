@@ -34,7 +34,9 @@ class Authority:
         )
         return self.save(issued, file)
 
-    def client(self, name: str = "alice", *, days: int = 2) -> str:
+    def client(
+        self, name: str = "alice", *, days: int = 2, until: dt.datetime | None = None
+    ) -> str:
         """The same for a client; with negative days it has expired."""
         now = dt.datetime.now(dt.UTC)
         issued = self._authority.issue_cert(
@@ -43,7 +45,7 @@ class Authority:
             organization_unit_name="Data",
             organization_name="Ops, Inc",
             not_before=now - dt.timedelta(days=30),
-            not_after=now + dt.timedelta(days=days),
+            not_after=until or now + dt.timedelta(days=days),
         )
         return self.save(issued, name)
 

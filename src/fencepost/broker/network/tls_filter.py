@@ -23,6 +23,13 @@ meanwhile. A handshake costs a hundred times a small request, so handshakes wait
 server's, which spends one `Turn` on them in each turn of the loop. Nothing is read from a socket
 whose handshake is in the line: a stranger would fill the memory, the longer the line the more.
 
+A resumed session of TLS 1.2 would let a client in without a look at its certificate, which may have
+expired. Python can turn off tickets, but not the cache of sessions in an `ssl.SSLContext`. So where
+clients are asked for certificates, a handshake that OpenSSL would shorten starts over, before
+anything was sent: the client's first message is read again with a context of its own, which knows
+no session. No client notices, as every server may forget sessions. TLS 1.3 has nothing to resume:
+the broker sends no tickets.
+
 A client that closes without the farewell of TLS (close_notify) is treated like one with it: frames
 have sizes, so a request that is cut short is noticed.
 """
@@ -37,7 +44,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from fencepost.base.failures import WireError
+from fencepost.base.failures import ConfigError, WireError
 from fencepost.base.limits import HANDSHAKE_SECONDS
 from fencepost.base.seams import Buffer
 
@@ -65,10 +72,9 @@ class TlsFilter(asyncio.BufferedProtocol):
         self._server = server
         self._connection = connection
         self._certificates = certificates
-        self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
-        context = certificates.current(server.time())
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._begin(certificates.current(server.time()))
+        self._hello: bytearray | None = bytearray() if certificates.asks_clients else None
+        """What the client has sent before it was answered; None if nobody will read it again."""
         # Ciphertext between the two calls of one read. On Windows the read is under way from one
         # call to the other; elsewhere nothing else of the server's loop runs between them.
         self._inbox = memoryview(bytearray(RECEIVE_BYTES)) if WINDOWS else server.tls_inbox
@@ -90,6 +96,11 @@ class TlsFilter(asyncio.BufferedProtocol):
         self._has_paused = False
         self._high_bytes = SLICE_BYTES
         self._low_bytes = SLICE_BYTES // 4
+
+    def _begin(self, context: ssl.SSLContext) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     # -- called by asyncio, for the socket --------------------------------------------------------
 
@@ -120,6 +131,8 @@ class TlsFilter(asyncio.BufferedProtocol):
         if self._is_closing:
             return
         self._incoming.write(self._inbox[:nbytes])
+        if self._hello is not None:
+            self._hello += self._inbox[:nbytes]
         if self._is_established:
             self._decrypt()
         elif self._reads:
@@ -172,9 +185,12 @@ class TlsFilter(asyncio.BufferedProtocol):
         if self._reads and not self._socket.is_closing():
             self._socket.resume_reading()
         try:
-            self._tls.do_handshake()
+            self._take_step()
         except ssl.SSLWantReadError:
             self._send_ciphertext()
+            return
+        except ConfigError as problem:
+            self._refuse(f"it resumes a session, and no new one can be made: {problem}")
             return
         except ssl.SSLError as problem:
             self._send_ciphertext()  # The alert that tells the client.
@@ -186,6 +202,21 @@ class TlsFilter(asyncio.BufferedProtocol):
         if self._connection.listener_protocol == "SSL" and not self._identify():
             return
         self._decrypt()  # The first request may have come with the end of the handshake.
+
+    def _take_step(self) -> None:
+        """Goes on as far as OpenSSL can; starts over instead of resuming a session."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            hello = self._hello
+            if hello is None or not self._outgoing.pending:
+                raise  # Its first message is not complete.
+            self._hello = None
+            if not self._tls.session_reused:
+                raise
+            self._begin(self._certificates.for_one_connection())
+            self._incoming.write(hello)
+            self._tls.do_handshake()
 
     def _identify(self) -> bool:
         """Notes who the client is; False if it may not go on."""

@@ -18,8 +18,9 @@ Only PEM is read, from files or from the settings themselves. A private key that
 machine can read is refused; one that its group can read is not, because that is how secrets are
 mounted for a service.
 
-There are no session tickets of TLS 1.3: clients of Kafka keep their connections, and a resumed
-session would keep the certificate of a client that is no longer trusted.
+No session is resumed where clients are asked for certificates: a resumed one would keep the
+certificate of a client that is no longer trusted. There are no session tickets of TLS 1.3 at all;
+for TLS 1.2 see `broker/network/tls_filter.py`.
 """
 
 from __future__ import annotations
@@ -344,6 +345,15 @@ class Certificates:
             self._looked_at = now
             self._reload()
         return self._context
+
+    @property
+    def asks_clients(self) -> bool:
+        """Whether clients are asked for certificates."""
+        return self.settings.client_auth is not ssl.CERT_NONE
+
+    def for_one_connection(self) -> ssl.SSLContext:
+        """A context that knows no sessions; ConfigError if the files cannot be used just now."""
+        return make_context(self.settings)
 
     def _reload(self) -> None:
         stamps = self._look()
