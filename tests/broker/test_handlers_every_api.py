@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fencepost
+from fencepost.base import patterns
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from fencepost.broker.handlers import HANDLERS
-from fencepost.coordinator.txn import patterns
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.api_versions import ApiVersionsRequest
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest

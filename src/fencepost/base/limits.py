@@ -135,6 +135,10 @@ MAX_PATTERN_MEMORY_BYTES: Final = 1 << 20
 """For one compiled pattern of ListTransactions. RE2's default is 8 MiB; a smaller program also
 matches faster when a hostile pattern exhausts its DFA cache."""
 
+MAX_CERTIFICATE_NAME_LENGTH: Final = 4096
+"""Letters of the name in a client certificate, of which OpenSSL accepts 100 KB. Some patterns of
+ssl.principal.mapping.rules cost the square of it: 20 ms for this many, and 6 s for 100,000."""
+
 # -- groups
 # ------------------------------------------------------------------------------------------------
 

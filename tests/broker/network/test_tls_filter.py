@@ -566,6 +566,19 @@ def test_a_name_without_a_rule_is_refused(
     assert "no rule of ssl.principal.mapping.rules fits" in caplog.text
 
 
+def test_a_name_of_which_a_rule_leaves_nothing_is_refused(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = certificates_of(
+        authority, ssl_client_auth="required", ssl_principal_mapping_rules="RULE:^CN=.*$//"
+    )
+    client = Client(found, authority.trusting(authority.client())).shake_hands()
+    with contextlib.suppress(ssl.SSLError):
+        client.send(b"request")
+    assert client.connection.received == b""
+    assert "its certificate cannot be used: a rule of ssl.principal.mapping" in caplog.text
+
+
 def test_a_connection_takes_the_certificates_of_its_moment(authority: Authority) -> None:
     class Later(FakeServer):
         def time(self) -> float:

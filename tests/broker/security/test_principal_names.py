@@ -1,4 +1,4 @@
-"""The name in a certificate as Java prints it, and the rules that make a principal of it."""
+"""The name in a certificate as Java prints it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.base.failures import ConfigError, WireError
+from fencepost.base.failures import WireError
 from fencepost.broker.security.principal_names import (
+    ENCODINGS,
     distinguished_name,
-    parse_rules,
-    principal_name,
     valid_until,
 )
 
@@ -99,6 +98,66 @@ def test_the_form_of_the_text_does_not_matter_for_a_known_type() -> None:
     assert distinguished_name(certificate(parts)) == "CN=alice,CN=alice,CN=alice"
 
 
+def with_text(tag: int, content: bytes) -> bytes:
+    """The certificate of Alice with another common name, which no library would write."""
+    old = bytes((0x0C, 5)) + b"alice"
+    assert WHOLE.count(old) == 1
+    assert len(content) == 5
+    return WHOLE.replace(old, bytes((tag, 5)) + content)
+
+
+@pytest.mark.parametrize(
+    ("tag", "content", "kind"),
+    [
+        (0x0C, b"ali\xffe", "UTF8String"),
+        (0x0C, b"ali\xc0\x80", "UTF8String"),
+        (0x0C, b"a\xed\xa0\x80b", "UTF8String"),
+        (0x13, b"ali\xc3\xa9", "PrintableString"),
+        (0x16, b"ali\xe9e", "IA5String"),
+        (0x1B, b"ali\xe9e", "GeneralString"),
+        (0x1E, b"\0a\0li", "BMPString"),
+    ],
+)
+def test_a_name_with_bytes_that_its_text_cannot_hold_is_refused(
+    tag: int, content: bytes, kind: str
+) -> None:
+    """Java reads all of them as UTF-8, and many become one name."""
+    with pytest.raises(WireError, match=f"CN has bytes that a {kind} cannot hold"):
+        distinguished_name(with_text(tag, content))
+
+
+def test_other_alphabets_are_decoded() -> None:
+    assert distinguished_name(with_text(0x14, b"Ren\xe9e")) == "CN=Renée"
+    pair = (NameOID.COMMON_NAME, "東京 λ")
+    found = distinguished_name(certificate([x509.NameAttribute(*pair, _ASN1Type.BMPString)]))
+    assert found == "CN=東京 λ"
+
+
+@given(*[st.sampled_from(sorted(ENCODINGS)), st.binary(min_size=5, max_size=5)] * 2)
+def test_two_names_are_one_only_if_they_have_the_same_letters(
+    tag: int, content: bytes, other_tag: int, other: bytes
+) -> None:
+    texts = []
+    for kind, value in ((tag, content), (other_tag, other)):
+        with contextlib.suppress(WireError):
+            texts.append((distinguished_name(with_text(kind, value)), (kind, value)))
+    if len(texts) == 2 and texts[0][0] == texts[1][0]:
+        letters = [value.decode(ENCODINGS[kind][1]) for _, (kind, value) in texts]
+        assert letters[0] == letters[1]
+
+
+def test_a_subject_without_a_name_is_refused() -> None:
+    with pytest.raises(WireError, match="its subject is empty"):
+        distinguished_name(certificate([]))
+
+
+def test_a_name_that_is_too_long_is_refused() -> None:
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, "x" * 60) for _ in range(64)]
+    assert len(distinguished_name(certificate([*parts]))) == 64 * 64 - 1
+    with pytest.raises(WireError, match="its name has more than 4096 letters"):
+        distinguished_name(certificate([*parts, *parts[:1]]))
+
+
 @given(st.binary(max_size=60), st.integers(0, 400), st.integers(0, 255))
 def test_bytes_that_are_no_certificate_are_refused(noise: bytes, at: int, byte: int) -> None:
     damaged = bytearray(WHOLE)
@@ -119,40 +178,3 @@ def test_the_end_of_a_certificate_is_read(year: int) -> None:
 
 
 WHOLE = certificate([x509.NameAttribute(NameOID.COMMON_NAME, "alice")])
-
-
-# -- rules
-
-
-# The cases of Kafka's SslPrincipalMapperTest.
-@pytest.mark.parametrize(
-    ("rules", "name", "expected"),
-    [
-        ("DEFAULT", "CN=Duke,OU=S,O=Org,C=US", "CN=Duke,OU=S,O=Org,C=US"),
-        ("", "CN=Duke", "CN=Duke"),
-        ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/", "CN=Duke,OU=ServiceUsers,O=Org", "Duke"),
-        ("RULE:^CN=(.*?),OU=S(.*?),O=(.*?)$/$1@$2/L", "CN=Duke,OU=SME,O=Org", "duke@me"),
-        ("RULE:^cn=(.*?)$/$1/U , DEFAULT", "cn=duke", "DUKE"),
-        ("RULE:^CN=(.*?)$/$1/, RULE:^OU=(.*?)$/$1/", "OU=sales", "sales"),
-        ("RULE:^CN=(.*?)$/$1/L", "OU=sales", None),
-        ("RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/L,DEFAULT", "O=x,CN=Kafka1,C=y", "kafka1"),
-        ("RULE:^CN=((\\\\, *|\\w)+)(,.*|$)/$1/,DEFAULT", "CN=Tkac\\, Adam,OU=ITZ", "Tkac\\, Adam"),
-        # A group that does not exist is text; so is an escaped dollar.
-        ("RULE:^CN=(.*?)$/$1.$5\\$1/", "CN=a", "a.$5$1"),
-        # The longest number that is a group.
-        ("RULE:^CN=(.*?)$/$12/", "CN=a", "a2"),
-        # The pattern must match the whole name.
-        ("RULE:CN=a/b/", "CN=ab", None),
-    ],
-)
-def test_the_first_rule_that_matches_decides(rules: str, name: str, expected: str | None) -> None:
-    assert principal_name(parse_rules("rules", rules), name) == expected
-
-
-@pytest.mark.parametrize(
-    "rules",
-    ["nonsense", "RULE:a/b", "RULE:a/b/X", "RULE:(/x/", "RULE:a/b/L RULE:c/d/", "DEFAULT/L"],
-)
-def test_a_rule_that_cannot_be_read_is_refused(rules: str) -> None:
-    with pytest.raises(ConfigError, match=r"ssl\.principal\.mapping\.rules"):
-        parse_rules("ssl.principal.mapping.rules", rules)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.coordinator.txn.patterns import compile_pattern
+from fencepost.base.patterns import compile_pattern
 from fencepost.coordinator.txn.states import State
 from fencepost.coordinator.txn.views import (
     Description,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.coordinator.txn import patterns
+from fencepost.base import patterns
 from fencepost.wire.apis import API, ApiKey
 
 _NOT_SERVED: Final = frozenset(

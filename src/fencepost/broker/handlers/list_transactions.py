@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.patterns import Pattern, compile_pattern
 from fencepost.broker.context import Context
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
-from fencepost.coordinator.txn.patterns import Pattern, compile_pattern
 from fencepost.coordinator.txn.views import Filters, parse_state_filters
 from fencepost.records.transaction_log import STATE_NAMES
 from fencepost.wire.forms.list_transactions import (

@@ -223,7 +223,7 @@ class TlsFilter(asyncio.BufferedProtocol):
         try:
             principal = self._certificates.principal(self._tls.getpeercert(binary_form=True))
         except WireError as problem:
-            self._refuse(f"its certificate cannot be read: {problem}")
+            self._refuse(f"its certificate cannot be used: {problem}")
             return False
         if principal is None:
             self._refuse("no rule of ssl.principal.mapping.rules fits the name in its certificate")

@@ -1,7 +1,8 @@
 """Security: who a client is, what it may do, and the record of what was refused.
 
 tls.py              certificates: the TLS context of a listener, and its reload
-principal_names.py  the name in a client certificate, and the principal that it stands for
+principal_names.py  the name in a client certificate
+mapping_rules.py    the principal that it stands for, by rules
 sessions.py         the states of a connection with SASL, as tables; failures, re-authentication
 exchanges.py        PLAIN and SCRAM without I/O
 logins.py           what all sessions share: users, nonces, timers, the thread that hashes

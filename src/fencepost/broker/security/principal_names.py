@@ -1,4 +1,4 @@
-"""The name in a client certificate, and the principal that it stands for.
+"""The name in a client certificate.
 
 `distinguished_name` reads the subject of a certificate as Java prints it (X500Principal.getName():
 RFC 2253, the last part first), because rules and ACLs are written for that text. Only the nine
@@ -7,13 +7,11 @@ hexadecimal: `1.2.840.113549.1.9.1=#160f...` for an e-mail address. Those bytes 
 `getpeercert()` returns, so the subject is read from the certificate itself. A handshake has
 verified it before, and every length is checked here all the same.
 
-`parse_rules` reads `ssl.principal.mapping.rules`:
-
-    RULE:^CN=(.*?),OU=Sales.*$/$1/L,  RULE:^CN=(.*?)$/$1@home/,  DEFAULT
-
-A rule has a pattern, which the whole name must match, and what replaces it; L or U makes that lower
-or upper case. The first rule that matches decides; DEFAULT is the name as it is. A name without a
-rule is refused.
+Two names are one text only if they have the same letters, in whatever encoding. Java reads the
+bytes of every text as UTF-8 and prints U+FFFD for those that are not, so two names that differ
+there are one principal. Here a certificate is refused if it has bytes that the type of its text
+cannot hold. BMPString is decoded as UTF-16, and T61String as Latin-1, which is what authorities put
+into it.
 
 `valid_until` reads when a certificate expires.
 """
@@ -21,11 +19,11 @@ rule is refused.
 from __future__ import annotations
 
 import datetime as dt
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from fencepost.base.failures import ConfigError, WireError
+from fencepost.base.failures import WireError
+from fencepost.base.limits import MAX_CERTIFICATE_NAME_LENGTH
 
 SHORT_NAMES: Final = {
     "2.5.4.3": "CN",
@@ -45,8 +43,15 @@ SEQUENCE: Final = 0x30
 SET: Final = 0x31
 UTC_TIME: Final = 0x17
 VERSION: Final = 0xA0
-TEXT_TAGS: Final = (0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E)
-"""UTF8String, PrintableString, T61String, IA5String, GeneralString and BMPString."""
+ENCODINGS: Final = {
+    0x0C: ("UTF8String", "utf-8"),
+    0x13: ("PrintableString", "ascii"),
+    0x14: ("T61String", "latin-1"),
+    0x16: ("IA5String", "ascii"),
+    0x1B: ("GeneralString", "ascii"),
+    0x1E: ("BMPString", "utf-16-be"),
+}
+"""The types of text, by tag. The value of another type is shown as its bytes."""
 
 ESCAPED: Final = ',=+<>#;"\\'
 SPACES: Final = " \r"
@@ -94,7 +99,12 @@ def _subject(certificate: bytes) -> str:
     if len(fields) < 5 or fields[4].tag != SEQUENCE:
         raise WireError("the certificate has no subject")
     parts = [_relative_name(part) for part in _values(fields[4].content)]
-    return ",".join(reversed(parts))
+    if not parts:
+        raise WireError("its subject is empty: it names nobody")
+    name = ",".join(reversed(parts))
+    if len(name) > MAX_CERTIFICATE_NAME_LENGTH:
+        raise WireError(f"its name has more than {MAX_CERTIFICATE_NAME_LENGTH} letters")
+    return name
 
 
 def _relative_name(part: _Value) -> str:
@@ -105,9 +115,19 @@ def _attribute(pair: _Value) -> str:
     kind, value = _values(pair.content)
     number = _object_identifier(kind.content)
     name = SHORT_NAMES.get(number)
-    if name is None or value.tag not in TEXT_TAGS:
+    if name is None or value.tag not in ENCODINGS:
         return f"{name or number}=#{value.encoded.hex()}"
-    return f"{name}={_escape(value.content.decode('utf-8', errors='replace'))}"
+    return f"{name}={_escape(_text(name, value))}"
+
+
+def _text(name: str, value: _Value) -> str:
+    kind, encoding = ENCODINGS[value.tag]
+    try:
+        return value.content.decode(encoding)
+    except UnicodeDecodeError as problem:
+        raise WireError(
+            f"{name} has bytes that a {kind} cannot hold (0x{value.content.hex()})"
+        ) from problem
 
 
 def _escape(text: str) -> str:
@@ -148,92 +168,3 @@ def _values(content: bytes) -> Iterator[_Value]:
         end = head + size
         yield _Value(content[start], content[head:end], content[start:end])
         start = end
-
-
-# -- rules
-# --------------------------------------------------------------------------------------------------
-
-
-class Rule(NamedTuple):
-    """One rule of `ssl.principal.mapping.rules`."""
-
-    pattern: re.Pattern[str] | None
-    """What the whole name must match; None for DEFAULT, the name as it is."""
-    replacement: tuple[str | int, ...] = ()
-    """Texts, and the numbers of groups."""
-    case: str = ""
-    """L or U, or an empty text."""
-
-    def apply(self, name: str) -> str | None:
-        """What the rule makes of a name; None if it does not match."""
-        if self.pattern is None:
-            return name
-        if self.pattern.fullmatch(name) is None:
-            return None
-        found = self.pattern.sub(self._fill_in, name)
-        return {"L": found.lower(), "U": found.upper()}.get(self.case, found)
-
-    def _fill_in(self, match: re.Match[str]) -> str:
-        return "".join(
-            part if isinstance(part, str) else match[part] or "" for part in self.replacement
-        )
-
-
-_RULE: Final = re.compile(
-    r"\s*(?:(?P<default>DEFAULT)"
-    r"|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))"
-    r"\s*(?:,|$)"
-)
-_REPLACEMENT: Final = re.compile(r"\\(?P<escaped>.)|\$(?P<group>[0-9]+)|(?P<text>.)", re.DOTALL)
-
-
-def parse_rules(setting: str, text: str) -> tuple[Rule, ...]:
-    """Parses the rules; ConfigError names the first that cannot be read."""
-    rules: list[Rule] = []
-    position, text = 0, text.strip()
-    while position < len(text):
-        found = _RULE.match(text, position)
-        if found is None:
-            raise ConfigError(
-                f"{setting} cannot be read from {text[position:]!r} on; a rule is DEFAULT, "
-                "RULE:pattern/replacement/, or the same with L or U behind it"
-            )
-        rules.append(_rule(setting, found))
-        position = found.end()
-    return tuple(rules) or (Rule(None),)
-
-
-def _rule(setting: str, found: re.Match[str]) -> Rule:
-    if found["default"]:
-        return Rule(None)
-    try:
-        pattern = re.compile(found["pattern"])
-    except re.error as problem:
-        raise ConfigError(
-            f"{setting} has the pattern {found['pattern']!r}, which is none: {problem}"
-        ) from problem
-    return Rule(pattern, tuple(_parts(found["replacement"], pattern.groups)), found["case"])
-
-
-def _parts(replacement: str, groups: int) -> Iterator[str | int]:
-    for found in _REPLACEMENT.finditer(replacement):
-        digits = found["group"]
-        if digits is None:
-            yield found["escaped"] or found["text"]
-            continue
-        # The longest number that is a group, as in Java; $5 without five groups is text.
-        for length in range(len(digits), 0, -1):
-            if int(digits[:length]) <= groups:
-                yield int(digits[:length])
-                yield digits[length:]
-                break
-        else:
-            yield found[0]
-
-
-def principal_name(rules: Sequence[Rule], name: str) -> str | None:
-    """The name of a principal by the first rule that matches; None without one."""
-    for rule in rules:
-        if (found := rule.apply(name)) is not None:
-            return found
-    return None

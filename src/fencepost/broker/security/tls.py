@@ -36,13 +36,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError, WireError
-from fencepost.broker.security.principal_names import (
-    Rule,
-    distinguished_name,
-    parse_rules,
-    principal_name,
-    valid_until,
-)
+from fencepost.broker.security.mapping_rules import Rule, parse_rules, principal_name
+from fencepost.broker.security.principal_names import distinguished_name, valid_until
 
 if TYPE_CHECKING:
     from fencepost.broker.settings.config import BrokerConfig

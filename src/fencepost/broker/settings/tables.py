@@ -214,7 +214,9 @@ class BrokerSettings:
         one_of("none", "requested", "required"),
     )
     ssl_principal_mapping_rules = text(
-        "DEFAULT", "Rules that turn the name in a client's certificate into its principal."
+        "DEFAULT",
+        "Rules that turn the name in a client's certificate into its principal; a RULE needs the "
+        "extra re2.",
     )
 
     # -- SASL: listener.name.NAME.… gives a listener its own (`sasl.py`)

@@ -19,7 +19,7 @@ which is harmless; they are never omitted. After `CompleteCommit` nothing is lef
 - `prepare.py`: Prepare, markers, Complete, fences.
 - `apply.py`: the state, and its only mutation.
 - `reconcile.py`: the repair after a power loss.
-- `views.py`: queries.   - `patterns.py`: filters ids by a pattern.
+- `views.py`: queries.
 
 Rules:
 

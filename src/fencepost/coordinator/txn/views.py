@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.patterns import Pattern
 from fencepost.coordinator.txn.apply import CoordinatorState
-from fencepost.coordinator.txn.patterns import Pattern
 from fencepost.coordinator.txn.states import State
 from fencepost.records.transaction_log import (
     NO_PARTITIONS,

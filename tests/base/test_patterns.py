@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.coordinator.txn.patterns import compile_pattern
+from fencepost.base.patterns import compile_pattern
 
 
 def matches(pattern: str, text: str) -> bool:
