@@ -45,3 +45,10 @@ def test_the_closest_known_name_is_suggested() -> None:
     known = ("startingOffsets", "endingOffsets")
     assert suggest("startingoffset", known) == "; did you mean startingOffsets?"
     assert suggest("linger.ms", known) == ""
+
+
+@pytest.mark.parametrize("value", ["1" * 200_000 + "x", "1." * 100_000, "." + "1" * 200_000 + "e"])
+def test_no_value_takes_for_ever(value: str) -> None:
+    """Clients send such values; the test's timeout would tell."""
+    with pytest.raises(ConfigError, match="ratio must be a number"):
+        parse_fraction("ratio", value)

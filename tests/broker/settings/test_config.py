@@ -221,6 +221,19 @@ def test_an_invalid_value_is_refused_with_the_name_of_its_setting(name: str, tex
         BrokerConfig({name: text})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cleanup.policy", "compact" + " " * 500_000 + "x"),
+        ("min.cleanable.dirty.ratio", "1" * 500_000 + "x"),
+    ],
+)
+def test_no_value_that_a_client_sets_takes_for_ever(name: str, value: str) -> None:
+    """A topic's settings are checked in the loop; the test's timeout would tell."""
+    with pytest.raises(ConfigError, match=name):
+        check_topic_overrides(BrokerConfig({}), {name: value})
+
+
 def test_an_unknown_name_is_refused_with_a_suggestion() -> None:
     with pytest.raises(ConfigError, match=r"num\.partition'.*num\.partitions"):
         BrokerConfig({"num.partition": "3"})

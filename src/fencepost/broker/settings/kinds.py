@@ -303,7 +303,6 @@ def principals(value: str) -> str | None:
 # ---------------------------------------------------------------------------------------------
 
 _REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")
-_COMMA: Final = re.compile(r"\s*,\s*")
 
 
 def _whole_up_to(most: int) -> Callable[[str, str], int]:
@@ -312,7 +311,7 @@ def _whole_up_to(most: int) -> Callable[[str, str], int]:
 
 def _parse_list(name: str, given: str) -> tuple[str, ...]:
     trimmed = given.strip()
-    return tuple(_COMMA.split(trimmed)) if trimmed else ()
+    return tuple(each.strip() for each in trimmed.split(",")) if trimmed else ()
 
 
 _PARSERS: Final[dict[Kind, Callable[[str, str], Any]]] = {
