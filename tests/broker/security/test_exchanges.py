@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import os
 import re
 
 import pytest
@@ -34,6 +35,7 @@ from fencepost.broker.security.exchanges import (
     UnknownUsers,
     parse_scram,
 )
+from fencepost.broker.security.known_passwords import KnownPasswords
 from fencepost.client.failures import AuthenticationFailed
 from fencepost.client.options import Login
 from fencepost.client.sasl import sasl_exchange
@@ -66,7 +68,7 @@ def scram(mechanism: str = "SCRAM-SHA-256") -> ScramExchange:
 
 
 def plain(passwords: dict[str, bytes] | None = None) -> PlainExchange:
-    return PlainExchange(ALICE, UNKNOWN, passwords)
+    return PlainExchange(ALICE, UNKNOWN, KnownPasswords(os.urandom), passwords)
 
 
 def settled(step: Step) -> Step:

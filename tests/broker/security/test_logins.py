@@ -70,7 +70,7 @@ def test_a_hundred_passwords_are_hashed_while_others_are_served(
 def test_our_client_says_that_its_connection_ended_in_the_login(
     broker: fencepost.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fencepost.broker.security.logins.MAX_WAITING", 0)
+    monkeypatch.setattr("fencepost.broker.security.hash_queue.MAX_WAITING", 0)
     options = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",

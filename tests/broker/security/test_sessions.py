@@ -15,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.scram import Mechanism
 from fencepost.broker.log_format import JsonLines
 from fencepost.broker.security.sessions import ADMITTED, TRANSITIONS, Event, State
 from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.forms.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from fencepost.wire.forms.api_versions import ApiVersionsRequest
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
 from fencepost.wire.forms.sasl_authenticate import SaslAuthenticateRequest
@@ -497,6 +499,57 @@ def test_a_session_outlives_its_password_until_it_is_renewed(stage: Stage) -> No
     assert log_in(stage.connect(), password="pencil").error_code == FAILED
 
 
+# -- passwords that are known
+
+
+def test_a_known_password_is_worth_nothing_once_its_credential_has_changed(stage: Stage) -> None:
+    """Also if a tool uses the salt again, as this test does, and if the user comes back."""
+    admin = stage.connect()
+    log_in(admin)
+
+    def change(request: AlterUserScramCredentialsRequest) -> None:
+        reply = admin.call(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, request)
+        assert [each.error_code for each in reply.results] == [0]
+
+    def try_plain(password: str) -> int:
+        return log_in(stage.connect(), "bob", password, "PLAIN").error_code
+
+    assert [try_plain("chalk"), try_plain("chalk"), try_plain("guess")] == [0, 0, FAILED]
+    change(setting([upsertion("bob", "ballpoint")]))
+    assert [try_plain("chalk"), try_plain("ballpoint")] == [FAILED, 0]
+    change(setting([], [("bob", SCRAM)]))
+    assert try_plain("ballpoint") == FAILED
+    change(setting([upsertion("bob", "chalk")]))
+    assert [try_plain("ballpoint"), try_plain("chalk")] == [FAILED, 0]
+
+
+@pytest.mark.interpreted
+def test_a_good_password_is_hashed_once_and_a_guess_each_time(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+    hash_really = Mechanism.salted_password
+
+    def count(self: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
+        hashed.append(password)
+        return hash_really(self, password, salt, iterations)
+
+    monkeypatch.setattr(Mechanism, "salted_password", count)
+    for password in ("guess", "pencil", "guess", "pencil", "pencil"):
+        log_in(stage.connect(), password=password, mechanism="PLAIN")
+    assert hashed == ["guess", "pencil", "guess"]
+
+
+def test_a_known_password_needs_no_place_among_those_that_wait(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert log_in(stage.connect(), mechanism="PLAIN").error_code == 0
+    monkeypatch.setattr("fencepost.broker.security.hash_queue.MAX_WAITING", 0)
+    assert log_in(stage.connect(), mechanism="PLAIN").error_code == 0
+    with pytest.raises(ClosedError):
+        log_in(stage.connect(), "bob", "chalk", "PLAIN")
+
+
 # -- many
 
 
@@ -514,7 +567,7 @@ def test_a_login_that_cannot_wait_for_its_hash_is_closed_and_not_refused(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A client tries a closed connection again; a failed login is the end for most of them."""
-    monkeypatch.setattr("fencepost.broker.security.logins.MAX_WAITING", 2)
+    monkeypatch.setattr("fencepost.broker.security.hash_queue.MAX_WAITING", 2)
     lines = [stage.connect() for _ in range(3)]
     for line in lines:
         handshake(line, "PLAIN")

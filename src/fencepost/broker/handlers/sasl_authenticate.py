@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.context import Context
-from fencepost.broker.waiting import NoReply, Parked
+from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
 
 
-def handle(
-    request: SaslAuthenticateRequest, context: Context
-) -> SaslAuthenticateResponse | Parked | NoReply:
+def handle(request: SaslAuthenticateRequest, context: Context) -> SaslAuthenticateResponse | Parked:
     """Serves one request; see above."""
     if context.session is None:
         return SaslAuthenticateResponse(

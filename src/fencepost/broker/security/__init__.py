@@ -5,7 +5,9 @@ principal_names.py  the name in a client certificate
 mapping_rules.py    the principal that it stands for, by rules
 sessions.py         the states of a connection with SASL, as tables; failures, re-authentication
 exchanges.py        PLAIN and SCRAM without I/O
-logins.py           what all sessions share: users, nonces, timers, the thread that hashes
+logins.py           what all sessions share: users, nonces, timers
+hash_queue.py       the passwords that wait for the thread that hashes them
+known_passwords.py  the last good password of each user, which needs no hash
 authorizer.py       the ACLs decide, as Kafka's StandardAuthorizer does
 audit.py            the audit log: what was denied, and changes of rights
 file_modes.py       files with secrets that every user of the machine can read
@@ -30,7 +32,7 @@ Rules:
 3. No secret is printed: not in logs, traces, metrics or exceptions. Fields that hold one are hidden
    by name (`wire/schema.py`), passwords are a `Secret`, and a message of SASL is never logged.
 4. Nothing slow runs in the loop. SCRAM costs a broker some HMACs; the hash that PLAIN needs runs in
-   a thread, with a bounded queue.
+   a thread, with a bounded queue in which addresses take turns. A good password is hashed once.
 
 Not here: OAUTHBEARER and Kerberos, and delegation tokens, which SCRAM refuses.
 

@@ -26,6 +26,7 @@ import hmac
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from fencepost.base.scram import (
@@ -41,6 +42,7 @@ from fencepost.base.scram import (
     to_base64,
     unescape_name,
 )
+from fencepost.broker.security.known_passwords import KnownPasswords
 
 PLAIN: Final = "PLAIN"
 
@@ -72,6 +74,8 @@ class Hashing(NamedTuple):
     """The answer needs a slow hash."""
 
     work: Callable[[], Accepted | Refused]
+    keep: Callable[[], None]
+    """To be called in the loop if it was accepted: the next login is spared the hash."""
 
 
 Step = Challenge | Accepted | Refused | Hashing
@@ -258,14 +262,20 @@ class PlainExchange:
     """One exchange of PLAIN: a single message with name and password.
 
     With `passwords`, those of the listener's JAAS setting, they are the only users. Otherwise the
-    users are those of SCRAM: the password is salted and hashed as theirs were.
+    users are those of SCRAM: the password is salted and hashed as theirs were, unless it is known
+    to be good.
     """
 
     def __init__(
-        self, users: Users, unknown: UnknownUsers, passwords: Mapping[str, bytes] | None
+        self,
+        users: Users,
+        unknown: UnknownUsers,
+        known: KnownPasswords,
+        passwords: Mapping[str, bytes] | None,
     ) -> None:
         self._users = users
         self._unknown = unknown
+        self._known = known
         self._passwords = passwords
 
     def respond(self, message: bytes) -> Step:
@@ -294,6 +304,8 @@ class PlainExchange:
         mechanism = BY_NUMBER[min(credentials, default=min(BY_NUMBER))]
         made_up = self._unknown.credential(mechanism, user)
         credential = credentials.get(mechanism.number, made_up)
+        if self._known.has(user, credential, password):
+            return Accepted(user, b"")
 
         def work() -> Accepted | Refused:
             salted = mechanism.salted_password(password, credential.salt, credential.iterations)
@@ -301,7 +313,7 @@ class PlainExchange:
             is_equal = hmac.compare_digest(stored_key, credential.stored_key)
             return _judge(user, is_known=bool(credentials), is_proved=is_equal)
 
-        return Hashing(work)
+        return Hashing(work, partial(self._known.keep, user, credential, password))
 
 
 def _judge(user: str, *, is_known: bool, is_proved: bool) -> Accepted | Refused:

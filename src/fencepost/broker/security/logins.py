@@ -1,18 +1,13 @@
 """Who may log in at this broker, and what logins share: users, salts, nonces, timers, the hasher.
 
 A password of PLAIN has to be hashed before it can be compared with the credential of a user, which
-takes some milliseconds on purpose. One thread does that, outside of the interpreter's lock, so that
-other clients are served meanwhile. `MAX_WAITING` logins may wait for it. The connections of further
-ones are closed without an answer: clients try that again, but take a failed login for a wrong
-password. SCRAM needs no slow hash on the broker's side, as its client has done that.
+takes some milliseconds on purpose (`hash_queue.py`), unless it is the last good one of its user
+(`known_passwords.py`). SCRAM needs no slow hash on the broker's side, as its client has done that.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.limits import LOGIN_SECONDS
@@ -20,13 +15,13 @@ from fencepost.base.scram import MECHANISMS, NONCE_BYTES
 from fencepost.broker.deadlines import Deadlines
 from fencepost.broker.security.exchanges import (
     PLAIN,
-    Accepted,
     Exchange,
     PlainExchange,
-    Refused,
     ScramExchange,
     UnknownUsers,
 )
+from fencepost.broker.security.hash_queue import HashQueue
+from fencepost.broker.security.known_passwords import KnownPasswords
 from fencepost.broker.security.sessions import Session
 from fencepost.broker.settings.sasl import SaslListener, sasl_listener
 
@@ -38,13 +33,6 @@ if TYPE_CHECKING:
     from fencepost.broker.network.connection import Connection
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
-
-log = logging.getLogger(__name__)
-
-MAX_WAITING: Final = 1_000
-"""Logins that wait for the hasher: about two seconds of its work, and a fleet that reconnects."""
-
-Answer = Callable[[Accepted | Refused], None]
 
 
 class ListenerLogins:
@@ -85,10 +73,8 @@ class Logins:
             for each in config.client_listeners
             if each.protocol.startswith("SASL")
         }
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._hasher: ThreadPoolExecutor | None = None
-        self._waiting = 0
-        self._is_closed = False
+        self._known_passwords = KnownPasswords(randomness.bytes)
+        self.hashes: Final = HashQueue()
         self.deadlines: Final = Deadlines(runtime, int(LOGIN_SECONDS * 1_000))
         """Of the connections that nobody has logged in on."""
         self.renewed_count = 0
@@ -96,13 +82,11 @@ class Logins:
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sets the loop that continues after a hash."""
-        self._loop = loop
+        self.hashes.attach(loop)
 
     def close(self) -> None:
         """Ends the hasher; logins that wait for it get no answer."""
-        self._is_closed = True
-        if self._hasher is not None:
-            self._hasher.shutdown(wait=False, cancel_futures=True)
+        self.hashes.close()
 
     def begin(self, connection: Connection) -> None:
         """Makes a new connection to a listener with SASL begin with a login."""
@@ -114,7 +98,7 @@ class Logins:
         users = self._follower.state.users
         unknown = UnknownUsers(self._follower.cluster_id)
         if mechanism == PLAIN:
-            return PlainExchange(users, unknown, listener.passwords)
+            return PlainExchange(users, unknown, self._known_passwords, listener.passwords)
         nonce = self._randomness.bytes(NONCE_BYTES)
         return ScramExchange(MECHANISMS[mechanism], users, unknown, nonce)
 
@@ -127,28 +111,3 @@ class Logins:
         now_ms = self.now_ms()
         due_ms = (now_ms if arrived_at_ms is None else arrived_at_ms) + self._delay_ms
         self._runtime.call_later(max(0, due_ms - now_ms), answer)
-
-    @property
-    def is_overloaded(self) -> bool:
-        """Whether no more logins may wait for the hasher."""
-        return self._waiting >= MAX_WAITING
-
-    def hash(self, work: Callable[[], Accepted | Refused], answer: Answer) -> None:
-        """Runs slow work beside the loop, then calls back with its result."""
-        assert self._loop is not None, "a broker that serves has a loop"
-        if self._hasher is None:
-            self._hasher = ThreadPoolExecutor(1, thread_name_prefix="fencepost-hasher")
-        self._waiting += 1
-        future = self._loop.run_in_executor(self._hasher, work)
-        future.add_done_callback(partial(self._hashed, answer))
-
-    def _hashed(self, answer: Answer, future: asyncio.Future[Accepted | Refused]) -> None:
-        self._waiting -= 1
-        if self._is_closed or future.cancelled():
-            return
-        problem = future.exception()
-        if problem is None:
-            answer(future.result())
-        else:
-            log.error("a password could not be hashed", exc_info=problem)
-            answer(Refused("an internal error"))

@@ -28,7 +28,7 @@ bounds that time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.limits import LOGIN_SECONDS
 from fencepost.broker.security.exchanges import Accepted, Challenge, Exchange, Hashing, Refused
+from fencepost.broker.security.hash_queue import WaitingLogin
 from fencepost.broker.waiting import NoReply, Parked
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.sasl_authenticate import SaslAuthenticateResponse
@@ -185,7 +186,7 @@ class Session:
 
     # -- SaslAuthenticate -------------------------------------------------------------------------
 
-    def authenticate(self, message: bytes) -> SaslAuthenticateResponse | Parked | NoReply:
+    def authenticate(self, message: bytes) -> SaslAuthenticateResponse | Parked:
         """Serves a SaslAuthenticate: goes on with the login."""
         if self._exchange is None:
             return SaslAuthenticateResponse(
@@ -200,13 +201,33 @@ class Session:
             return SaslAuthenticateResponse(error_message=None, auth_bytes=step.message)
         if not isinstance(step, Hashing):
             return self._conclude(step, arrived_at_ms, None)
-        if self._logins.is_overloaded:
-            return NoReply("too many logins wait for their passwords to be hashed")
         parked = Parked(holds_followers=True)
-        self._logins.hash(step.work, partial(self._hashed, parked, arrived_at_ms))
+        host = "" if self._connection is None else self._connection.client_host
+        login = WaitingLogin(
+            host,
+            step.work,
+            partial(self._hashed, parked, arrived_at_ms, step.keep),
+            partial(self._drop, parked),
+        )
+        parked.when_abandoned(partial(self._logins.hashes.forget, login))
+        self._logins.hashes.add(login)
         return parked
 
-    def _hashed(self, parked: Parked, arrived_at_ms: int, step: Accepted | Refused) -> None:
+    def _drop(self, parked: Parked) -> None:
+        """Too many logins wait, and most of them are from where this one came."""
+        if self._connection is not None:
+            self._connection.hold()  # For good: nothing is served until it is closed.
+        parked.answer(NoReply("too many logins wait for their passwords to be hashed"))
+
+    def _hashed(
+        self,
+        parked: Parked,
+        arrived_at_ms: int,
+        keep: Callable[[], None],
+        step: Accepted | Refused,
+    ) -> None:
+        if isinstance(step, Accepted):
+            keep()
         reply = self._conclude(step, arrived_at_ms, parked)
         if reply is not parked:
             parked.answer(reply)
