@@ -59,7 +59,7 @@ def test_acls_are_added_listed_and_removed(commands: Commands, name: str, alice:
     commands.run("acl", "add", alice, "describe-configs", "topic:a.b*", "--deny", "--host", "::1")
     commands.run("acl", "add", alice, "alter", "cluster")
     assert commands.json("acl", "list", *of_alice) == [
-        rule("topic:a.b*", "describe_configs", alice, permission="deny", host="::1"),
+        rule("topic:a.b*", "describe_configs", alice, permission="deny", host="0:0:0:0:0:0:0:1"),
         rule(f"topic:{name}", "read", alice),
         rule("cluster", "alter", alice),
     ]
@@ -79,7 +79,7 @@ def test_what_kafkas_tools_have_added_is_told_apart_and_removed(
     sent = [
         Sent(ResourceType.TOPIC, "orders-*", PatternType.LITERAL, alice, "*", Operation.READ, 3),
         Sent(ResourceType.TOPIC, "orders-", PatternType.PREFIXED, alice, "*", Operation.READ, 3),
-        Sent(ResourceType.GROUP, "g", PatternType.LITERAL, alice, "10.0.0.0/8", Operation.READ, 3),
+        Sent(ResourceType.GROUP, "g", PatternType.LITERAL, alice, "10.0.0.7", Operation.READ, 3),
     ]
     broker.call(lambda node: node.controller.create_acls(sent, lambda done: None))
     resources = {"topic:orders-*", r"topic:orders-\*", "group:g"}
@@ -88,6 +88,30 @@ def test_what_kafkas_tools_have_added_is_told_apart_and_removed(
     for row in listed:
         commands.run("acl", "remove", alice, "read", row["resource"], "--host", row["host"])
     assert commands.json("acl", "list", "--principal", alice) == []
+
+
+@pytest.mark.parametrize("host", ["::1", "0:0:0:0:0:0:0:1", "0:0::0001"])
+def test_an_address_of_ipv6_is_sent_as_apache_kafka_compares_it(
+    broker: fencepost.Broker, commands: Commands, alice: str, host: str
+) -> None:
+    """Kafka compares texts, and Java prints all eight numbers."""
+    commands.run("acl", "add", alice, "read", "topic:t", "--host", host)
+    (row,) = commands.json("acl", "list", "--principal", alice)
+    assert row["host"] == "0:0:0:0:0:0:0:1"
+    (row,) = commands.json("acl", "check", alice, "read", "topic:t", "--host", "::1")
+    assert row["answer"] == "allowed"
+    commands.run("acl", "remove", alice, "read", "topic:t", "--host", host)
+    short = Sent(ResourceType.TOPIC, "t", PatternType.LITERAL, alice, "::1", Operation.READ, 3)
+    broker.call(lambda node: node.controller.create_acls([short], lambda done: None))
+    commands.run("acl", "remove", alice, "read", "topic:t", "--host", "::1")
+    assert commands.json("acl", "list", "--principal", alice) == []
+
+
+@pytest.mark.parametrize("host", ["localhost", "::1/128", "[::1]"])
+def test_no_client_asks_from_what_is_no_address(commands: Commands, host: str) -> None:
+    assert "is no address" in commands.refusal(
+        "acl", "check", "User:a", "read", "topic:t", "--host", host
+    )
 
 
 def test_check_tells_the_rule_that_decides(commands: Commands, name: str, alice: str) -> None:

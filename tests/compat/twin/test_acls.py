@@ -43,6 +43,7 @@ from tests.broker.security.matrix import (
     fields_of,
     texts_in,
 )
+from tests.coordinator.acl.hosts import NOBODYS_HOSTS
 from tests.transactions.protocol import TV1
 from tests.transactions.wire import GROUP, WireProducer, await_coordinator
 from tools.apache_kafka import ApacheKafka
@@ -350,7 +351,8 @@ def test_replies_show_the_same_operations(
         ({"permission": 1}, ErrorCode.UNKNOWN_SERVER_ERROR),
         ({"permission": 9}, None),
         ({"principal": "alice"}, None),
-        ({"host": ""}, ErrorCode.NONE),
+        *(({"host": host}, ErrorCode.NONE) for host in ("", *NOBODYS_HOSTS)),
+        ({"host": "2001:DB8::1"}, None),
     ],
     ids=str,
 )

@@ -32,6 +32,7 @@ from fencepost.records.metadata_log import (
     decode_record,
     encode_record,
 )
+from tests.coordinator.acl.hosts import NOBODYS_HOSTS
 from tests.coordinator.acl.test_decide import rules
 
 GOOD = Sent(2, "orders", 3, "User:a", "*", 3, 3)
@@ -72,7 +73,8 @@ def create(state: MetadataState, *wanted: Sent) -> list[Refusal | None]:
         ({"principal": "alice"}, "User:alice"),
         ({"principal": ":alice"}, "User:alice"),
         ({"principal": "User:"}, "User:alice"),
-        ({"host": ""}, "an address"),
+        ({"host": ""}, "no address"),
+        *(({"host": host}, words) for host, words in NOBODYS_HOSTS.items()),
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused_and_changes_nothing(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ from fencepost.coordinator.acl.words import (
     resource_words,
     words_of,
 )
+from tests.coordinator.acl.hosts import NOBODYS_HOSTS
 
 PREFIXED, LITERAL = PatternType.PREFIXED, PatternType.LITERAL
 names = st.text(st.sampled_from("ab\\*:"), min_size=1, max_size=6)
@@ -72,6 +75,11 @@ def test_a_star_in_a_name_does_not_look_like_a_prefix() -> None:
         (("User:a", "read", "topic:t", "10.0.0.0/8"), "neither names nor networks"),
         (("User:a", "read", "topic:t", "a.example"), "neither names nor networks"),
         (("user:a", "read", "topic:t", "*"), "write User:a"),
+        *(
+            (("User:a", "read", "topic:t", host), re.escape(words))
+            for host, words in NOBODYS_HOSTS.items()
+            if " " not in host
+        ),
     ],
 )
 def test_a_new_rule_that_no_request_would_meet_is_refused(

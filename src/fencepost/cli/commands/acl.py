@@ -21,6 +21,7 @@ from fencepost.coordinator.acl.grants import (
     spark_sink_rights,
     transactional_rights,
 )
+from fencepost.coordinator.acl.rules import javas_host, why_no_client_is_at
 from fencepost.coordinator.acl.words import (
     read_operation,
     read_resource,
@@ -108,6 +109,7 @@ def add_command(
     """
     rule = read_rule(principal, operation, resource, deny=deny, host=host)
     refuse_without_effect(rule)
+    rule = rule._replace(host=javas_host(host))  # Any broker knows this notation.
     with connection.open() as cluster:
         _create(cluster, [rule])
     _show([rule], "", as_json=as_json)
@@ -131,8 +133,10 @@ def remove_command(
     from fencepost.client.acls import AclFilter, delete_acls
 
     rule = read_rule(principal, operation, resource, deny=deny, host=host)
+    hosts = [host] if why_no_client_is_at(host) else list(dict.fromkeys((host, javas_host(host))))
+    wanted = [AclFilter(*rule._replace(host=each)) for each in hosts]
     with connection.open() as cluster:
-        found = cluster.run(delete_acls(cluster.core, [AclFilter(*rule)]))
+        found = cluster.run(delete_acls(cluster.core, wanted))
     if not found:
         raise FencepostError(
             f"There is no ACL `{words_of(rule)}`; `fencepost acl list` shows those there are."
@@ -166,6 +170,8 @@ def check_command(
     kind, name, is_prefix = read_resource(resource)
     if is_prefix:
         raise FencepostError("A client asks for one resource: give its name, without a star.")
+    if why := why_no_client_is_at(host):
+        raise FencepostError(why)
     asked = Question(principal, host, read_operation(operation), kind, name)
     with connection.open() as cluster:
         state = AclState()

@@ -21,6 +21,7 @@ from fencepost.coordinator.acl.rules import (
     Permission,
     ResourceType,
     Rule,
+    why_no_client_is_at,
 )
 from fencepost.coordinator.acl.state import AclState
 from fencepost.records.metadata_log import AccessControlEntryRecord, RemoveAccessControlEntryRecord
@@ -142,8 +143,9 @@ def check_rule(sent: Sent) -> Rule | Refusal:
     kind, colon, user = principal.partition(":")
     if not (kind and colon and user):
         return _invalid(f"A principal is a type and a name, like User:alice, not {principal!r}")
-    if not host:
-        return _invalid("The host is an address, or * for all hosts")
+    why = why_no_client_is_at(host)
+    if why is not None:
+        return _invalid(why)
     return Rule(resource_type, name, pattern_type, principal, host, operation, permission)
 
 

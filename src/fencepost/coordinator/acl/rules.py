@@ -159,12 +159,37 @@ def canonical_host(host: str) -> str:
         return host
 
 
-def is_address(host: str) -> bool:
-    """Whether it is one address, as brokers compare it."""
+def why_no_client_is_at(host: str) -> str | None:
+    """Why a rule with this host would never match, as a sentence; None if it may.
+
+    If such a rule denies, its author feels safe. Kafka keeps it all the same.
+    """
     from ipaddress import ip_address
 
+    if host == ALL_HOSTS:
+        return None
     try:
-        ip_address(host)
+        address = ip_address(host)
     except ValueError:
-        return False
-    return True
+        return (
+            f"The host {host!r} is no address: a rule is for one address such as 10.0.0.7 or ::1, "
+            "or for all (*); brokers compare neither names nor networks."
+        )
+    mapped = getattr(address, "ipv4_mapped", None)
+    if mapped is not None:
+        return f"No client has the address {host}: brokers know it as {mapped}."
+    if address.is_unspecified or address.is_multicast:
+        return f"No client has the address {host}; the host of a rule for all of them is *."
+    if "%" in host:
+        return f"Brokers know an address without its zone: write {host.partition('%')[0]}."
+    return None
+
+
+def javas_host(host: str) -> str:
+    """A host as Apache Kafka compares it, as text: addresses of IPv6 in full, 0:0:0:0:0:0:0:1."""
+    from ipaddress import IPv6Address
+
+    if ":" not in host:
+        return host
+    parts = IPv6Address(host).exploded.split(":")
+    return ":".join(f"{int(part, 16):x}" for part in parts)

@@ -21,7 +21,7 @@ from fencepost.coordinator.acl.rules import (
     Permission,
     ResourceType,
     Rule,
-    is_address,
+    why_no_client_is_at,
 )
 
 _TYPES: Final = {
@@ -69,11 +69,9 @@ def refuse_without_effect(rule: Rule) -> None:
     kind, _, user = rule.principal.partition(":")
     if kind != "User" and kind.lower() == "user":
         raise FencepostError(f"{rule.principal!r} is nobody: write User:{user}.")
-    if rule.host != ALL_HOSTS and not is_address(rule.host):
-        raise FencepostError(
-            f"The host {rule.host!r} is no address: a rule is for one address such as 10.0.0.7, or "
-            "for all (*); brokers compare neither names nor networks."
-        )
+    why = why_no_client_is_at(rule.host)
+    if why is not None:
+        raise FencepostError(why)
     known = (Operation.ALL, *SUPPORTED[rule.resource_type])
     if rule.operation not in known:
         raise FencepostError(
