@@ -310,6 +310,19 @@ def test_a_session_is_not_resumed_however_its_first_message_is_cut(authority: Au
         assert client.connection.principal == ALICE
 
 
+def test_a_first_message_that_is_too_long_is_refused(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Client(certificates_of(authority, ssl_client_auth="required"), authority.trusting())
+    first = b"\x01\x01\x00\x00" + bytes(10_000)  # A ClientHello of 64 KB, in three records.
+    for part in (first, bytes(10_000), bytes(20_000)):
+        for start in range(0, len(part), 10_004):
+            piece = part[start : start + 10_004]
+            client.give(b"\x16\x03\x01" + len(piece).to_bytes(2, "big") + piece)
+    assert client.socket.closed == "closed"
+    assert "its first message has more than 32768 bytes" in caplog.text
+
+
 def test_a_session_that_cannot_start_over_is_refused_with_a_sentence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

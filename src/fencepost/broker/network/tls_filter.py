@@ -62,6 +62,10 @@ SLICE_BYTES: Final = 64 * 1024
 
 RECEIVE_BYTES: Final = 64 * 1024
 
+MAX_HELLO_BYTES: Final = 32 * 1024
+"""The first message of a client has some hundred bytes, and at most a few thousand with keys that
+withstand quantum computers. OpenSSL would read 128 KB."""
+
 WINDOWS: Final = sys.platform == "win32"
 
 
@@ -133,6 +137,9 @@ class TlsFilter(asyncio.BufferedProtocol):
         self._incoming.write(self._inbox[:nbytes])
         if self._hello is not None:
             self._hello += self._inbox[:nbytes]
+            if len(self._hello) > MAX_HELLO_BYTES:
+                self._refuse(f"its first message has more than {MAX_HELLO_BYTES} bytes")
+                return
         if self._is_established:
             self._decrypt()
         elif self._reads:
