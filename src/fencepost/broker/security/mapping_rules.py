@@ -112,7 +112,8 @@ def _token(found: re.Match[str]) -> str:
         return _DOT
     if found["group"]:
         raise ValueError(
-            f"{text!r}: there are no lookaheads, lookbehinds and flags; write [Cc][Nn] for (?i)cn"
+            f"{text!r}: RE2 has no lookahead or lookbehind, and flags are not accepted "
+            "(write [Cc][Nn] for (?i)cn)"
         )
     if found["set"]:
         return _set(text)
