@@ -19,10 +19,18 @@ from fencepost.client.secret import Secret
 _MODULES: Final = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": "PLAIN",
     "org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
-    # Databricks and other vendors ship the same class under a prefix.
-    "kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule": "PLAIN",
-    "kafkashaded.org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": "OAUTHBEARER",
 }
+_SHADED: Final = "kafkashaded."
+"""Databricks and other vendors ship the same classes under a prefix."""
+
+MSK_IAM: Final = (
+    "AWS_MSK_IAM is spoken by Amazon's Java library alone; the same brokers accept OAUTHBEARER. "
+    "With `pip install aws-msk-iam-sasl-signer-python`: sasl.mechanism=OAUTHBEARER and "
+    'sasl.oauthbearer.token.command=python -c "from aws_msk_iam_sasl_signer import '
+    "MSKAuthTokenProvider as p; print(p.generate_auth_token('REGION')[0])\", or in Python "
+    "oauth_cb=lambda _: MSKAuthTokenProvider.generate_auth_token('REGION')"
+)
 _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 _HEAD: Final = re.compile(r"\s*(?P<module>[\w.$]+)\s+(?P<flag>\w+)\b")
 _PAIR: Final = re.compile(
@@ -46,12 +54,27 @@ class JaasLogin(NamedTuple):
 def parse_jaas(text: str) -> JaasLogin:
     """Returns the login of a JAAS configuration; ConfigError if it has no supported one."""
     family, pairs = _read_module(text)
+    if family == "OAUTHBEARER":
+        raise ConfigError("sasl.jaas.config is for OAUTHBEARER: set sasl.mechanism=OAUTHBEARER")
     for name in ("username", "password"):
         if name not in pairs:
             raise ConfigError(
                 f'sasl.jaas.config has no {name}: add {name}="..." before the semicolon'
             )
     return JaasLogin(family, pairs["username"], Secret(pairs["password"]))
+
+
+def read_oauth_module(text: str) -> dict[str, str]:
+    """Returns the options of OAuthBearerLoginModule, such as clientId; none of an empty text."""
+    if not text.strip():
+        return {}
+    family, pairs = _read_module(text)
+    if family != "OAUTHBEARER":
+        raise ConfigError(
+            "sasl.mechanism is OAUTHBEARER, but the login module of sasl.jaas.config is for "
+            f"{family}"
+        )
+    return pairs
 
 
 def parse_jaas_users(text: str) -> dict[str, Secret]:
@@ -76,11 +99,13 @@ def _read_module(text: str) -> tuple[str, dict[str, str]]:
             'sasl.jaas.config must look like: <login module> required username="..." '
             'password="...";'
         )
-    family = _MODULES.get(head["module"])
+    if head["module"].endswith(".IAMLoginModule"):
+        raise ConfigError(MSK_IAM)
+    family = _MODULES.get(head["module"].removeprefix(_SHADED))
     if family is None:
         raise ConfigError(
             f"sasl.jaas.config names the login module {head['module']}, which is not supported: "
-            "use PlainLoginModule or ScramLoginModule"
+            "use PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule"
         )
     return family, _read_pairs(text, head.end())
 

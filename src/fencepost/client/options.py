@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.options import INT32_MAX, must_be, parse_whole, suggest
-from fencepost.client.jaas import parse_jaas
+from fencepost.client.jaas import MSK_IAM, parse_jaas
 from fencepost.client.secret import Secret
 from fencepost.client.tokens import TokenSource, read_token_source
 
@@ -333,6 +333,22 @@ _SECURITY: Final[Mapping[str, tuple[str, User, str]]] = {
             "a command that prints a token for `OAUTHBEARER`; not in Kafka",
         ),
         ("sasl.oauthbearer.config", "", "the argument of `oauth_cb`"),
+        (
+            "sasl.oauthbearer.token.endpoint.url",
+            "",
+            "an identity provider that gives tokens to a client id and secret",
+        ),
+        (
+            "sasl.oauthbearer.client.credentials.client.id",
+            "",
+            "the client there; librdkafka's `sasl.oauthbearer.client.id`, JAAS's `clientId`",
+        ),
+        (
+            "sasl.oauthbearer.client.credentials.client.secret",
+            "",
+            "its secret; `sasl.oauthbearer.client.secret`, `clientSecret`",
+        ),
+        ("sasl.oauthbearer.scope", "", "the scope, if the provider wants one"),
         ("sasl.oauthbearer.extensions", "", "sent beside the token: `NAME=VALUE,NAME=VALUE`"),
         ("sasl.password", "", "the password, if there is no `sasl.jaas.config`"),
         ("sasl.username", "", "the user, if there is no `sasl.jaas.config`"),
@@ -431,6 +447,8 @@ def _read_login(given: Mapping[str, Any]) -> Login:
         raise ConfigError(
             f"sasl.mechanism is needed with SASL: one of {', '.join(SASL_MECHANISMS)}"
         )
+    if str(mechanism).upper() == "AWS_MSK_IAM":
+        raise ConfigError(MSK_IAM)
     chosen = _choice(*SASL_MECHANISMS)("sasl.mechanism", mechanism)
     if chosen == OAUTHBEARER:
         return Login(mechanism=chosen, tokens=read_token_source(given))

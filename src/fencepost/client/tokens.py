@@ -1,13 +1,14 @@
-"""Tokens for OAUTHBEARER: from a function of the user's program, or from a command.
+"""Tokens for OAUTHBEARER: from a function of the user's program, a command or an identity provider.
 
     oauth_cb                         a function, as confluent-kafka has it: called with the value of
                                      sasl.oauthbearer.config, it returns a token, or a tuple that
                                      begins with one (token, expiry, principal, extensions)
     sasl.oauthbearer.token.command   a command line; the token is what it prints
+    sasl.oauthbearer.token.endpoint.url   an identity provider: client_credentials.py
 
-Each connection gets a new token, so it is as fresh as it can be; a source that is slow should keep
-its tokens for as long as they are valid. Identity providers have libraries that make such tokens:
-for MSK IAM `aws-msk-iam-sasl-signer-python`, for Azure Event Hubs `azure-identity`.
+Functions and commands are asked for each connection, so a token is as fresh as it can be; a slow
+one should keep its tokens for as long as they are valid. Libraries make such tokens: for MSK IAM
+`aws-msk-iam-sasl-signer-python`, for Azure Event Hubs `azure-identity`.
 
 A token is a password: it is a `Secret`, and what a command prints to standard error is not shown.
 """
@@ -19,8 +20,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
+from fencepost.client.client_credentials import ENDPOINT, read_client_credentials
 from fencepost.client.failures import AuthenticationFailed
+from fencepost.client.jaas import read_oauth_module
 from fencepost.client.secret import Secret
+
+_EXTENSION: Final = "extension_"
+"""With a name behind it, in Java's login module: a SASL extension."""
 
 COMMAND_SECONDS: Final = 30
 """How long a command may take; most ask a server on the network."""
@@ -81,6 +87,8 @@ class TokenSource:
     def _call(self, function: Callable[[str], Any]) -> Any:
         try:
             return function(self._config)
+        except AuthenticationFailed:
+            raise
         except Exception as problem:
             raise AuthenticationFailed(
                 f"oauth_cb failed: {type(problem).__name__}: {problem}"
@@ -111,19 +119,29 @@ class TokenSource:
 
 def read_token_source(given: Mapping[str, Any]) -> TokenSource:
     """The source that the options name; ConfigError unless there is exactly one."""
-    function, command = given.get("oauth_cb"), given.get("sasl.oauthbearer.token.command")
-    if (function is None) == (command is None):
+    command = given.get("sasl.oauthbearer.token.command")
+    credentials = read_client_credentials(given)
+    if [given.get("oauth_cb"), command, credentials].count(None) != 2:
         raise ConfigError(
-            "OAUTHBEARER needs a source of tokens: oauth_cb, a function, or "
-            "sasl.oauthbearer.token.command, a command that prints one"
+            "OAUTHBEARER needs one source of tokens: oauth_cb, a function; "
+            f"sasl.oauthbearer.token.command, a command that prints one; or {ENDPOINT}, an "
+            "identity provider, with a client id and secret"
         )
+    function: Any = given.get("oauth_cb")
+    function = credentials if function is None else function
     if function is not None and not callable(function):
         raise ConfigError("oauth_cb must be a function that returns a token")
+    own = read_oauth_module(str(given.get("sasl.jaas.config", "")))
+    extensions = {
+        name.removeprefix(_EXTENSION): value
+        for name, value in own.items()
+        if name.startswith(_EXTENSION)
+    }
     return TokenSource(
         function,
         None if command is None else str(command),
         str(given.get("sasl.oauthbearer.config", "")),
-        _read_extensions(str(given.get("sasl.oauthbearer.extensions", ""))),
+        extensions | _read_extensions(str(given.get("sasl.oauthbearer.extensions", ""))),
     )
 
 
