@@ -7,19 +7,22 @@ import inspect
 import re
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fencepost.client.admin import NewTopic
 from fencepost.spark import failures
 from fencepost.spark.doors.foreach_batch import TransactionalSink
 from fencepost.spark.settings import ARGUMENTS
-from tests.spark.conftest import environment, require_spark
+from tests.spark.conftest import environment, read_values, require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from fencepost.client.blocking import Cluster
 
 pytest_plugins = ["pytester"]
 
@@ -84,6 +87,35 @@ def examples(page: str) -> list[str]:
 
 def run_example(code: str, name: str) -> None:
     exec(compile(code, name, "exec"), {"__name__": "example"})
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+def test_the_example_with_dead_letters_writes_every_row_to_exactly_one_topic(
+    spark: SparkSession,
+    bootstrap: str,
+    cluster: Cluster,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    page = (ROOT / "docs" / "spark" / "sink.md").read_text()
+    (code,) = [
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "-dead" in block
+    ]
+    orders = new_topic()
+    cluster.create_topics([NewTopic(f"{orders}-dead", 1, 1)])
+    names: dict[str, Any] = {"sink": TransactionalSink(bootstrap, transactional_id=orders)}
+    exec(code.replace('"orders', f'"{orders}'), names)
+    (tmp_path / "in").mkdir()
+    rows = ['{"id": "o-1", "amount": 7}', "not json", '{"id": "o-2"}', '{"amount": 7}']
+    (tmp_path / "in" / "rows.txt").write_text("\n".join(rows))
+    lines = spark.readStream.text(str(tmp_path / "in")).selectExpr("'k' AS key", "value")
+    writer = lines.writeStream.foreachBatch(names["write_with_dead_letters"])
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    assert read_values(cluster, orders) == ['{"id":"o-1","amount":7}']
+    assert sorted(read_values(cluster, f"{orders}-dead")) == sorted(rows[1:])
 
 
 @pytest.mark.spark

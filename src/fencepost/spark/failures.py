@@ -67,6 +67,13 @@ class SinkFailed(FencepostError):
     """The job of a batch failed, retries included. The transaction was aborted."""
 
 
+class QueryFailed(SinkFailed):
+    """The query's own code or values failed: another attempt would fail again.
+
+    The transaction was aborted.
+    """
+
+
 class PeerLost(FencepostError):
     """Another task of the write stage, or the driver, cannot be reached: the job fails."""
 

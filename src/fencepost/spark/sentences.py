@@ -23,7 +23,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.client.failures import RetriesExhausted
@@ -37,6 +37,7 @@ from fencepost.spark.failures import (
     BrokersUnreachable,
     DataLost,
     ModuleMissing,
+    QueryFailed,
     RowRefused,
     SinkFailed,
     SinkRefused,
@@ -56,8 +57,13 @@ SILENCE_SECONDS: Final = 5.0
 
 _EXCERPT_CHARACTERS: Final = 2_000
 _TRACEBACK: Final = "Traceback (most recent call last):"
-_ERROR_LINE: Final = re.compile(r"(?!org\.|java\.|scala\.|py4j\.|Caused by)[A-Za-z_][\w.]*: \S")
-"""The last line of a Python traceback: a class and its message."""
+_FRAME: Final = re.compile(r'\s+File "([^"]+)", line (\d+), in (\S+)')
+_LIBRARY: Final = re.compile(
+    r"[/\\](?:site-packages|pyspark|py4j|lib[/\\]python3[.\d]*)[/\\]|<frozen"
+)
+_OUR_CODE: Final = re.compile(r"[/\\]fencepost[/\\]")
+_REFUSED_VALUE: Final = re.compile(r"\[[A-Z][\w.]*\] .*SQLSTATE: 22\w{3}")
+"""A value that SQL refuses, such as a division by zero: SQLSTATE class 22, data exception."""
 _OURS: Final = re.compile(r"\bfencepost(?:\.\w+)*\.[A-Z]\w*: (.+)")
 """One of our classes and its message: on a separate line of a traceback, or behind the words that
 Spark puts before an error of a data source."""
@@ -84,7 +90,7 @@ Failure = TypeVar("Failure", bound=FencepostError)
 
 
 def sentence_in(text: str) -> str:
-    """Our own message in this text, or else its start.
+    """Our own message in this text, or else that of a user's function, or else its start.
 
     Only the start: Spark parses messages with a regular expression that overflows its stack on long
     ones.
@@ -92,8 +98,43 @@ def sentence_in(text: str) -> str:
     found = _ours_in(text)
     if found is not None:
         return found
+    if (raised := find_raised(text)) is not None:
+        return str(raised)
+    if (refused := _REFUSED_VALUE.search(text)) is not None:
+        return refused[0][:_EXCERPT_CHARACTERS]
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("at ")]
     return "\n".join(lines)[:_EXCERPT_CHARACTERS]
+
+
+class Raised(NamedTuple):
+    """What the last Python traceback of a text says."""
+
+    error: str
+    """The class and the first line of its message."""
+    file: str
+    line: str
+    function: str
+    is_ours: bool
+    """Whether code of this package was at work."""
+
+    def __str__(self) -> str:
+        return f"{self.error} (line {self.line} of {self.file}, in {self.function})"
+
+
+def find_raised(text: str) -> Raised | None:
+    """Where a user's function failed: the innermost frame outside of libraries, if there is one."""
+    _, found, traceback = text.rpartition(_TRACEBACK)
+    frames = []
+    for line in traceback.splitlines()[1:] if found else ():
+        if frame := _FRAME.match(line):
+            frames.append(frame)
+        elif frames and line[:1].strip():
+            own = [each for each in frames if not _LIBRARY.search(each[1])] or frames
+            is_ours = any(_OUR_CODE.search(each[1]) for each in frames)
+            file, number, function = own[-1].groups()
+            error = line.strip()[:_EXCERPT_CHARACTERS]
+            return Raised(error, file, number, function, is_ours)
+    return None
 
 
 def reason_of(problem: BaseException) -> str:
@@ -108,10 +149,10 @@ def reason_in(text: str) -> str:
         return found
     if _REAL_TIME.search(text):
         return REAL_TIME
-    lines = [line for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if _ERROR_LINE.match(line)]
-    first = errors[-1] if _TRACEBACK in text and errors else next(iter(lines), "no reason given")
-    return first.strip()[:_EXCERPT_CHARACTERS]
+    if (raised := find_raised(text)) is not None:
+        return str(raised)
+    lines = (line for line in text.splitlines() if line.strip())
+    return next(lines, "no reason given").strip()[:_EXCERPT_CHARACTERS]
 
 
 def _ours_in(text: str) -> str | None:
@@ -174,13 +215,22 @@ def failure_of_job(problem: Exception, df: DataFrame, micro_batch: MicroBatch) -
         or find_too_large(text)
         or find_failure(RowRefused, text)
         or lost
-        or SinkFailed(f"batch {micro_batch.batch_id}: {sentence_in(text)}")
+        or _kind_of(text)(f"batch {micro_batch.batch_id}: {sentence_in(text)}")
     )
+
+
+def _kind_of(text: str) -> type[SinkFailed]:
+    """What failed may be lost and come back (an executor, a broker), or is the query's own."""
+    raised = find_raised(text)
+    if raised is None:
+        return QueryFailed if _REFUSED_VALUE.search(text) else SinkFailed
+    return SinkFailed if raised.is_ours or _LIBRARY.search(raised.file) else QueryFailed
 
 
 def is_final(problem: Exception) -> bool:
     """Whether another attempt cannot help."""
-    return isinstance(problem, (SinkRefused, SinkStopped, RowRefused, DataLost, ConfigError))
+    final = (SinkRefused, SinkStopped, RowRefused, DataLost, ConfigError, QueryFailed)
+    return isinstance(problem, final)
 
 
 # A call of the sink.

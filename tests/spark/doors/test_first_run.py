@@ -138,9 +138,14 @@ def test_a_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_the_reason_is_found_in_the_text_of_any_exception() -> None:
-    ours = "org.apache.spark.X: [FAILED]\nTraceback (most recent call last):\n  File a\n"
+    ours = (
+        "org.apache.spark.X: [FAILED]\nTraceback (most recent call last):\n"
+        '  File "/job/a.py", line 7, in price\n    return prices[key]\n'
+        '  File "/usr/lib/python3.11/json/decoder.py", line 355, in raw_decode\n    x\n'
+    )
     assert reason_in(f"{ours}fencepost.spark.failures.SinkFailed: it broke\n\tat x\n") == "it broke"
-    assert reason_in(f"{ours}KeyError: 'x'\n SQLSTATE: 39000\n\tat x") == "KeyError: 'x'"
+    found = reason_in(f"{ours}KeyError: 'x'\n SQLSTATE: 39000\n\tat x\nIdentifier: [id = 1]\n")
+    assert found == "KeyError: 'x' (line 7 of /job/a.py, in price)"
     assert reason_in("[STREAM_FAILED] no such thing\n\tat a.b\n") == "[STREAM_FAILED] no such thing"
     assert reason_in("") == "no reason given"
 

@@ -52,10 +52,12 @@ def test_receipts_of_all_sinks_of_the_run_are_counted_once() -> None:
         status = board.progress(progress("query-1", "run-1", batch))
     assert status is not None
     assert (status.retries, status.drained, status.commit_ms) == (2, 1, 12)
+    assert status.committed_batch_id == 7
     one.add(receipt("query-1", "run-1", 9, attempts=2))
     ended = board.end("query-1", "run-1", "it broke")
     assert ended is not None
     assert (ended.retries, ended.state, ended.error) == (3, QueryState.FAILED, "it broke")
+    assert ended.committed_batch_id == 9
 
 
 def test_a_restart_keeps_the_query_and_begins_its_counts_again() -> None:

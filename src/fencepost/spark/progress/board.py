@@ -66,6 +66,8 @@ class QueryStatus:
     sources: tuple[SourceStatus, ...] = ()
     commit_ms: int | None = None
     """How long the last commit took; None without a transaction."""
+    committed_batch_id: int | None = None
+    """The last batch that is in the ledger, written or drained by a sink in this process."""
     retries: int = 0
     """Attempts to write a batch that failed and were repeated."""
     drained: int = 0
@@ -217,6 +219,7 @@ def _apply_receipts(record: _Record) -> None:
             retries=status.retries + receipt.retries,
             drained=status.drained + (receipt.verdict is Verdict.DRAIN),
             commit_ms=receipt.commit_ms if known else status.commit_ms,
+            committed_batch_id=receipt.batch_id,
         )
     record.status = status
 
