@@ -91,6 +91,30 @@ def test_a_refusal_is_one_line_and_accepted_by_its_name(
     commands.run(*relay)
 
 
+def test_init_does_not_say_ready_of_a_slot_that_is_ahead(
+    outbox: OutboxStage, commands: Commands, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def init(*more: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert main.run(["outbox", "init", *named(outbox), *more]) == code
+        return "".join(capsys.readouterr())
+
+    outbox.insert(1)
+    outbox.execute(f"SELECT pg_drop_replication_slot('{outbox.outbox.slot}')")
+    for _ in range(2):
+        printed = init()
+        assert "Not ready" in printed
+        assert "Ready" not in printed
+        assert "Not ready" in init("--json")
+    outbox.execute(f"ALTER PUBLICATION {outbox.outbox.publication} DROP TABLE outbox")
+    relay = ["outbox", "relay", *named(outbox), "--until-caught-up"]
+    assert "ADD TABLE" in init(code=1)
+    outbox.execute(f"ALTER PUBLICATION {outbox.outbox.publication} ADD TABLE outbox")
+    assert "--accept new-slot" in commands.refusal(*relay, "--accept", "failed-over")
+    commands.run(*relay, "--accept", "failed-over", "--accept", "new-slot")
+    assert "Ready" in init()
+
+
 def test_without_a_database_the_option_is_named(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:

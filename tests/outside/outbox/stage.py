@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from fencepost.client.blocking import Cluster, connect
 from fencepost.outside.connection import Database
 from fencepost.outside.outbox.database import Outbox
 from fencepost.outside.outbox.relay import OutboxRelay, RelaySettings
-from fencepost.outside.outbox.rules import Limits
+from fencepost.outside.outbox.rules import Limits, Release
 from fencepost.outside.outbox.setup import init
 from fencepost.outside.outbox.source import RelayCounts
 from fencepost.records.opened import Record
@@ -83,6 +84,19 @@ class OutboxStage:
         with self.connect() as connection:
             done = connection.execute(statement.encode())
             return done.fetchall() if done.description else []
+
+    def drop_slot(self) -> None:
+        self._when_free("pg_drop_replication_slot(slot_name)")
+
+    def advance_slot(self) -> None:
+        """As an administrator would who lets the log go."""
+        self._when_free("pg_replication_slot_advance(slot_name, pg_current_wal_lsn())")
+
+    def _when_free(self, call: str) -> None:
+        """The server may take a moment to notice that a relay ended."""
+        query = f"SELECT {call} FROM pg_replication_slots WHERE NOT active AND slot_name = "
+        while not self.execute(f"{query}'{self.outbox.slot}'"):
+            time.sleep(0.01)
 
     def insert(self, count: int, *, size: int = 0) -> None:
         """One transaction with so many rows, for three keys."""
@@ -170,6 +184,8 @@ def main(
     dsn: str, bootstrap_servers: str, mode: Mode, transactional_id: str, step: str, ordinal: str
 ) -> None:
     """A relay in a process of its own, which kills itself at a step."""
+    # So that "noted" comes, too.
+    Release.BYTES = 1  # type: ignore[misc]
     with connect(bootstrap_servers, PATIENT) as cluster:
         hook = kill_at(step, int(ordinal), kill_this_process)
         outbox = Outbox.of(transactional_id, mode=mode)

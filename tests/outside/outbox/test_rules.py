@@ -296,14 +296,21 @@ def test_a_number_that_comes_again_ends_the_relay() -> None:
 # The start.
 
 POSITION = Position("r", Cursor(1_000), 5, "sys", 1, "table outbox")
-FOUND = FoundDatabase("sys", 1, 2_000, "table outbox", ChunkRow(5, Cursor(1_000), 100))
+FOUND = FoundDatabase(
+    "sys", 1, 2_000, "table outbox", ChunkRow(5, Cursor(1_000), 100), confirmed_flush_lsn=100
+)
 
 
 def found(
-    chunk: int = 5, cursor: int = 1_000, slot_lsn: int = 100, **more: object
+    chunk: int = 5,
+    cursor: int = 1_000,
+    *,
+    confirmed: int | None = 0,
+    slot: int = 100,
+    **more: object,
 ) -> FoundDatabase:
-    row = ChunkRow(chunk, Cursor(cursor), slot_lsn)
-    return FOUND._replace(row=row, **more)  # type: ignore[arg-type]
+    row = ChunkRow(chunk, Cursor(cursor), 100, confirmed=confirmed)
+    return FOUND._replace(row=row, confirmed_flush_lsn=slot, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -321,62 +328,117 @@ def found(
 def test_a_start_goes_on_where_the_position_is(
     position: Position | None, database: FoundDatabase, start: Start
 ) -> None:
-    assert judge_start(position, database, None) == start
-    assert judge_start(position, database, Reason.RESTORED) == start
+    assert judge_start(position, database, ()) == start
+    assert judge_start(position, database, set(Reason)) == start
+
+
+SPLIT = POSITION._replace(cursor=Cursor(1_000, 1_600, 3))
+R = Reason
 
 
 @pytest.mark.parametrize(
-    ("position", "database", "reason", "cursor"),
+    ("position", "database", "reasons", "cursor"),
     [
-        (POSITION, found(system_id="other"), Reason.FOREIGN, 100),
-        (POSITION, found(lsn=999), Reason.RESTORED, 100),
-        (POSITION, found(4), Reason.RESTORED, 100),
-        (POSITION, found(0, 0), Reason.RESTORED, 100),
-        (POSITION, found(5, 900), Reason.RESTORED, 100),
-        (POSITION, found(7), Reason.LOST_POSITION, 100),
-        (None, found(1), Reason.LOST_POSITION, 100),
-        (POSITION, found(slot_lsn=1_001), Reason.NEW_SLOT, 1_001),
-        (POSITION._replace(publication="7"), found(publication="8"), Reason.NEW_PUBLICATION, 1_000),
-        (POSITION, found(timeline=2), Reason.FAILED_OVER, 1_000),
-        (POSITION, found(4, timeline=2), Reason.RESTORED, 100),
+        (POSITION, found(system_id="other"), {R.FOREIGN}, Cursor(100)),
+        (POSITION, found(lsn=999), {R.RESTORED}, Cursor(100)),
+        (POSITION, found(4), {R.RESTORED}, Cursor(100)),
+        (POSITION, found(0, 0), {R.RESTORED}, Cursor(100)),
+        (POSITION, found(5, 900), {R.RESTORED}, Cursor(100)),
+        (POSITION, found(confirmed=2_001), {R.RESTORED}, Cursor(100)),
+        (POSITION, found(7), {R.LOST_POSITION}, Cursor(100)),
+        (None, found(1), {R.LOST_POSITION}, Cursor(100)),
+        (POSITION, found(slot=1_001), {R.NEW_SLOT}, Cursor(1_001)),
+        (POSITION, found(slot=1_501, confirmed=1_500), {R.NEW_SLOT}, Cursor(1_501)),
+        (POSITION, found(6, 1_500, slot=1_001), {R.NEW_SLOT}, Cursor(1_001)),
+        (None, found(0, 0, slot=101), {R.NEW_SLOT}, Cursor(101)),
+        (POSITION, found(slot=1_001, confirmed=None), {R.NEW_SLOT}, Cursor(1_001)),
+        (POSITION._replace(publication="7"), found(publication="8"), {R.NEW_PUBLICATION},
+         Cursor(1_000)),
+        (POSITION, found(timeline=2), {R.FAILED_OVER}, Cursor(1_000)),
+        (POSITION, found(timeline=2, slot=1_500, confirmed=1_500), {R.FAILED_OVER}, Cursor(1_000)),
+        # Several at once.
+        (POSITION, found(4, timeline=2), {R.RESTORED, R.FAILED_OVER}, Cursor(100)),
+        (POSITION, found(timeline=2, slot=1_500), {R.NEW_SLOT, R.FAILED_OVER}, Cursor(1_500)),
+        (POSITION._replace(publication="7"), found(publication="8", slot=1_500, timeline=2),
+         {R.NEW_SLOT, R.NEW_PUBLICATION, R.FAILED_OVER}, Cursor(1_500)),
+        (POSITION, found(4, 900, slot=1_500), {R.RESTORED, R.NEW_SLOT}, Cursor(1_500)),
+        (POSITION, found(7, 1_400, slot=1_500), {R.LOST_POSITION, R.NEW_SLOT}, Cursor(1_500)),
+        # The slot of another state of the database is compared with its row.
+        (POSITION, found(4, 900, slot=900), {R.RESTORED}, Cursor(900)),
+        (POSITION, found(7, 1_500, slot=1_500), {R.LOST_POSITION}, Cursor(1_500)),
+        (None, found(7, 1_500, slot=1_600, confirmed=1_600), {R.LOST_POSITION}, Cursor(1_600)),
+        # Another system has other LSNs, but a copy keeps the number of its chunk.
+        (POSITION, found(slot=7, confirmed=9_000, system_id="other"), {R.FOREIGN}, Cursor(7)),
+        (POSITION, found(0, 0, slot=7, system_id="other", timeline=9), {R.FOREIGN}, Cursor(7)),
+        (POSITION, found(4, slot=7, system_id="other"), {R.FOREIGN, R.RESTORED}, Cursor(7)),
+        (POSITION, found(9, slot=7, system_id="other"), {R.FOREIGN, R.LOST_POSITION}, Cursor(7)),
     ],
-)
-def test_another_database_is_refused_until_it_is_accepted(
-    position: Position | None, database: FoundDatabase, reason: Reason, cursor: int
+)  # fmt: skip
+def test_another_database_is_refused_until_every_reason_is_accepted(
+    position: Position | None, database: FoundDatabase, reasons: set[Reason], cursor: Cursor
 ) -> None:
-    for accept in (None, *set(Reason) - {reason}):
+    for accept in (set[Reason](), *(set(Reason) - {reason} for reason in reasons)):
         with pytest.raises(StartRefused) as caught:
             judge_start(position, database, accept)
-        assert caught.value.reason is reason
-        assert f"--accept {reason.value}" in str(caught.value)
-    start = judge_start(position, database, reason)
-    assert start.cursor == Cursor(cursor)
+        assert caught.value.reasons == reasons - accept
+        for reason in caught.value.reasons:
+            assert f"--accept {reason.value}" in str(caught.value)
+    start = judge_start(position, database, reasons)
+    assert start.cursor == cursor
     assert start.needs_position
-    assert start.next_chunk > max(database.row.chunk, position.chunk if position else 0)
-    assert_a_death_changes_nothing(position, database, reason)
+    assert start.next_chunk >= database.row.chunk
+    assert start.next_chunk > (position.chunk if position else -1)
+    assert_a_death_changes_nothing(position, database, reasons)
 
 
 def assert_a_death_changes_nothing(
-    position: Position | None, database: FoundDatabase, reason: Reason
+    position: Position | None, database: FoundDatabase, reasons: set[Reason]
 ) -> None:
-    """Wherever relays die that accept a reason: the next start refuses for it, with one result."""
-    first = judge_start(position, database, reason)
+    """Wherever relays die that accept reasons: the next start refuses for them, with one result."""
+    first = judge_start(position, database, reasons)
     for _ in range(3):
-        start = judge_start(position, database, reason)
+        start = judge_start(position, database, reasons)
         assert start.cursor == first.cursor
+        confirmed = 0 if start.resets_confirmed else database.row.confirmed
         row = database.row._replace(
-            chunk=start.next_chunk, cursor=start.cursor, sent=start.cursor.numbers
+            chunk=start.next_chunk,
+            cursor=start.cursor,
+            sent=start.cursor.numbers,
+            confirmed=confirmed,
         )
         recorded = Position("r", start.cursor, start.next_chunk, *database[:2], database.source)
         recorded = recorded._replace(publication=database.publication)
-        assert not judge_start(recorded, database._replace(row=row), None).needs_position
+        assert not judge_start(recorded, database._replace(row=row), ()).needs_position
         if start.is_row_last:
             position = recorded
         else:
             database = database._replace(row=row)
         with pytest.raises(StartRefused) as caught:
-            judge_start(position, database, None)
-        assert caught.value.reason is reason
+            judge_start(position, database, ())
+        assert caught.value.reasons <= reasons
+
+
+def test_a_part_of_a_transaction_is_not_sent_again_if_the_slot_still_has_it() -> None:
+    """An earlier version told the slot what keepalives said, up to where the transaction began."""
+    split = found(5, slot=1_500, confirmed=None)
+    split = split._replace(row=split.row._replace(cursor=SPLIT.cursor))
+    start = judge_start(SPLIT, split, {Reason.NEW_SLOT})
+    assert start.cursor == Cursor(1_500, 1_600, 3)
+    beyond = split._replace(confirmed_flush_lsn=1_601)
+    assert judge_start(SPLIT, beyond, {Reason.NEW_SLOT}).cursor == Cursor(1_601)
+
+
+def test_an_earlier_version_is_named_if_it_may_have_moved_the_slot() -> None:
+    with pytest.raises(StartRefused, match="ran in an earlier version last"):
+        judge_start(POSITION, found(slot=1_001, confirmed=None), ())
+    assert not judge_start(POSITION, found(slot=1_000, confirmed=None), ()).needs_position
+
+
+@pytest.mark.parametrize("chunk", [4, 5, 6])
+def test_a_copy_is_told_from_an_older_one_in_words(chunk: int) -> None:
+    with pytest.raises(StartRefused) as caught:
+        judge_start(POSITION, found(chunk, system_id="other"), ())
+    assert ("nothing is sent again" in str(caught.value)) is (chunk == 5)
 
 
 NUMBERED = Position("r", Cursor(numbers=(7, 9)), 5, "sys", 1, "numbered")
@@ -414,18 +476,18 @@ def test_a_numbered_table_is_judged_by_the_same_rules(
     """What is sent again when a reason is accepted: rows that the database does not know sent."""
     if reason is not None:
         with pytest.raises(StartRefused) as caught:
-            judge_start(position, database, None)
-        assert caught.value.reason is reason
-        assert_a_death_changes_nothing(position, database, reason)
-    assert judge_start(position, database, reason).cursor.numbers == numbers
+            judge_start(position, database, ())
+        assert caught.value.reasons == {reason}
+        assert_a_death_changes_nothing(position, database, {reason})
+    assert judge_start(position, database, {reason} if reason else ()).cursor.numbers == numbers
 
 
 def test_a_table_with_another_spelling_is_the_same_one() -> None:
     one, other = "numbered table outbox (sequence 7)", "numbered table public.outbox (sequence 7)"
     position = NUMBERED._replace(source=one)
-    assert judge_start(position, numbered(source=other), None) == Start(NUMBERED.cursor, 6)
+    assert judge_start(position, numbered(source=other), ()) == Start(NUMBERED.cursor, 6)
     with pytest.raises(StartRefused, match="other-source"):
-        judge_start(position, numbered(source=other.replace("7", "8")), None)
+        judge_start(position, numbered(source=other.replace("7", "8")), ())
 
 
 @pytest.mark.parametrize("system_id", ["sys", "other"])
@@ -434,23 +496,23 @@ def test_a_sequence_behind_its_table_is_named_whatever_is_accepted(system_id: st
     database = numbered(last_number=8, sequence='"a_fencepost"', system_id=system_id)
     for reason in (Reason.RESTORED, Reason.FOREIGN):
         with pytest.raises(OutsideError) as caught:
-            judge_start(NUMBERED, database, reason)
+            judge_start(NUMBERED, database, {reason})
         if not isinstance(caught.value, StartRefused):
             assert "SELECT setval('\"a_fencepost\"', 9)" in str(caught.value)
     repaired = database._replace(last_number=9)
     if system_id == "sys":
-        assert judge_start(NUMBERED, repaired, None) == Start(NUMBERED.cursor, 6)
+        assert judge_start(NUMBERED, repaired, ()) == Start(NUMBERED.cursor, 6)
     else:
-        assert judge_start(NUMBERED, repaired, Reason.FOREIGN).cursor.numbers == (6, 9)
+        assert judge_start(NUMBERED, repaired, {Reason.FOREIGN}).cursor.numbers == (6, 9)
 
 
 def test_a_foreign_database_is_refused_before_its_relay_is_fenced() -> None:
     with pytest.raises(StartRefused):
-        refuse_foreign(POSITION, found(system_id="other"), None)
-    refuse_foreign(POSITION, found(system_id="other"), Reason.FOREIGN)
+        refuse_foreign(POSITION, found(system_id="other"), ())
+    refuse_foreign(POSITION, found(system_id="other"), {Reason.FOREIGN})
     # A running relay may be several chunks ahead of what is visible of it.
-    refuse_foreign(POSITION, found(9), None)
-    refuse_foreign(None, FOUND, None)
+    refuse_foreign(POSITION, found(9), ())
+    refuse_foreign(None, FOUND, ())
 
 
 def test_another_source_is_refused_while_a_transaction_is_split() -> None:
@@ -458,8 +520,8 @@ def test_another_source_is_refused_while_a_transaction_is_split() -> None:
     split = POSITION._replace(cursor=Cursor(1_000, 1_100, 3))
     row = ChunkRow(5, split.cursor, 100)
     with pytest.raises(StreamBroken, match="options of before"):
-        judge_start(split, database._replace(row=row), None)
-    assert judge_start(POSITION, database, None) == Start(Cursor(1_000), 6)
+        judge_start(split, database._replace(row=row), ())
+    assert judge_start(POSITION, database, ()) == Start(Cursor(1_000), 6)
 
 
 # The log that the slot holds.

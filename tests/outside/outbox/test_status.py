@@ -5,6 +5,7 @@ from __future__ import annotations
 from fencepost.outside.connection import Database
 from fencepost.outside.outbox.database import OutboxDatabase
 from fencepost.outside.outbox.replication import ReplicationStream
+from fencepost.outside.outbox.rules import HeldWal
 from fencepost.outside.outbox.setup import init
 from fencepost.outside.outbox.status import RelayStatus, read_status
 from tests.outside.outbox.stage import OutboxStage
@@ -17,6 +18,7 @@ def status(outbox: OutboxStage) -> RelayStatus:
 
 def test_a_new_relay_has_no_position(outbox: OutboxStage) -> None:
     found = status(outbox)
+    assert found.row is not None
     assert (found.position, found.row.chunk, found.is_active) == (None, 0, False)
     assert found.refusal is None
 
@@ -26,6 +28,7 @@ def test_position_and_row_agree_after_a_run(outbox: OutboxStage) -> None:
     outbox.relay()
     found = status(outbox)
     assert found.position is not None
+    assert found.row is not None
     assert found.position.chunk == found.row.chunk > 3
     assert found.position.cursor == found.row.cursor
     assert found.held is not None
@@ -60,3 +63,27 @@ def test_what_a_start_would_refuse_is_said(outbox: OutboxStage) -> None:
     outbox.relay()
     outbox.execute("UPDATE fencepost_outbox_chunk SET chunk = 0")
     assert "--accept restored" in str(status(outbox).refusal)
+
+
+def test_all_that_a_start_would_refuse_is_said(outbox: OutboxStage) -> None:
+    outbox.insert(1)
+    outbox.relay()
+    name = outbox.outbox.publication
+    outbox.advance_slot()
+    outbox.execute(f"ALTER PUBLICATION {name} DROP TABLE outbox")
+    outbox.execute(f"ALTER PUBLICATION {name} ADD TABLE outbox")
+    assert "--accept new-slot --accept new-publication" in str(status(outbox).refusal)
+
+
+def test_without_a_slot_the_rest_is_shown_beside_what_to_do(outbox: OutboxStage) -> None:
+    outbox.insert(1)
+    outbox.relay()
+    outbox.drop_slot()
+    found = status(outbox)
+    assert "run `fencepost outbox init`" in str(found.refusal)
+    assert found.row is not None
+    assert found.position is not None
+    assert found.row.chunk == found.position.chunk == 1
+    assert (found.confirmed_lsn, found.held) == (None, HeldWal(0, 0))
+    outbox.execute("DROP TABLE fencepost_outbox_chunk")
+    assert status(outbox).row is None

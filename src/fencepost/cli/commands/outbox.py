@@ -146,12 +146,13 @@ def init_command(
     shown = output(as_json)
     if mode is Mode.WAL and (shards is not None or key_column is not None):
         raise FencepostError("--shards and --key-column of init are for --mode table.")
+    gap = None
     if print_only:
         column = "aggregateid" if key_column is None else key_column
         numbers = Shards(USUAL_SHARDS if shards is None else shards, column)
         steps = list(statements(outbox, relay_user, survives_failover=failover, shards=numbers))
     else:
-        steps = init(
+        steps, gap = init(
             Database(_dsn(postgres)),
             outbox,
             relay_user,
@@ -160,6 +161,8 @@ def init_command(
             key_column=key_column,
         )
     rows: list[dict[str, Any]] = [{"right": each.right, "sql": each.sql} for each in steps]
+    if gap is not None:
+        _say(gap)
     if as_json:
         shown.table(rows, ["right", "sql"], "")
         return
@@ -169,7 +172,7 @@ def init_command(
         shown.note(f"-- {row['right']}")
         sql = f"{row['sql']};".replace("\n", f"\n{COMMAND_INDENT}")
         shown.note(f"{COMMAND_INDENT}{sql}" if print_only else sql)
-    if not print_only:
+    if not print_only and gap is None:
         shown.note(_what_is_next(mode, transactional_id))
 
 
@@ -228,7 +231,7 @@ def relay_command(
         typer.Option(metavar="MB", help="End if the slot holds more, and nothing moves.", min=1),
     ] = None,
     accept: Annotated[
-        Accept | None,
+        list[Accept] | None,
         typer.Option(metavar="WHAT", help="Start in spite of this, once: the refusal names it."),
     ] = None,
     metrics: Annotated[
@@ -267,7 +270,7 @@ def relay_command(
         timeout_ms,
         None if max_held_wal is None else max_held_wal * _MEGABYTE,
         skip_unreadable,
-        None if accept is None else Reason(accept.value),
+        {Reason(each.value) for each in accept or ()},
     )
     address = metrics_address(metrics, allow_remote=allow_remote)
     connection = connection.with_defaults(default_api_timeout_ms=API_TIMEOUT_MS)
@@ -311,7 +314,7 @@ def status_command(
     database = Database(_dsn(postgres))
     with connection.look() as cluster:
         found = read_status(database, cluster, outbox, position_topic)
-    position = found.position
+    position, row = found.position, found.row
     output(as_json).details(
         {
             "transactional_id": transactional_id,
@@ -319,8 +322,8 @@ def status_command(
             "is_running": found.is_active,
             "chunk": position.chunk if position else None,
             "cursor": str(position.cursor) if position else None,
-            "chunk_in_database": found.row.chunk,
-            "cursor_in_database": str(found.row.cursor),
+            "chunk_in_database": row.chunk if row else None,
+            "cursor_in_database": str(row.cursor) if row else None,
             **_of_mode(outbox, found),
             "refusal": found.refusal,
         }
@@ -328,9 +331,13 @@ def status_command(
 
 
 def _of_mode(outbox: Outbox, found: RelayStatus) -> dict[str, Any]:
+    from fencepost.outside.outbox.lsn import lsn_text
+
     if found.held is None:
         return {"rows_left": found.rows_left}
+    noted = found.row.confirmed if found.row else None
     return {
+        "confirmed_in_database": None if noted is None else lsn_text(noted),
         "slot": outbox.slot,
         "confirmed_lsn": found.confirmed_lsn,
         "held_wal_bytes": found.held.size_bytes,

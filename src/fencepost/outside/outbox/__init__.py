@@ -32,7 +32,9 @@ are given at COMMIT under a lock.
 Invariants:
 - The position is committed with the rows, and alone decides what is sent again. The slot may be
   anywhere before it.
-- The slot is told an LSN only when everything before it is in Kafka, or was no row of ours.
+- The slot is told an LSN only when everything before it is in Kafka, or was no row of ours, and
+  only what is stored: the end of the position, or `confirmed` of the row in the database. So a
+  start knows how far the slot may be, and refuses one that is further.
 - The database has committed the number and cursor of a chunk before Kafka is asked to commit it,
   and with that all that the relay has read is on the disk of the database.
 - A start changes nothing before its checks are done. With a database that is not the relay's it

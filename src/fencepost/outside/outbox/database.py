@@ -48,8 +48,14 @@ SESSION_SETTINGS: Final = (
     "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN "
     "('statement_timeout', 'idle_session_timeout', 'transaction_timeout')"
 )
+SCHEMAS_VERSION: Final = 150_000
+"""PostgreSQL 15 was the first with FOR TABLES IN SCHEMA."""
+_OUR_SCHEMAS: Final = (
+    ", (SELECT 'n' || string_agg(n.oid::text, ',' ORDER BY n.oid) FROM pg_publication_namespace n "
+    "WHERE pnpubid = p.oid AND pnnspid IN (SELECT relnamespace FROM ours))"
+)
 NO_SLOT_YET: Final = "FFFFFFFF/FFFFFFFF"
-"""The LSN of the slot while `init` runs."""
+"""The LSN of the slot while the first `init` runs."""
 _MAX_NAME: Final = 63
 _TABLE: Final = re.compile(r'([A-Za-z_][\w$]*|"[^"]+")(\.([A-Za-z_][\w$]*|"[^"]+"))?')
 
@@ -70,6 +76,11 @@ class Outbox(NamedTuple):
     def source(self) -> str:
         """What is read, in words."""
         return f"table {self.table}" if self.table else f"messages with prefix {self.prefix!r}"
+
+    @property
+    def application_name(self) -> str:
+        """Tells the connections of this relay from others, in pg_stat_activity."""
+        return f"fencepost outbox {self.transactional_id}"
 
     @classmethod
     def of(
@@ -130,6 +141,8 @@ class Facts(NamedTuple):
     slot: Mapping[str, Any]
     chunk_rights: bool | None
     """None if there is no table of chunks."""
+    has_confirmed: bool
+    """Whether the table of chunks has the column; an earlier version made it without."""
     numbering: Numbering | None
     """None if the table has no such triggers."""
     may_select: bool
@@ -227,6 +240,11 @@ RELAY_CHECKS: Final[tuple[Check, ...]] = (
     ),
     CHUNK_CHECK,
     Check(
+        lambda f: f.has_confirmed,
+        "has a table " + CHUNK_TABLE + ' of an earlier version, without column "confirmed": run '
+        "`fencepost outbox init` again, which adds it",
+    ),
+    Check(
         lambda f: f.slot["plugin"] == "pgoutput" and f.slot["database"] == f.database_name,
         "has a slot {outbox.slot!r} for plugin {f.slot[plugin]!r} in database "
         "{f.slot[database]!r}: name another one with --slot",
@@ -277,22 +295,28 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
         ).fetchall()
         if outbox.table and not table:
             table = {"relname": None}
+        schemas = _OUR_SCHEMAS if connection.info.server_version >= SCHEMAS_VERSION else ""
         publication = _as_json(
             connection,
             # Rows are in the log only if the publication had the table when they were written. It
             # has a new oid when it is created again, or gets the table again, and a new xmin when
-            # its options change; other tables in it change neither.
+            # its options change; other tables in it change neither. Likewise its schema, and what
+            # it is a partition of.
+            "WITH ours AS (SELECT c.oid, relnamespace FROM pg_class c WHERE c.oid = %s "  # noqa: S608
+            "OR c.oid IN (SELECT relid FROM pg_partition_ancestors(%s))) "
             "SELECT to_jsonb(p) || jsonb_build_object('has_table', %s::text IS NULL OR EXISTS ("
             "SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND "
             "t.schemaname = %s AND t.tablename = %s), 'identity', concat_ws('/', p.oid, p.xmin, "
-            "(SELECT r.oid FROM pg_publication_rel r WHERE prpubid = p.oid AND prrelid = %s)), "
+            "(SELECT string_agg(r.oid::text, ',' ORDER BY r.oid) FROM pg_publication_rel r "
+            "WHERE prpubid = p.oid AND prrelid IN (SELECT oid FROM ours))" + schemas + "), "
             "'columns', (SELECT to_jsonb(t) -> 'attnames' FROM pg_publication_tables t "
             "WHERE t.pubname = p.pubname AND t.schemaname = %s AND t.tablename = %s)) "
             "FROM pg_publication p WHERE pubname = %s",
+            table.get("oid", 0),
+            table.get("oid", 0),
             table.get("relname"),
             table.get("nspname"),
             table.get("relname"),
-            table.get("oid", 0),
             table.get("nspname"),
             table.get("relname"),
             outbox.publication,
@@ -303,8 +327,9 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
             outbox.slot,
         )
         rights = connection.execute(
-            "SELECT has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'UPDATE') "
-            "FROM pg_class WHERE oid = to_regclass(%s)",
+            "SELECT has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'UPDATE'), "
+            "EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attname = 'confirmed') "
+            "FROM pg_class c WHERE oid = to_regclass(%s)",
             [CHUNK_TABLE],
         ).fetchone()
         numbering, may_select = None, True
@@ -326,6 +351,7 @@ def read_facts(connection: Connection, database: Database, outbox: Outbox) -> Fa
         publication,
         slot,
         None if rights is None else bool(rights[0]),
+        rights is not None and bool(rights[1]),
         numbering,
         may_select,
     )
@@ -379,8 +405,23 @@ def require(facts: Facts, checks: tuple[Check, ...], database: Database, outbox:
 # The relay's connection.
 
 
-def _connect(database: Database) -> Connection:
-    connection = database.connect(autocommit=True, application_name="fencepost outbox", **IN_UTF8)
+_LOCKED: Final = (
+    "FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    "AND (classid::bigint << 32 | objid::bigint) = hashtextextended(%s, 0)"
+)
+_PREDECESSORS: Final = (
+    # Whatever reads the slot under another name is no relay of this id, and not fenced.
+    f"(SELECT pid {_LOCKED} AND pid <> pg_backend_pid() UNION "  # noqa: S608
+    "SELECT pid FROM pg_replication_slots JOIN pg_stat_activity ON pid = active_pid "
+    "WHERE slot_name = %s AND application_name = current_setting('application_name')) p"
+)
+
+
+def _connect(database: Database, outbox: Outbox) -> Connection:
+    connection = database.connect(
+        autocommit=True, application_name=outbox.application_name, **IN_UTF8
+    )
     with database.explaining("a setting"):
         connection.execute(SESSION_SETTINGS)
     return connection
@@ -393,7 +434,7 @@ class OutboxDatabase:
         """Connects."""
         self._database = database
         self._outbox = outbox
-        self._connection = _connect(database)
+        self._connection = _connect(database, outbox)
         self._way: tuple[object, Numbering | None] | None = None
 
     def __enter__(self) -> Self:
@@ -408,10 +449,14 @@ class OutboxDatabase:
         """The names in the database."""
         return self._outbox
 
+    def look(self) -> Facts:
+        """Looks at everything that a start depends on."""
+        require_writable(self._connection, self._database)
+        return read_facts(self._connection, self._database, self._outbox)
+
     def check(self) -> Facts:
         """Raises one sentence if the relay cannot run here."""
-        require_writable(self._connection, self._database)
-        facts = read_facts(self._connection, self._database, self._outbox)
+        facts = self.look()
         checks = NUMBERED_CHECKS if self._outbox.is_numbered else RELAY_CHECKS
         require(facts, checks, self._database, self._outbox)
         with self._database.explaining("a setting"):
@@ -431,13 +476,13 @@ class OutboxDatabase:
 
     def stream(self) -> ReplicationStream:
         """A replication connection to the same server."""
-        return ReplicationStream(self._database.at(self._connection))
+        return ReplicationStream(self._database.at(self._connection), self._outbox.application_name)
 
     # A numbered table.
 
     def connect_reader(self) -> Connection:
         """A connection to the same server for queries."""
-        connection = _connect(self._database.at(self._connection))
+        connection = _connect(self._database.at(self._connection), self._outbox)
         with self._database.explaining("a setting"):
             connection.execute(READER_SETTINGS)
         return connection
@@ -482,25 +527,52 @@ class OutboxDatabase:
         """Locks out other relays of this id in this database, for as long as it is connected."""
         with self._database.explaining("the lock of the relay"):
             found = self._connection.execute(
-                "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))",
-                [f"{CHUNK_TABLE} {self._outbox.transactional_id}"],
+                "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", [self._lock]
             ).fetchone()
         return found is not None and bool(found[0])
 
     def is_locked(self) -> bool:
         """Whether a relay of this id is connected to the database."""
         with self._database.explaining("a look at the locks"):
-            found = self._connection.execute(
-                "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 "
-                "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
-                "AND (classid::bigint << 32 | objid::bigint) = hashtextextended(%s, 0)",
-                [f"{CHUNK_TABLE} {self._outbox.transactional_id}"],
-            ).fetchone()
+            found = self._connection.execute(f"SELECT {_LOCKED}".encode(), [self._lock]).fetchone()
         return found is not None
+
+    @property
+    def _lock(self) -> str:
+        return f"{CHUNK_TABLE} {self._outbox.transactional_id}"
+
+    def find_predecessors(self) -> list[int]:
+        """The processes of the server that hold the lock or the slot for another relay."""
+        with self._database.explaining("a look at the predecessor"):
+            found = self._connection.execute(
+                f"SELECT pid FROM {_PREDECESSORS}".encode(),  # noqa: S608
+                [self._lock, self._outbox.slot],
+            ).fetchall()
+        return [pid for (pid,) in found]
+
+    def end_predecessors(self, pids: Sequence[int]) -> bool:
+        """Ends their connections; returns whether this user may. Their relay must be fenced."""
+        import psycopg
+
+        try:
+            self._connection.execute(
+                f"SELECT pg_terminate_backend(pid) FROM {_PREDECESSORS} "  # noqa: S608
+                "WHERE pid = ANY(%s)".encode(),
+                [self._lock, self._outbox.slot, list(pids)],
+            )
+        except psycopg.errors.InsufficientPrivilege:
+            return False
+        except psycopg.Error as problem:
+            raise self._database.explain(problem, "the end of the predecessor") from None
+        return True
+
+    def find_row(self) -> ChunkRow | None:
+        """The row of the chunk; None if `init` did not write one."""
+        return read_row(self._connection, self._database, self._outbox)
 
     def read_row(self) -> ChunkRow:
         """The row of the chunk."""
-        row = read_row(self._connection, self._database, self._outbox)
+        row = self.find_row()
         if row is None or row.slot_lsn == parse_lsn(NO_SLOT_YET):
             what = "row" if self._outbox.is_numbered else "slot"
             raise DatabaseRefused(
@@ -509,21 +581,37 @@ class OutboxDatabase:
             )
         return row
 
-    def write_row(self, chunk: int, cursor: Cursor, sent: Sequence[int] = ()) -> None:
+    def write_row(
+        self,
+        chunk: int,
+        cursor: Cursor,
+        sent: Sequence[int] = (),
+        *,
+        resets_confirmed: bool = False,
+    ) -> None:
         """Commits the number of the chunk and its cursor, and what was in Kafka before it."""
+        assignments = "chunk = %s, end_lsn = %s, commit_lsn = %s, ordinal = %s, numbers = %s"
+        if resets_confirmed and not self._outbox.is_numbered:
+            assignments += ", confirmed = '0/0'"
+        self._update_row(
+            assignments + ", sent = %s",
+            chunk,
+            lsn_text(cursor.end_lsn),
+            lsn_text(cursor.commit_lsn),
+            cursor.ordinal,
+            list(cursor.numbers),
+            list(sent),
+        )
+
+    def write_confirmed(self, lsn: int) -> None:
+        """Commits what the slot may be told beyond the position."""
+        self._update_row("confirmed = %s", lsn_text(lsn))
+
+    def _update_row(self, assignments: str, *values: Any) -> None:
         with self._database.explaining(f"the update of {CHUNK_TABLE}"):
             done = self._connection.execute(
-                f"UPDATE {CHUNK_TABLE} SET chunk = %s, end_lsn = %s, commit_lsn = %s, "  # noqa: S608
-                "ordinal = %s, numbers = %s, sent = %s WHERE relay = %s",
-                [
-                    chunk,
-                    lsn_text(cursor.end_lsn),
-                    lsn_text(cursor.commit_lsn),
-                    cursor.ordinal,
-                    list(cursor.numbers),
-                    list(sent),
-                    self._outbox.transactional_id,
-                ],
+                f"UPDATE {CHUNK_TABLE} SET {assignments} WHERE relay = %s".encode(),  # noqa: S608
+                [*values, self._outbox.transactional_id],
             )
         if done.rowcount != 1:
             raise DatabaseRefused(
@@ -532,15 +620,28 @@ class OutboxDatabase:
                 "`fencepost outbox init`"
             )
 
-    def held_wal(self) -> HeldWal:
-        """How much of the log the slot holds."""
+    def confirmed_flush_lsn(self) -> int:
+        """Where the slot is."""
+        lsn = self._look_at_slot().get("confirmed_flush_lsn")
+        if lsn is None:
+            raise DatabaseRefused(
+                f"{self._database} has lost slot {self._outbox.slot!r} while it was looked at: "
+                "run `fencepost outbox init`"
+            )
+        return parse_lsn(lsn)
+
+    def _look_at_slot(self) -> dict[str, Any]:
         with self._database.explaining("a look at the slot"):
-            slot = _as_json(
+            return _as_json(
                 self._connection,
                 "SELECT to_jsonb(s) || jsonb_build_object('end_lsn', pg_current_wal_lsn()) "
                 "FROM pg_replication_slots s WHERE slot_name = %s",
                 self._outbox.slot,
             )
+
+    def held_wal(self) -> HeldWal:
+        """How much of the log the slot holds."""
+        slot = self._look_at_slot()
         if not slot.get("restart_lsn"):
             return HeldWal(0, 0)
         restart_lsn, end_lsn = parse_lsn(slot["restart_lsn"]), parse_lsn(slot["end_lsn"])
@@ -550,14 +651,19 @@ class OutboxDatabase:
 def read_row(connection: Connection, database: Database, outbox: Outbox) -> ChunkRow | None:
     """The row of the chunk; None if `init` did not write one."""
     with database.explaining(f"reading {CHUNK_TABLE}"):
-        found = connection.execute(
-            "SELECT chunk, end_lsn::text, commit_lsn::text, ordinal, numbers, sent, "  # noqa: S608
-            "slot_lsn::text "
-            f"FROM {CHUNK_TABLE} WHERE relay = %s",
-            [outbox.transactional_id],
-        ).fetchone()
-    if found is None:
+        row = _as_json(
+            connection,
+            f"SELECT to_jsonb(c) FROM {CHUNK_TABLE} c WHERE relay = %s",  # noqa: S608
+            outbox.transactional_id,
+        )
+    if not row:
         return None
-    chunk, end_lsn, commit_lsn, ordinal, numbers, sent, slot_lsn = found
-    cursor = Cursor(parse_lsn(end_lsn), parse_lsn(commit_lsn), ordinal, tuple(numbers))
-    return ChunkRow(chunk, cursor, parse_lsn(slot_lsn), tuple(sent))
+    end_lsn, commit_lsn = parse_lsn(row["end_lsn"]), parse_lsn(row["commit_lsn"])
+    confirmed = row.get("confirmed")
+    return ChunkRow(
+        row["chunk"],
+        Cursor(end_lsn, commit_lsn, row["ordinal"], tuple(row["numbers"])),
+        parse_lsn(row["slot_lsn"]),
+        tuple(row["sent"]),
+        None if confirmed is None else parse_lsn(confirmed),
+    )

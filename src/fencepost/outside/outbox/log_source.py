@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from fencepost.outside.failures import OutsideError
-from fencepost.outside.outbox.lsn import lsn_text, parse_lsn
+from fencepost.outside.outbox.lsn import lsn_text
 from fencepost.outside.outbox.pgoutput import Begin, Commit, Insert, Message, Relation, decode
 from fencepost.outside.outbox.replication import Changes, Keepalive
 from fencepost.outside.outbox.rows import ColumnNames, ColumnsMissing, TableMapping, read_message
@@ -18,6 +19,8 @@ from fencepost.outside.outbox.rules import (
     HeldWalWatch,
     Limits,
     Phase,
+    Release,
+    StreamBroken,
 )
 from fencepost.outside.outbox.source import Pace, RelayCounts, Send
 
@@ -36,11 +39,14 @@ class HeldTooMuch(OutsideError):  # noqa: N818 - named for what is the case
 
 def find_log(database: OutboxDatabase, facts: Facts, stream: ReplicationStream) -> FoundDatabase:
     """A database whose log is read, as it is now."""
+    # Before the row: what the slot was told is in the row by then.
+    slot_lsn = database.confirmed_flush_lsn()
     return FoundDatabase(
         *stream.identify(),
         database.outbox.source,
         database.read_row(),
         publication=facts.publication["identity"],
+        confirmed_flush_lsn=slot_lsn,
     )
 
 
@@ -55,6 +61,7 @@ class LogSource:
         columns: ColumnNames,
         topic: str,
         max_held_bytes: int | None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._outbox = database.outbox
@@ -73,10 +80,12 @@ class LogSource:
                         "--topic-column, --key-column or --value-column"
                     )
         self._max_held_bytes = max_held_bytes
+        self._now = now
         self._watch = HeldWalWatch(max_held_bytes)
+        self._release = Release()
         self._plan = ChunkPlan(Cursor(), limits)
         self._relations: dict[int, TableMapping | None] = {}
-        self._commit_ms = self._confirmed = self._read_lsn = self._target = 0
+        self._commit_ms = self._told = self._noted = self._read_lsn = self._target = 0
         self._is_quiet = False
         self._held = HeldWal(0, 0)
         self._stream = database.stream()
@@ -124,10 +133,17 @@ class LogSource:
     def begin(self, cursor: Cursor) -> None:
         """Starts the stream."""
         self._plan = ChunkPlan(cursor, self._limits)
-        # Until the first frame comes, which may take a while.
-        confirmed = parse_lsn(self._facts.slot.get("confirmed_flush_lsn") or "0/0")
-        self._read_lsn = max(cursor.end_lsn, confirmed)
+        self._noted = self._database.read_row().confirmed or 0
         self._stream.start(self._outbox.slot, self._outbox.publication)
+        # Nobody else can move it from here on.
+        slot_lsn = self._database.confirmed_flush_lsn()
+        if slot_lsn > self._may_be_told:
+            raise StreamBroken(
+                f"slot {self._outbox.slot!r} went on to {lsn_text(slot_lsn)} while the relay "
+                "started: something else reads or moves it. Start again"
+            )
+        # Until the first frame comes, which may take a while.
+        self._read_lsn = max(cursor.end_lsn, slot_lsn)
 
     def advance(self, send: Send) -> Pace:
         """Handles one frame."""
@@ -183,12 +199,30 @@ class LogSource:
         """The chunk is in Kafka."""
         self._plan.chunk_committed()
 
+    @property
+    def _may_be_told(self) -> int:
+        """How far the slot may go: both are stored where a start finds them."""
+        return max(self._plan.stored_lsn, self._noted)
+
+    def note_confirmed(self) -> bool:
+        """Stores how far the slot may go beyond the position, if that releases enough."""
+        plan = self._plan
+        size_bytes = plan.confirmable - self._may_be_told
+        is_over = self._max_held_bytes is not None and self._held.size_bytes > self._max_held_bytes
+        if plan.is_behind or not self._release.is_due(
+            size_bytes, int(self._now() * 1_000), is_over_limit=is_over
+        ):
+            return False
+        self._database.write_confirmed(plan.confirmable)
+        self._noted = plan.confirmable
+        return True
+
     def confirm(self) -> bool:
         """Tells the slot what it need not keep."""
-        if self._plan.confirmable <= self._confirmed:
+        if self._may_be_told <= self._told:
             return False
-        self._confirmed = self._plan.confirmable
-        self._stream.confirm(self._confirmed)
+        self._told = self._may_be_told
+        self._stream.confirm(self._told)
         return True
 
     def note(self, counts: RelayCounts) -> None:
@@ -200,7 +234,7 @@ class LogSource:
         """Asks what the slot holds; HeldTooMuch if it is over the limit and nothing moves."""
         keeps_up = self._plan.confirmable >= self._held.end_lsn
         held = self._held = self._database.held_wal()
-        now_ms = int(time.monotonic() * 1_000)
+        now_ms = int(self._now() * 1_000)
         if self._watch.is_stuck(held, rows, now_ms, keeps_up=keeps_up):
             raise HeldTooMuch(
                 f"slot {self._outbox.slot!r} holds {held.size_bytes} bytes of the log, more than "

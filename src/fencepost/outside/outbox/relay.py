@@ -11,6 +11,7 @@ Then, for each chunk:
     row updated       the database commits the number of the chunk and its cursor
     position written  into the same transaction, with the other rows; all is acknowledged
     committed         EndTxn: the chunk is visible
+    noted             outside chunks, and rarely: the row says how far the slot may go beyond it
     confirmed         the slot may release the log; a table has none
 
 A relay does not survive an error of either side: it ends with one sentence, and the next start
@@ -22,7 +23,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -55,8 +56,11 @@ WAIT_SECONDS: Final = 0.2
 """The pause while a predecessor still has the lock or the slot."""
 OWNERSHIP_SECONDS: Final = 5.0
 """How often a quiet relay asks whether another one has taken over."""
+PATIENCE_SECONDS: Final = 10.0
+"""How long a start waits for its predecessor to notice the fence, before it ends its connections:
+a process that is suspended notices nothing."""
 TAKEOVER_SECONDS: Final = 20.0
-"""How long a start waits for its predecessor to notice the fence."""
+"""How long a start waits for its predecessor in all."""
 LOOK_SECONDS: Final = 10.0
 """How often the relay looks at how far it is behind, and what its slot holds."""
 
@@ -69,6 +73,7 @@ STEPS: Final = (
     "row updated",
     "position written",
     "committed",
+    "noted",
     "confirmed",
 )
 """Between any two effects: tests kill the relay, the database and the broker at each."""
@@ -86,7 +91,8 @@ class RelaySettings(NamedTuple):
     max_held_wal_bytes: int | None = None
     skips_unreadable: bool = False
     """Whether rows that are not records are counted and left out; else they end the relay."""
-    accept: Reason | None = None
+    accept: Collection[Reason] = ()
+    """What a person has decided: a start goes on in spite of these reasons."""
 
 
 class OutboxRelay:
@@ -165,6 +171,10 @@ def _usable(settings: RelaySettings) -> RelaySettings:
     if limits.rows < 1 or limits.size_bytes < 1:
         sizes = f"{limits.rows} rows and {limits.size_bytes} bytes"
         raise ConfigError(f"chunks of {sizes} have no rows: choose at least 1 of each")
+    if isinstance(settings.accept, Reason) or set(settings.accept) - set(Reason):
+        raise ConfigError(
+            f"accept={settings.accept!r}: write a collection of Reason, such as {{Reason.NEW_SLOT}}"
+        )
     # A chunk must end before the brokers abort its transaction.
     open_ms = min(limits.open_ms, settings.transaction_timeout_ms // 3)
     return settings._replace(limits=limits._replace(open_ms=open_ms))
@@ -191,6 +201,7 @@ class _Run:
         self._on_progress = on_progress
         self._chunk = 0
         self._skipped = 0
+        self._may_end = True
         self._look_due = self._ownership_due = 0.0
         self._found = source.find()
 
@@ -226,30 +237,51 @@ class _Run:
         self._relay.step("streaming")
 
     def _wait_for_predecessor(self, deadline: float, problem: SlotInUse | None) -> None:
-        if time.monotonic() >= deadline:
-            raise problem or SlotInUse(
-                f"another relay of {self._outbox.transactional_id!r} is connected to the database, "
-                "and did not notice within "
-                f"{TAKEOVER_SECONDS:.0f} s that it was fenced: stop it, then start again. If its "
-                "machine is gone, the database notices that within a minute"
-            )
+        now = time.monotonic()
+        if now >= deadline - TAKEOVER_SECONDS + PATIENCE_SECONDS:
+            self._end_predecessors(is_late=now >= deadline, problem=problem)
         time.sleep(WAIT_SECONDS)
+
+    def _end_predecessors(self, *, is_late: bool, problem: SlotInUse | None) -> None:
+        """Its transaction can no longer commit, so it has nothing left to do."""
+        found = self._database.find_predecessors()
+        # They may also be those of a successor, which fenced this relay.
+        self._outlet.require_ownership()
+        self._may_end = self._may_end and self._database.end_predecessors(found)
+        if not is_late:
+            return
+        if not found and problem is not None:
+            raise problem
+        processes = ", ".join(map(str, found)) or "none any more"
+        why = "they did not end" if self._may_end else "this user may not end them"
+        raise SlotInUse(
+            f"another relay of {self._outbox.transactional_id!r} is connected to the database "
+            f"(processes of the server: {processes}), and did not notice within "
+            f"{TAKEOVER_SECONDS:.0f} s that it was fenced; {why}. Stop that relay, or run SELECT "
+            "pg_terminate_backend(...) as its user or with the rights of pg_signal_backend; then "
+            "start again. If its machine is gone, the database notices that within a minute"
+        )
 
     def _record_start(self, start: Start) -> None:
         """Writes a position before any row comes: the next start has nothing to accept."""
         steps = [self._write_start_row, self._commit_start_position]
         if start.is_row_last:
             steps.reverse()
-        steps[0](start.cursor)
+        steps[0](start)
         self._relay.step("begun")
-        steps[1](start.cursor)
+        steps[1](start)
         self._chunk += 1
 
-    def _write_start_row(self, cursor: Cursor) -> None:
-        self._database.write_row(self._chunk, cursor, cursor.numbers)
+    def _write_start_row(self, start: Start) -> None:
+        self._database.write_row(
+            self._chunk,
+            start.cursor,
+            start.cursor.numbers,
+            resets_confirmed=start.resets_confirmed,
+        )
 
-    def _commit_start_position(self, cursor: Cursor) -> None:
-        self._outlet.write_position(self._position(cursor))
+    def _commit_start_position(self, start: Start) -> None:
+        self._outlet.write_position(self._position(start.cursor))
         self._outlet.commit()
 
     # The rows.
@@ -268,6 +300,8 @@ class _Run:
             if is_due:
                 self._end_chunk()
             if is_due or pace is Pace.PAUSING:
+                if source.note_confirmed():
+                    self._relay.step("noted")
                 if source.confirm():
                     self._relay.step("confirmed")
                 self._look()

@@ -7,8 +7,10 @@ connection is in COPY BOTH mode, and carries frames in both directions:
     k  LSN up to which everything was sent (8), time (8), whether to answer at once (1)
     r  received, flushed and applied LSN (8 each), time (8), whether to answer at once (1): ours
 
-Only "flushed" matters here: the slot releases WAL up to it, and starts there when it is read again.
-The server ends a connection that says nothing for wal_sender_timeout, so the status is repeated.
+The slot releases WAL up to "flushed", and starts there when it is read again. It is sent once for
+each LSN that is confirmed, and 0 otherwise, as pg_receivewal does: the slot stays where it is then,
+and a server that stops waits until everything was received, and not until it was flushed. The
+server ends a connection that says nothing for wal_sender_timeout, so the status is repeated.
 """
 
 from __future__ import annotations
@@ -62,15 +64,15 @@ class Keepalive(NamedTuple):
 class ReplicationStream:
     """One replication connection."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, application_name: str = "fencepost outbox") -> None:
         """Connects; errors are one sentence each."""
         from psycopg import pq
 
         self._database = database
-        self._confirmed = 0
+        self._received = self._confirmed = self._to_confirm = 0
         self._status_due = 0.0
         conninfo = database.conninfo(
-            replication="database", client_encoding="UTF8", application_name="fencepost outbox"
+            replication="database", client_encoding="UTF8", application_name=application_name
         )
         self._connection: PGconn = pq.PGconn.connect(conninfo.encode())
         if self._connection.status != pq.ConnStatus.OK:
@@ -135,8 +137,10 @@ class ReplicationStream:
         frame = bytes(data)
         if frame[:1] == b"w":
             _, lsn, _, _ = _XLOG.unpack_from(frame)
+            self._received = max(self._received, lsn)
             return Changes(frame[_XLOG.size :], lsn)
         _, lsn, _, must_answer = _KEEPALIVE.unpack_from(frame)
+        self._received = max(self._received, lsn)
         if must_answer:
             self._status_due = 0.0
         return Keepalive(lsn)
@@ -144,7 +148,7 @@ class ReplicationStream:
     def confirm(self, lsn: int) -> None:
         """Tells the server that everything up to this LSN is no longer needed."""
         if lsn > self._confirmed:
-            self._confirmed = lsn
+            self._confirmed = self._to_confirm = lsn
             self._status_due = 0.0
         self._repeat_status()
 
@@ -154,11 +158,12 @@ class ReplicationStream:
             return
         self._status_due = now + STATUS_SECONDS
         now_us = time.time_ns() // 1_000 - PG_EPOCH_MS * 1_000
-        lsn = self._confirmed
+        flushed, self._to_confirm = self._to_confirm, 0
+        status = _STATUS.pack(b"r", max(self._received, flushed), flushed, flushed, now_us, 0)
         from psycopg import OperationalError
 
         try:
-            self._connection.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, now_us, 0))
+            self._connection.put_copy_data(status)
             self._connection.flush()
         except OperationalError as problem:
             raise self._lost(str(problem)) from None

@@ -14,6 +14,12 @@ Who decides. The position in Kafka was committed with the rows, so it says what 
 whatever the slot sends: a slot falls back when the server is killed. The slot is told an LSN only
 so that it releases WAL.
 
+What the slot is told. A slot that is ahead of what was sent lost rows: it was created again,
+advanced, or read by something else. A start can only notice that if it knows how far the relay
+moved it, so the slot is told nothing but what is stored: the end of the position, or `confirmed` of
+the row in the database, which is committed first. An idle outbox in a busy database has no
+positions, so `confirmed` is what releases the log there; `Release` says when it is worth a commit.
+
 The row in the database. Before Kafka is asked to commit chunk k, the database commits the number k
 and the chunk's cursor to one row. So at a start the row is
 
@@ -29,7 +35,7 @@ chunk that was begun again with more rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -123,7 +129,7 @@ class ChunkPlan:
         self.rows = 0
         """Rows of the chunk so far."""
         self.confirmable = 0
-        """The LSN that the slot may be told: all before it is in Kafka, or is no row of ours."""
+        """All before this LSN is in Kafka, or is no row of ours. The slot is told less."""
         self._limits = limits
         self._cursor = self._stored = cursor
         self._size_bytes = 0
@@ -137,6 +143,11 @@ class ChunkPlan:
         if not self._ordinal:
             return Cursor(self._cursor.end_lsn)
         return self._cursor._replace(ordinal=self._ordinal)
+
+    @property
+    def stored_lsn(self) -> int:
+        """The end of the position in Kafka."""
+        return self._stored.end_lsn
 
     @property
     def is_behind(self) -> bool:
@@ -320,9 +331,11 @@ class ChunkRow(NamedTuple):
     chunk: int
     cursor: Cursor
     slot_lsn: int
-    """Where `init` created the slot: earlier transactions are not in it. 0 without a slot."""
+    """Where `init` first created a slot: earlier transactions are not in it. 0 without a slot."""
     sent: tuple[int, ...] = ()
     """The numbers of the chunk before: these rows are in Kafka for certain, and may be deleted."""
+    confirmed: int | None = 0
+    """What the slot may be told beyond the position. None: an earlier version did not write it."""
 
 
 class FoundDatabase(NamedTuple):
@@ -340,6 +353,8 @@ class FoundDatabase(NamedTuple):
     """Gives the numbers; its name as in SQL."""
     publication: str = ""
     """Changes whenever the publication does, as far as the table is concerned."""
+    confirmed_flush_lsn: int = 0
+    """Where the slot is: it does not have transactions that committed earlier. 0 without a slot."""
 
 
 class Reason(Enum):
@@ -360,6 +375,7 @@ class StartRule(NamedTuple):
     reason: Reason
     holds: Callable[[Position, FoundDatabase], bool]
     sentence: str
+    """What is the case, and what to do before it is accepted."""
     go_on: Callable[[Position, FoundDatabase], Cursor]
     """Where a start goes on that accepts it."""
 
@@ -377,41 +393,91 @@ def _with_what_is_left(_: Position, found: FoundDatabase) -> Cursor:
     """With all that the slot has, or all that the database does not know to be in Kafka."""
     sent = found.row.sent
     numbers = sent + (0,) * (found.shards - len(sent)) if found.shards else ()
-    return Cursor(found.row.slot_lsn, numbers=numbers)
+    return Cursor(found.confirmed_flush_lsn, numbers=numbers)
+
+
+def _from_the_slot(position: Position, found: FoundDatabase) -> Cursor:
+    """With what the slot has after the position; a transaction that is split may still be there."""
+    cursor = position.cursor
+    if cursor.commit_lsn >= found.confirmed_flush_lsn:
+        return cursor._replace(end_lsn=max(cursor.end_lsn, found.confirmed_flush_lsn))
+    return Cursor(found.confirmed_flush_lsn)
 
 
 def _from_the_beginning(_: Position, found: FoundDatabase) -> Cursor:
-    return Cursor(found.row.slot_lsn, numbers=(0,) * found.shards)
+    return Cursor(found.confirmed_flush_lsn, numbers=(0,) * found.shards)
+
+
+def _is_foreign(position: Position, found: FoundDatabase) -> bool:
+    return position.system_id != found.system_id
+
+
+def _is_other_source(position: Position, found: FoundDatabase) -> bool:
+    return bool(position.cursor.numbers or found.shards) and (
+        _identity(position.source) != _identity(found.source)
+    )
+
+
+def _is_same(position: Position, found: FoundDatabase) -> bool:
+    """Whether LSNs, numbers and oids of the two mean the same."""
+    return not _is_foreign(position, found) and not _is_other_source(position, found)
+
+
+def _is_copy(position: Position, found: FoundDatabase) -> bool:
+    """Whether chunks can be compared: not with a new database, from which nothing was sent."""
+    return _is_foreign(position, found) and not found.shards and found.row.chunk > 0
+
+
+def _is_restored(position: Position, found: FoundDatabase) -> bool:
+    row, cursor = found.row, position.cursor
+    is_older = row.chunk < position.chunk or (
+        row.chunk == position.chunk > 0 and row.cursor != cursor
+    )
+    if not _is_same(position, found):
+        return _is_copy(position, found) and is_older
+    return (
+        is_older
+        or found.lsn < max(cursor.end_lsn, row.confirmed or 0)
+        or (found.shards > 0 and found.last_number < max(cursor.numbers, default=0))
+    )
+
+
+def _is_position_lost(position: Position, found: FoundDatabase) -> bool:
+    can_compare = _is_same(position, found) or _is_copy(position, found)
+    return can_compare and found.row.chunk > position.chunk + 1
+
+
+def _known_end(position: Position, found: FoundDatabase) -> int:
+    """The furthest that the slot was told."""
+    row, end_lsn = found.row, position.cursor.end_lsn
+    if _is_restored(position, found) or _is_position_lost(position, found):
+        # The position is not of this state of the database. Its row is.
+        end_lsn = max(row.cursor.end_lsn, row.slot_lsn)
+    return max(end_lsn, row.confirmed or 0)
 
 
 START_RULES: Final = (
     StartRule(
         Reason.FOREIGN,
-        lambda position, found: position.system_id != found.system_id,
+        _is_foreign,
         "the position in Kafka is of another database system ({position.system_id}, this is "
-        "{found.system_id}): correct the connection string or the transactional id. If this "
+        "{found.system_id}): correct the connection string or the transactional id. {copy} If this "
         "database replaces that one",
         go_on=_with_what_is_left,
     ),
     StartRule(
         Reason.OTHER_SOURCE,
         lambda position, found: (
-            bool(position.cursor.numbers or found.shards)
-            and _identity(position.source) != _identity(found.source)
+            not _is_foreign(position, found) and _is_other_source(position, found)
         ),
         "the position in Kafka is of {position.source}, and this relay reads {found.source}: start "
         "it with the options of before, or give it a transactional id of its own. If it replaces "
-        "that one, whose rows are all in Kafka,",
+        "that one, whose rows are all in Kafka",
         go_on=_from_the_beginning,
     ),
     StartRule(
         Reason.RESTORED,
-        lambda position, found: (
-            found.lsn < position.cursor.end_lsn
-            or (found.shards > 0 and found.last_number < max(position.cursor.numbers, default=0))
-            or found.row.chunk < position.chunk
-            or (found.row.chunk == position.chunk > 0 and found.row.cursor != position.cursor)
-        ),
+        _is_restored,
         "the database is older than what was sent from it: Kafka has chunk {position.chunk} "
         "({position.cursor}), the database has {found.row.chunk} ({found.row.cursor}) and its log "
         "ends at {lsn}. It was restored, and Kafka may have rows that it does not have. When that "
@@ -420,7 +486,7 @@ START_RULES: Final = (
     ),
     StartRule(
         Reason.LOST_POSITION,
-        lambda position, found: found.row.chunk > position.chunk + 1,
+        _is_position_lost,
         "the database has relayed {found.row.chunk} chunks, and the position in Kafka says "
         "{known}: this is another cluster or transactional id, or the topic of positions "
         "was deleted or lost records. Rows that the slot still has may be in Kafka already. When "
@@ -429,40 +495,69 @@ START_RULES: Final = (
     ),
     StartRule(
         Reason.NEW_SLOT,
-        lambda position, found: found.row.slot_lsn > position.cursor.end_lsn,
-        "the slot was created again at {slot}, after the last row that was sent "
-        "({position.cursor}): what was committed in between is not in it. Compare the outbox with "
-        "Kafka; then",
-        go_on=_with_what_is_left,
+        lambda position, found: (
+            _is_same(position, found) and found.confirmed_flush_lsn > _known_end(position, found)
+        ),
+        "the slot is at {slot}, ahead of what was sent ({sent}): {moved}. Compare the outbox with "
+        "Kafka. When that is done",
+        go_on=_from_the_slot,
     ),
     StartRule(
         Reason.NEW_PUBLICATION,
-        lambda position, found: position.publication not in ("", found.publication),
+        lambda position, found: (
+            _is_same(position, found) and position.publication not in ("", found.publication)
+        ),
         "the publication was changed or created again since the last start: rows that were "
         "committed before that may not be in the log, and are not sent then. Compare the outbox "
-        "with Kafka; then",
+        "with Kafka. When that is done",
         go_on=_at_the_position,
     ),
     StartRule(
         Reason.FAILED_OVER,
-        lambda position, found: position.timeline != found.timeline,
+        lambda position, found: (
+            not _is_foreign(position, found) and position.timeline != found.timeline
+        ),
         "the database is on timeline {found.timeline}, and the position on {position.timeline}: a "
         "standby was promoted, or a backup was restored. If no committed transaction was lost in "
         "that",
         go_on=_at_the_position,
     ),
 )
-"""In the order in which they are asked. The first that was not accepted refuses the start."""
+"""In the order in which they are asked. All that hold must be accepted; the first says where to go
+on."""
+
+_MOVED: Final = (
+    "it was created again, advanced, or read by something else, and what was committed in between "
+    "is not in it"
+)
+_NOT_NOTED: Final = (
+    "the relay ran in an earlier version last, which did not note what it told the slot. If nobody "
+    "has moved the slot or created it again since, nothing is missing. Otherwise "
+    "what was committed in between is not in it"
+)
+_IS_COPY: Final = (
+    "The chunk of this database is that of the position: if it is a copy of that one, and the slot "
+    "was created after the copy and before new rows, nothing is lost and nothing is sent again."
+)
+_IS_NO_COPY: Final = (
+    "The chunk of this database ({row.chunk}) is not that of the position ({position.chunk}), so "
+    "it is no full copy: Kafka may have rows that the slot has too, and lack others."
+)
 
 
 class StartRefused(OutsideError):  # noqa: N818 - named for what is the case
-    """The relay does not start with this database; `reason` accepts it explicitly."""
+    """The relay does not start with this database; `reasons` accept it explicitly."""
 
-    def __init__(self, reason: Reason, sentence: str) -> None:
+    def __init__(self, sentences: Mapping[Reason, str]) -> None:
+        """What is the case, by the reasons that were not accepted."""
+        options = " ".join(f"--accept {reason.value}" for reason in sentences)
+        found = list(sentences.values())
+        each = [f"({number}) {words}, go on. " for number, words in enumerate(found[:-1], 1)]
+        number = f"({len(found)}) " if each else ""
         super().__init__(
-            f"{sentence}, start once with --accept {reason.value}. Nothing was written"
+            f"{''.join(each)}{number}{found[-1]}, start once with {options}. Nothing was written"
         )
-        self.reason = reason
+        self.reasons = frozenset(sentences)
 
 
 class Start(NamedTuple):
@@ -476,16 +571,22 @@ class Start(NamedTuple):
     """Whether the row is written after this position. If the relay dies between the two, the next
     start must refuse for the same reason: a restored database is known by its row, and every other
     reason by the position."""
+    resets_confirmed: bool = False
+    """Whether what the slot was told before says nothing any more; the position is at the slot."""
 
 
-def refuse_foreign(position: Position | None, found: FoundDatabase, accept: Reason | None) -> None:
+def refuse_foreign(
+    position: Position | None, found: FoundDatabase, accept: Collection[Reason]
+) -> None:
     """Refuses another database before its relay is fenced, which may be running."""
     rule = START_RULES[0]
-    if position is not None and rule.holds(position, found) and rule.reason is not accept:
-        raise StartRefused(rule.reason, _sentence(rule, position, found))
+    if position is not None and rule.holds(position, found) and rule.reason not in accept:
+        raise StartRefused({rule.reason: _sentence(rule, position, found)})
 
 
-def judge_start(position: Position | None, found: FoundDatabase, accept: Reason | None) -> Start:
+def judge_start(
+    position: Position | None, found: FoundDatabase, accept: Collection[Reason]
+) -> Start:
     """Where to go on; StartRefused if a person has to decide first."""
     if position is None:
         cursor = Cursor(found.row.slot_lsn, numbers=(0,) * found.shards)
@@ -496,23 +597,23 @@ def judge_start(position: Position | None, found: FoundDatabase, accept: Reason 
             f"Kafka has a part of a transaction of {position.source}, and this relay reads "
             f"{found.source}: start it with the options of before until that is complete"
         )
-    for rule in START_RULES:
-        if not rule.holds(position, found):
-            continue
-        if rule.reason is not accept:
-            raise StartRefused(rule.reason, _sentence(rule, position, found))
-        cursor = rule.go_on(position, found)
-        if rule.reason is not Reason.OTHER_SOURCE:  # Then they are of another table.
-            _require_new_numbers(found)
-        # A row that is one ahead has a number that Kafka never saw, as at any start.
-        is_near = found.row.chunk <= position.chunk + 1
-        return Start(
-            cursor,
-            1 + (position.chunk if is_near else found.row.chunk),
-            needs_position=True,
-            is_row_last=rule.reason is Reason.RESTORED,
-        )
-    return Start(position.cursor, position.chunk + 1, needs_position=position.chunk < 0)
+    rules = [rule for rule in START_RULES if rule.holds(position, found)]
+    refused = [rule for rule in rules if rule.reason not in accept]
+    if refused:
+        raise StartRefused({rule.reason: _sentence(rule, position, found) for rule in refused})
+    if not rules:
+        return Start(position.cursor, position.chunk + 1, needs_position=position.chunk < 0)
+    if rules[0].reason is not Reason.OTHER_SOURCE:  # Then they are of another table.
+        _require_new_numbers(found)
+    # A row that is one ahead has a number that Kafka never saw, as at any start.
+    is_near = found.row.chunk <= position.chunk + 1
+    return Start(
+        rules[0].go_on(position, found),
+        1 + (position.chunk if is_near else found.row.chunk),
+        needs_position=True,
+        is_row_last=rules[0].reason is Reason.RESTORED,
+        resets_confirmed=rules[0].go_on is not _at_the_position,
+    )
 
 
 def _require_new_numbers(found: FoundDatabase) -> None:
@@ -529,12 +630,17 @@ def _require_new_numbers(found: FoundDatabase) -> None:
 
 
 def _sentence(rule: StartRule, position: Position, found: FoundDatabase) -> str:
+    row = found.row
+    is_whole = row[:2] == (position.chunk, position.cursor) and not row.cursor.ordinal
     return rule.sentence.format(
         position=position,
         found=found,
         known=position.chunk if position.chunk >= 0 else "nothing",
         lsn=lsn_text(found.lsn),
-        slot=lsn_text(found.row.slot_lsn),
+        slot=lsn_text(found.confirmed_flush_lsn),
+        sent=lsn_text(_known_end(position, found)),
+        moved=_NOT_NOTED if row.confirmed is None else _MOVED,
+        copy=(_IS_COPY if is_whole else _IS_NO_COPY).format(position=position, row=row),
     )
 
 
@@ -574,3 +680,26 @@ class HeldWalWatch:
         self._restart_lsn, self._rows = held.restart_lsn, rows
         is_over = self._limit_bytes is not None and held.size_bytes > self._limit_bytes
         return is_over and now_ms - self._moved_ms >= self.PATIENCE_MS
+
+
+class Release:
+    """Says when it is worth a commit of the database to let the slot go beyond the position."""
+
+    BYTES: Final = 16 * 1024 * 1024
+    """The size of a file of the log: nothing smaller is released."""
+    INTERVAL_MS: Final = 10_000
+
+    def __init__(self) -> None:
+        self._due_ms: int | None = None
+
+    def is_due(self, size_bytes: int, now_ms: int, *, is_over_limit: bool) -> bool:
+        """Whether to write `confirmed`, which lets the slot go on by so many bytes.
+
+        What a limit is asked of is released whatever its size, before anybody is alarmed.
+        """
+        if self._due_ms is not None and now_ms < self._due_ms:
+            return False
+        if size_bytes < (1 if is_over_limit else self.BYTES):
+            return False
+        self._due_ms = now_ms + self.INTERVAL_MS
+        return True

@@ -1,7 +1,8 @@
 """`fencepost outbox init`: what has to be in the database, as SQL with the right that it takes.
 
-Every statement may run again. The row of the relay is marked before the slot is created, and gets
-the slot's LSN afterwards, so a slot that was created again is noticed even if `init` dies between.
+Every statement may run again. The row of the relay gets the LSN of its first slot, and keeps it: a
+slot that is created again is ahead of what was sent, which a start refuses. `init` says so, and
+says "Ready" of nothing that a start would refuse.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from fencepost.outside.outbox.database import (
     CHUNK_TABLE,
     IN_UTF8,
     NO_SLOT_YET,
+    RELAY_CHECKS,
     SERVER_CHECKS,
     Facts,
     Outbox,
     read_facts,
+    read_row,
     require,
 )
+from fencepost.outside.outbox.lsn import lsn_text, parse_lsn
 from fencepost.outside.outbox.numbering import (
     USUAL_SHARDS,
     require_shards,
@@ -32,6 +36,7 @@ from fencepost.outside.outbox.rows import KEY_COLUMNS
 if TYPE_CHECKING:
     from fencepost.outside.connection import Connection, Database
 
+_ADD_CONFIRMED: Final = f"ALTER TABLE {CHUNK_TABLE} ADD COLUMN IF NOT EXISTS confirmed pg_lsn"
 FAILOVER_VERSION: Final = 170_000
 """PostgreSQL 17 was the first to synchronise slots with standbys."""
 
@@ -42,6 +47,14 @@ class Statement(NamedTuple):
     sql: str
     right: str
     """The right that it takes."""
+
+
+class Prepared(NamedTuple):
+    """What `init` did."""
+
+    steps: list[Statement]
+    gap: str | None
+    """Why a start will be refused all the same: rows may be missing in the slot."""
 
 
 class Shards(NamedTuple):
@@ -86,8 +99,11 @@ def statements(
         f"    slot_lsn pg_lsn NOT NULL DEFAULT '{NO_SLOT_YET}')",
         "CREATE on the schema",
     )
+    # Rows of an earlier version get null: what those relays told their slots is not known.
+    yield Statement(_ADD_CONFIRMED, f"to own {CHUNK_TABLE}")
     relay_row = Statement(
-        f"INSERT INTO {CHUNK_TABLE} (relay) VALUES ({relay}) ON CONFLICT DO NOTHING",  # noqa: S608
+        f"INSERT INTO {CHUNK_TABLE} (relay, confirmed) "  # noqa: S608
+        f"VALUES ({relay}, '0/0') ON CONFLICT DO NOTHING",
         f"INSERT on {CHUNK_TABLE}",
     )
     if outbox.is_numbered:
@@ -107,11 +123,6 @@ def statements(
     )
     yield relay_row
     there = f"FROM pg_replication_slots WHERE slot_name = {slot}"
-    yield Statement(
-        f"UPDATE {CHUNK_TABLE} SET slot_lsn = '{NO_SLOT_YET}' "  # noqa: S608
-        f"WHERE relay = {relay} AND NOT EXISTS (SELECT {there})",
-        f"UPDATE on {CHUNK_TABLE}",
-    )
     more = ", false, false, true" if survives_failover else ""
     yield Statement(
         f"SELECT pg_create_logical_replication_slot({slot}, 'pgoutput'{more}) "
@@ -184,8 +195,8 @@ def init(
     survives_failover: bool = False,
     shards: int | None = None,
     key_column: str | None = None,
-) -> list[Statement]:
-    """Creates what is missing; returns what it ran. `shards`, `key_column`: of mode table."""
+) -> Prepared:
+    """Creates what is missing. `shards`, `key_column`: of mode table."""
     done = []
     with database.connect(autocommit=True, **IN_UTF8) as connection:
         require_writable(connection, database)
@@ -210,18 +221,42 @@ def init(
         for each in statements(
             outbox, relay_user, survives_failover=survives_failover, shards=numbers
         ):
-            if (
-                each.sql.startswith("CREATE PUBLICATION")
-                and connection.execute(
-                    "SELECT 1 FROM pg_publication WHERE pubname = %s", [outbox.publication]
-                ).fetchone()
-            ):
+            if _is_done(each, facts):
                 continue
             what = " ".join(each.sql.split("(", maxsplit=1)[0].split()[:6])
             with database.explaining(f"{what} (it takes: {each.right})"):
                 connection.execute(each.sql.encode())
             done.append(each)
-    return done
+        gap = None if outbox.is_numbered else _look_again(connection, database, outbox, facts)
+    return Prepared(done, gap)
+
+
+def _is_done(step: Statement, facts: Facts) -> bool:
+    """Whether to leave out a step that would fail, or take a right that is not needed."""
+    is_publishing = step.sql.startswith("CREATE PUBLICATION") and bool(facts.publication)
+    return is_publishing or (step.sql == _ADD_CONFIRMED and facts.has_confirmed)
+
+
+def _look_again(
+    connection: Connection, database: Database, outbox: Outbox, before: Facts
+) -> str | None:
+    """Raises what a start would not get past; returns what a person has to decide first, if any."""
+    facts = read_facts(connection, database, outbox)
+    require(facts, RELAY_CHECKS, database, outbox)
+    row = read_row(connection, database, outbox)
+    assert row is not None
+    slot_lsn = parse_lsn(facts.slot["confirmed_flush_lsn"])
+    # The position may be one chunk behind this row.
+    is_new = not before.slot and row.chunk > 0
+    if not is_new and slot_lsn <= max(row.slot_lsn, row.cursor.end_lsn, row.confirmed or 0):
+        return None
+    found = "an earlier version" if row.confirmed is None else "someone else"
+    why = "is new" if is_new else f"went on, which {found} did"
+    return (
+        f"Not ready: slot {outbox.slot!r} is at {lsn_text(slot_lsn)}, ahead of what was sent. It "
+        f"{why}, and may lack rows that were committed before. A start will be refused, and says "
+        "what to do."
+    )
 
 
 def _require_own_slot(

@@ -91,6 +91,9 @@ class Source(Protocol):
     def chunk_committed(self) -> None:
         """The chunk is in Kafka."""
 
+    def note_confirmed(self) -> bool:
+        """Stores in the database what it need not keep, if that is much; returns whether it did."""
+
     def confirm(self) -> bool:
         """Tells the database what it need not keep; returns whether it did."""
 

@@ -21,9 +21,10 @@ class RelayStatus(NamedTuple):
     """The status of one relay."""
 
     position: Position | None
-    row: ChunkRow
+    row: ChunkRow | None
+    """None if there is none, which is a reason to refuse."""
     held: HeldWal | None
-    """None in mode table, which has no slot."""
+    """None in mode table, which has no slot; nothing is held without one."""
     confirmed_lsn: str | None
     rows_left: int | None
     """Rows above the position; None in mode wal."""
@@ -36,34 +37,35 @@ class RelayStatus(NamedTuple):
 def read_status(
     database: Database, cluster: Cluster, outbox: Outbox, topic: str | None = None
 ) -> RelayStatus:
-    """Looks at both sides; errors are those of a start."""
+    """Looks at both sides; what a start would refuse is a part of the answer."""
     topic = position_topic(outbox.transactional_id, topic)
     position = None
     if cluster.find_topic(topic) is not None:
         position = read_position(cluster, topic, outbox.transactional_id, fenced=False)
-    held = confirmed_lsn = rows_left = None
     with OutboxDatabase(database, outbox) as sql:
-        facts = sql.check()
         if outbox.is_numbered:
-            found, is_active = find_numbered(sql, facts), sql.is_locked()
-            numbers = position.cursor.numbers if position else ()
-            rows_left = sql.count_above(numbers + (0,) * (found.shards - len(numbers)))
-        else:
+            return _of_table(sql, position)
+        facts, refusal = sql.look(), None
+        row = sql.find_row() if facts.chunk_rights else None
+        try:
+            sql.check()
             with sql.stream() as stream:
-                found, held = find_log(sql, facts, stream), sql.held_wal()
-            is_active = bool(facts.slot.get("active"))
-            confirmed_lsn = str(facts.slot.get("confirmed_flush_lsn"))
-    refusal = None
+                found = find_log(sql, facts, stream)
+            row = found.row
+            judge_start(position, found, ())
+        except OutsideError as problem:
+            refusal = str(problem)
+        confirmed_lsn = facts.slot.get("confirmed_flush_lsn")
+        is_active = bool(facts.slot.get("active"))
+        return RelayStatus(position, row, sql.held_wal(), confirmed_lsn, None, is_active, refusal)
+
+
+def _of_table(sql: OutboxDatabase, position: Position | None) -> RelayStatus:
+    found, is_active, refusal = find_numbered(sql, sql.check()), sql.is_locked(), None
+    numbers = position.cursor.numbers if position else ()
+    rows_left = sql.count_above(numbers + (0,) * (found.shards - len(numbers)))
     try:
-        judge_start(position, found, None)
+        judge_start(position, found, ())
     except OutsideError as problem:
         refusal = str(problem)
-    return RelayStatus(
-        position,
-        found.row,
-        held,
-        confirmed_lsn,
-        rows_left,
-        is_active,
-        refusal,
-    )
+    return RelayStatus(position, found.row, None, None, rows_left, is_active, refusal)

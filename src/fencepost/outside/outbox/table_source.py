@@ -194,6 +194,10 @@ class TableSource:
         if self._found is None and self._is_quiet:
             self._has_caught_up = True
 
+    def note_confirmed(self) -> bool:
+        """The database keeps nothing for the relay."""
+        return False
+
     def confirm(self) -> bool:
         """The database keeps nothing for the relay."""
         return False
