@@ -12,6 +12,7 @@ from contextlib import closing
 
 import pytest
 
+from fencepost.base.failures import ConfigError
 from fencepost.outside.connection import Database
 from fencepost.outside.failures import DatabaseRefused
 from fencepost.outside.outbox import log_source
@@ -90,6 +91,30 @@ def test_a_schema_that_left_the_publication_and_came_back_is_noticed(dsn: str, k
     outbox.insert(2)
     with pytest.raises(StartRefused, match="--accept new-publication"):
         outbox.relay()
+
+
+def test_a_parent_that_left_the_publication_and_came_back_is_noticed(dsn: str, kafka: str) -> None:
+    outbox = OutboxStage(dsn, kafka, prepared=False)
+    name = outbox.outbox.publication
+    outbox.execute(
+        "CREATE TABLE events (aggregatetype text, aggregateid text, payload text) "
+        "PARTITION BY LIST (aggregateid); CREATE TABLE outbox PARTITION OF events DEFAULT"
+    )
+    outbox.execute(f"CREATE PUBLICATION {name} FOR TABLE events")
+    init(Database(dsn), outbox.outbox)
+    outbox.insert(2)
+    outbox.relay()
+    outbox.audit()
+    outbox.execute(f"ALTER PUBLICATION {name} DROP TABLE events")
+    outbox.insert(2)
+    outbox.execute(f"ALTER PUBLICATION {name} ADD TABLE events")
+    assert refused(outbox) == {Reason.NEW_PUBLICATION}
+
+
+@pytest.mark.parametrize("accepted", [Reason.NEW_SLOT, "new-slot", {"new-slot"}, None])
+def test_what_is_accepted_is_a_collection_of_reasons(outbox: OutboxStage, accepted: object) -> None:
+    with pytest.raises(ConfigError, match="write a collection of Reason"):
+        outbox.relay(RelaySettings(accept=accepted))  # type: ignore[arg-type]
 
 
 def accept(*reasons: Reason) -> RelaySettings:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
 
 from fencepost.outside.connection import Database
@@ -25,12 +26,18 @@ BUSY = "DROP TABLE IF EXISTS busy; CREATE TABLE busy AS SELECT generate_series(1
 FOREIGN = RelaySettings(accept={Reason.FOREIGN})
 
 
+def dump(dsn: str) -> bytes:
+    command = [str(binaries() / "pg_dump"), "--dbname", dsn]
+    return subprocess.run(command, capture_output=True, check=True).stdout
+
+
+def restore(dumped: bytes, dsn: str) -> None:
+    command = [str(binaries() / "psql"), "--dbname", dsn, "--quiet"]
+    subprocess.run(command, input=dumped, check=True, capture_output=True)
+
+
 def dump_and_restore(old: PostgresServer, new: PostgresServer) -> None:
-    dump = subprocess.run(
-        [str(binaries() / "pg_dump"), "--dbname", old.dsn()], capture_output=True, check=True
-    ).stdout
-    command = [str(binaries() / "psql"), "--dbname", new.dsn(), "--quiet"]
-    subprocess.run(command, input=dump, check=True, capture_output=True)
+    restore(dump(old.dsn()), new.dsn())
 
 
 def upgrade(old: PostgresServer, new: PostgresServer) -> None:
@@ -182,3 +189,47 @@ def test_a_database_that_returns_to_its_server_needs_a_decision_each_time(
         outbox.insert(2)
         outbox.relay()
         outbox.audit()
+
+
+@pytest.mark.parametrize("by_init", [True, False])
+def test_a_copy_from_before_the_first_start_misses_nothing(
+    servers: tuple[PostgresServer, PostgresServer], kafka: str, by_init: bool
+) -> None:
+    """The row has the LSN of a slot in another log, which is far ahead of this one."""
+    old, new = servers
+    with psycopg.connect(old.dsn(), autocommit=True) as connection:
+        for statement in BUSY.split("; ") * 2:
+            connection.execute(statement.encode())
+    outbox = OutboxStage(old.dsn(), kafka)
+    dump_and_restore(old, new)
+    outbox.dsn = new.dsn()
+    if by_init:
+        init(Database(outbox.dsn), outbox.outbox)
+    else:
+        outbox.execute(
+            f"SELECT pg_create_logical_replication_slot('{outbox.outbox.slot}', 'pgoutput')"
+        )
+    outbox.insert(3)
+    outbox.relay()
+    outbox.insert(2)
+    outbox.relay()
+    outbox.audit()
+
+
+def test_a_copy_on_the_same_server_has_other_reasons(dsn: str, kafka: str) -> None:
+    outbox = OutboxStage(dsn, kafka)
+    outbox.workload()
+    outbox.relay()
+    outbox.drop_slot()
+    dumped = dump(dsn)
+    outbox.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    outbox.execute(f"DROP PUBLICATION {outbox.outbox.publication}")
+    restore(dumped, dsn)
+    init(Database(dsn), outbox.outbox)
+    outbox.insert(2)
+    both = {Reason.NEW_SLOT, Reason.NEW_PUBLICATION}
+    with pytest.raises(StartRefused) as caught:
+        outbox.relay()
+    assert caught.value.reasons == both
+    assert outbox.relay(RelaySettings(accept=both)).rows == 2
+    outbox.audit()

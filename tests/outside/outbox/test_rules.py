@@ -317,13 +317,22 @@ def found(
     ("position", "database", "start"),
     [
         (None, found(0, 0), Start(Cursor(100), 0, needs_position=True)),
+        (None, found(0, 0, slot=7), Start(Cursor(7), 0, needs_position=True)),
         (POSITION._replace(chunk=0), found(1, 1_500), Start(Cursor(1_000), 1)),
         (POSITION, FOUND, Start(Cursor(1_000), 6)),
         (POSITION, found(6, 1_500), Start(Cursor(1_000), 6)),
         (POSITION, found(publication="8"), Start(Cursor(1_000), 6)),
         (POSITION._replace(publication="8"), found(publication="8"), Start(Cursor(1_000), 6)),
     ],
-    ids=["new", "died before the first commit", "k", "k - 1", "older position", "same publication"],
+    ids=[
+        "new",
+        "copied before the first start",
+        "died before the first commit",
+        "k",
+        "k - 1",
+        "older position",
+        "same publication",
+    ],
 )
 def test_a_start_goes_on_where_the_position_is(
     position: Position | None, database: FoundDatabase, start: Start

@@ -171,7 +171,9 @@ def _usable(settings: RelaySettings) -> RelaySettings:
     if limits.rows < 1 or limits.size_bytes < 1:
         sizes = f"{limits.rows} rows and {limits.size_bytes} bytes"
         raise ConfigError(f"chunks of {sizes} have no rows: choose at least 1 of each")
-    if isinstance(settings.accept, Reason) or set(settings.accept) - set(Reason):
+    if not isinstance(settings.accept, Collection) or not all(
+        isinstance(reason, Reason) for reason in settings.accept
+    ):
         raise ConfigError(
             f"accept={settings.accept!r}: write a collection of Reason, such as {{Reason.NEW_SLOT}}"
         )

@@ -589,7 +589,9 @@ def judge_start(
 ) -> Start:
     """Where to go on; StartRefused if a person has to decide first."""
     if position is None:
-        cursor = Cursor(found.row.slot_lsn, numbers=(0,) * found.shards)
+        # A slot that is before its LSN is another one, in a system to which the row was copied.
+        end_lsn = min(found.row.slot_lsn, found.confirmed_flush_lsn)
+        cursor = Cursor(end_lsn, numbers=(0,) * found.shards)
         position = Position("", cursor, -1, found.system_id, found.timeline, found.source)
     is_numbered = bool(found.shards or position.cursor.numbers)
     if position.cursor.ordinal and position.source != found.source and not is_numbered:

@@ -129,9 +129,10 @@ def statements(
         f"WHERE NOT EXISTS (SELECT {there})",
         "REPLICATION",
     )
+    # Of a new row, or of one that was copied from a system with another log.
     yield Statement(
         f"UPDATE {CHUNK_TABLE} SET slot_lsn = (SELECT confirmed_flush_lsn {there}) "  # noqa: S608
-        f"WHERE relay = {relay} AND slot_lsn = '{NO_SLOT_YET}'",
+        f"WHERE relay = {relay} AND slot_lsn > pg_current_wal_lsn()",
         f"UPDATE on {CHUNK_TABLE}",
     )
     yield from _grants(outbox, relay_user)
