@@ -110,8 +110,10 @@ def test_init_does_not_say_ready_of_a_slot_that_is_ahead(
     relay = ["outbox", "relay", *named(outbox), "--until-caught-up"]
     assert "ADD TABLE" in init(code=1)
     outbox.execute(f"ALTER PUBLICATION {outbox.outbox.publication} ADD TABLE outbox")
-    assert "--accept new-slot" in commands.refusal(*relay, "--accept", "failed-over")
-    commands.run(*relay, "--accept", "failed-over", "--accept", "new-slot")
+    both = "--accept new-slot --accept new-publication"
+    assert both in commands.refusal(*relay, "--accept", "failed-over")
+    assert "--accept new-publication" in commands.refusal(*relay, "--accept", "new-slot")
+    commands.run(*relay, *both.split())
     assert "Ready" in init()
 
 

@@ -66,14 +66,37 @@ def test_what_is_missing_is_named_with_the_next_step(outbox: OutboxStage, case: 
     assert words in refusal(outbox)
 
 
-@pytest.mark.parametrize("case", ["no table", "no publication", "no row", "init died"])
+@pytest.mark.parametrize("case", ["no row", "init died"])
 def test_init_again_creates_what_is_missing(outbox: OutboxStage, case: str) -> None:
+    outbox.execute(SPOILT[case][0])
+    assert init(Database(outbox.dsn), outbox.outbox).gap is None
+    outbox.insert(2)
+    outbox.relay()
+    outbox.audit()
+
+
+@pytest.mark.parametrize("case", ["no table", "no publication", "not published"])
+@pytest.mark.parametrize("relayed", [False, True])
+def test_what_was_not_published_is_not_hidden_by_init(
+    outbox: OutboxStage, case: str, relayed: bool
+) -> None:
+    """Rows may have been committed before it ran again."""
+    if relayed:
+        outbox.relay()
     outbox.execute(SPOILT[case][0].replace("SLOT", outbox.outbox.slot))
     if case == "no table":
         # The publication lost its table too.
         outbox.execute(f'DROP PUBLICATION "{outbox.outbox.publication}"')
+    if case == "not published":
+        outbox.execute(f'ALTER PUBLICATION "{outbox.outbox.publication}" ADD TABLE outbox')
+    for _ in range(2):
+        if not relayed:
+            assert "Not ready" in (init(Database(outbox.dsn), outbox.outbox).gap or "")
     init(Database(outbox.dsn), outbox.outbox)
     outbox.insert(2)
+    with pytest.raises(StartRefused, match="--accept new-publication"):
+        outbox.relay()
+    outbox.relay(RelaySettings(accept={Reason.NEW_PUBLICATION}))
     outbox.relay()
     outbox.audit()
 

@@ -307,9 +307,10 @@ def found(
     *,
     confirmed: int | None = 0,
     slot: int = 100,
+    of_init: str = "",
     **more: object,
 ) -> FoundDatabase:
-    row = ChunkRow(chunk, Cursor(cursor), 100, confirmed=confirmed)
+    row = ChunkRow(chunk, Cursor(cursor), 100, confirmed=confirmed, publication=of_init)
     return FOUND._replace(row=row, confirmed_flush_lsn=slot, **more)  # type: ignore[arg-type]
 
 
@@ -365,6 +366,8 @@ R = Reason
          Cursor(1_000)),
         (POSITION, found(timeline=2), {R.FAILED_OVER}, Cursor(1_000)),
         (POSITION, found(timeline=2, slot=1_500, confirmed=1_500), {R.FAILED_OVER}, Cursor(1_000)),
+        (None, found(0, 0, publication="8", of_init="7"), {R.NEW_PUBLICATION}, Cursor(100)),
+        (None, found(1, publication="8", of_init="7"), {R.LOST_POSITION}, Cursor(100)),
         # Several at once.
         (POSITION, found(4, timeline=2), {R.RESTORED, R.FAILED_OVER}, Cursor(100)),
         (POSITION, found(timeline=2, slot=1_500), {R.NEW_SLOT, R.FAILED_OVER}, Cursor(1_500)),

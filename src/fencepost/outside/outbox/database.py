@@ -581,27 +581,14 @@ class OutboxDatabase:
             )
         return row
 
-    def write_row(
-        self,
-        chunk: int,
-        cursor: Cursor,
-        sent: Sequence[int] = (),
-        *,
-        resets_confirmed: bool = False,
-    ) -> None:
+    def write_row(self, chunk: int, cursor: Cursor, sent: Sequence[int] = ()) -> None:
         """Commits the number of the chunk and its cursor, and what was in Kafka before it."""
-        assignments = "chunk = %s, end_lsn = %s, commit_lsn = %s, ordinal = %s, numbers = %s"
-        if resets_confirmed and not self._outbox.is_numbered:
-            assignments += ", confirmed = '0/0'"
-        self._update_row(
-            assignments + ", sent = %s",
-            chunk,
-            lsn_text(cursor.end_lsn),
-            lsn_text(cursor.commit_lsn),
-            cursor.ordinal,
-            list(cursor.numbers),
-            list(sent),
-        )
+        self._update_row(_CHUNK, *_chunk_values(chunk, cursor, sent))
+
+    def write_start_row(self, chunk: int, cursor: Cursor, *, resets_confirmed: bool) -> None:
+        """The same for a start that has to be recorded."""
+        more = ", confirmed = '0/0'" if resets_confirmed and not self._outbox.is_numbered else ""
+        self._update_row(_CHUNK + more, *_chunk_values(chunk, cursor, cursor.numbers))
 
     def write_confirmed(self, lsn: int) -> None:
         """Commits what the slot may be told beyond the position."""
@@ -648,6 +635,14 @@ class OutboxDatabase:
         return HeldWal(end_lsn - restart_lsn, restart_lsn, end_lsn)
 
 
+_CHUNK: Final = "chunk = %s, end_lsn = %s, commit_lsn = %s, ordinal = %s, numbers = %s, sent = %s"
+
+
+def _chunk_values(chunk: int, cursor: Cursor, sent: Sequence[int]) -> tuple[Any, ...]:
+    end_lsn, commit_lsn = lsn_text(cursor.end_lsn), lsn_text(cursor.commit_lsn)
+    return chunk, end_lsn, commit_lsn, cursor.ordinal, list(cursor.numbers), list(sent)
+
+
 def read_row(connection: Connection, database: Database, outbox: Outbox) -> ChunkRow | None:
     """The row of the chunk; None if `init` did not write one."""
     with database.explaining(f"reading {CHUNK_TABLE}"):
@@ -666,4 +661,5 @@ def read_row(connection: Connection, database: Database, outbox: Outbox) -> Chun
         parse_lsn(row["slot_lsn"]),
         tuple(row["sent"]),
         None if confirmed is None else parse_lsn(confirmed),
+        row.get("publication") or "",
     )

@@ -171,9 +171,8 @@ def _usable(settings: RelaySettings) -> RelaySettings:
     if limits.rows < 1 or limits.size_bytes < 1:
         sizes = f"{limits.rows} rows and {limits.size_bytes} bytes"
         raise ConfigError(f"chunks of {sizes} have no rows: choose at least 1 of each")
-    if not isinstance(settings.accept, Collection) or not all(
-        isinstance(reason, Reason) for reason in settings.accept
-    ):
+    accept: object = settings.accept  # Whatever its type says.
+    if not (isinstance(accept, Collection) and all(isinstance(each, Reason) for each in accept)):
         raise ConfigError(
             f"accept={settings.accept!r}: write a collection of Reason, such as {{Reason.NEW_SLOT}}"
         )
@@ -275,11 +274,8 @@ class _Run:
         self._chunk += 1
 
     def _write_start_row(self, start: Start) -> None:
-        self._database.write_row(
-            self._chunk,
-            start.cursor,
-            start.cursor.numbers,
-            resets_confirmed=start.resets_confirmed,
+        self._database.write_start_row(
+            self._chunk, start.cursor, resets_confirmed=start.resets_confirmed
         )
 
     def _commit_start_position(self, start: Start) -> None:

@@ -336,6 +336,8 @@ class ChunkRow(NamedTuple):
     """The numbers of the chunk before: these rows are in Kafka for certain, and may be deleted."""
     confirmed: int | None = 0
     """What the slot may be told beyond the position. None: an earlier version did not write it."""
+    publication: str = ""
+    """As `init` found it, for the first start; later ones know it from the position."""
 
 
 class FoundDatabase(NamedTuple):
@@ -507,9 +509,9 @@ START_RULES: Final = (
         lambda position, found: (
             _is_same(position, found) and position.publication not in ("", found.publication)
         ),
-        "the publication was changed or created again since the last start: rows that were "
-        "committed before that may not be in the log, and are not sent then. Compare the outbox "
-        "with Kafka. When that is done",
+        "the publication was changed or created again since the last start, or since `init`: rows "
+        "that were committed before that may not be in the log, and are not sent then. Compare the "
+        "outbox with Kafka. When that is done",
         go_on=_at_the_position,
     ),
     StartRule(
@@ -592,7 +594,8 @@ def judge_start(
         # A slot that is before its LSN is another one, in a system to which the row was copied.
         end_lsn = min(found.row.slot_lsn, found.confirmed_flush_lsn)
         cursor = Cursor(end_lsn, numbers=(0,) * found.shards)
-        position = Position("", cursor, -1, found.system_id, found.timeline, found.source)
+        publication = found.row.publication if found.row.chunk == 0 else ""
+        position = Position("", cursor, -1, *found[:2], found.source, publication)
     is_numbered = bool(found.shards or position.cursor.numbers)
     if position.cursor.ordinal and position.source != found.source and not is_numbered:
         raise StreamBroken(

@@ -36,7 +36,10 @@ from fencepost.outside.outbox.rows import KEY_COLUMNS
 if TYPE_CHECKING:
     from fencepost.outside.connection import Connection, Database
 
-_ADD_CONFIRMED: Final = f"ALTER TABLE {CHUNK_TABLE} ADD COLUMN IF NOT EXISTS confirmed pg_lsn"
+_ADD_COLUMNS: Final = (
+    f"ALTER TABLE {CHUNK_TABLE} ADD COLUMN IF NOT EXISTS confirmed pg_lsn, "
+    "ADD COLUMN IF NOT EXISTS publication text"
+)
 FAILOVER_VERSION: Final = 170_000
 """PostgreSQL 17 was the first to synchronise slots with standbys."""
 
@@ -100,7 +103,7 @@ def statements(
         "CREATE on the schema",
     )
     # Rows of an earlier version get null: what those relays told their slots is not known.
-    yield Statement(_ADD_CONFIRMED, f"to own {CHUNK_TABLE}")
+    yield Statement(_ADD_COLUMNS, f"to own {CHUNK_TABLE}")
     relay_row = Statement(
         f"INSERT INTO {CHUNK_TABLE} (relay, confirmed) "  # noqa: S608
         f"VALUES ({relay}, '0/0') ON CONFLICT DO NOTHING",
@@ -235,7 +238,7 @@ def init(
 def _is_done(step: Statement, facts: Facts) -> bool:
     """Whether to leave out a step that would fail, or take a right that is not needed."""
     is_publishing = step.sql.startswith("CREATE PUBLICATION") and bool(facts.publication)
-    return is_publishing or (step.sql == _ADD_CONFIRMED and facts.has_confirmed)
+    return is_publishing or (step.sql == _ADD_COLUMNS and facts.has_confirmed)
 
 
 def _look_again(
@@ -244,8 +247,24 @@ def _look_again(
     """Raises what a start would not get past; returns what a person has to decide first, if any."""
     facts = read_facts(connection, database, outbox)
     require(facts, RELAY_CHECKS, database, outbox)
+    identity = facts.publication["identity"]
+    with database.explaining(f"the update of {CHUNK_TABLE}"):
+        # Nothing was sent: it is compared with this one at the first start.
+        connection.execute(
+            f"UPDATE {CHUNK_TABLE} SET publication = %s "  # noqa: S608
+            "WHERE relay = %s AND chunk = 0 AND publication IS NULL",
+            [identity, outbox.transactional_id],
+        )
     row = read_row(connection, database, outbox)
     assert row is not None
+    is_first = row.cursor.end_lsn == 0
+    was_published = row.publication == identity if is_first else bool(before.publication)
+    if not was_published:
+        return (
+            f"Not ready: publication {outbox.publication!r} is new or was changed, and rows that "
+            "were committed before may not be in the log. A start will be refused, and says what "
+            "to do."
+        )
     slot_lsn = parse_lsn(facts.slot["confirmed_flush_lsn"])
     # The position may be one chunk behind this row.
     is_new = not before.slot and row.chunk > 0
