@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
+import fencepost
 from fencepost.outside import BatchMisused, DatabaseRefused, PostgresConsumer
 from fencepost.outside.consumer.consumer import STEPS
 from fencepost.outside.failures import ExtraMissing, KafkaRefused
@@ -22,7 +23,7 @@ from tests.outside.consumer.stage import (
     insert,
     stop_at,
 )
-from tests.outside.postgres import ROOT
+from tests.outside.postgres import ROOT, PostgresServer
 
 
 def test_records_are_applied_in_order_with_their_position(stage: Stage) -> None:
@@ -256,15 +257,97 @@ def test_an_interrupt_applies_all_or_nothing(stage: Stage, step: str) -> None:
     assert (stage.applied(), stage.position()) == (["a"], 1)
 
 
-def test_a_block_that_ends_its_transaction_is_noticed(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["ROLLBACK"],
+        ["ROLLBACK AND CHAIN"],
+        ["ROLLBACK", "BEGIN"],
+        ["ABORT AND CHAIN"],
+        ["ABORT", "START TRANSACTION"],
+        ["SAVEPOINT mine", "ROLLBACK AND CHAIN", "SAVEPOINT mine"],
+    ],
+    ids="; ".join,
+)
+def test_a_block_that_rolls_back_its_transaction_skips_nothing(
+    stage: Stage, statements: list[str]
+) -> None:
+    """Also if it opens another one, in which the position would move without the records."""
     stage.send("a")
     consumer = stage.consumer()
     batch = next(consumer)
-    with pytest.raises(BatchMisused, match="ended the transaction"), batch.transaction() as cursor:
-        cursor.execute("ROLLBACK")
-    assert stage.position() == 0
+    with pytest.raises(BatchMisused, match="ended its transaction"), batch.transaction() as cursor:
+        insert(batch, cursor)
+        for statement in statements:
+            cursor.execute(statement)
+    assert (stage.applied(), stage.position()) == ([], 0)
     apply(next(consumer))
-    assert stage.applied() == ["a"]
+    assert (stage.applied(), stage.position()) == (["a"], 1)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["COMMIT"],
+        ["END"],
+        ["COMMIT AND CHAIN"],
+        ["END", "BEGIN"],
+        ["COMMIT", "BEGIN", "COMMIT", "BEGIN"],
+    ],
+    ids="; ".join,
+)
+def test_a_block_that_commits_its_transaction_is_told_what_was_kept(
+    stage: Stage, statements: list[str]
+) -> None:
+    stage.send("a")
+    batch = next(stage.consumer())
+    with pytest.raises(BatchMisused, match="may be committed"), batch.transaction() as cursor:
+        insert(batch, cursor, "before")
+        for statement in statements:
+            cursor.execute(statement)
+        insert(batch, cursor, "behind")
+    assert stage.position() == 0
+    whos = [who for (who,) in stage.query("SELECT who FROM applied ORDER BY id")]
+    is_open = len(statements) > 1 or "CHAIN" in statements[0]
+    assert whos == (["before"] if is_open else ["before", "behind"])
+
+
+def test_a_prepared_transaction_moves_no_position(broker: fencepost.Broker) -> None:
+    with (
+        PostgresServer(max_prepared_transactions="2") as server,
+        Stage(broker.bootstrap_servers, server.dsn(), "prepared") as stage,
+    ):
+        stage.send("a")
+        batch = next(stage.consumer())
+        with pytest.raises(BatchMisused, match="PREPARE"), batch.transaction() as cursor:
+            insert(batch, cursor)
+            cursor.execute("PREPARE TRANSACTION 'mine'")
+            cursor.execute("BEGIN")
+        assert stage.position() == 0
+        stage.query("ROLLBACK PREPARED 'mine'")
+        apply(batch)
+        assert (stage.applied(), stage.position()) == (["a"], 1)
+
+
+def test_what_leaves_the_transaction_open_is_allowed_in_a_block(stage: Stage) -> None:
+    stage.send("a")
+    consumer = stage.consumer()
+    batch = next(consumer)
+    with batch.transaction() as cursor:
+        # Refused after the first query of a transaction, and in a subtransaction.
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+        cursor.execute("SET LOCAL statement_timeout = '10s'")
+        cursor.execute("SAVEPOINT mine")
+        insert(batch, cursor, "undone")
+        cursor.execute("ROLLBACK TO mine")
+        cursor.execute("RELEASE mine")
+        with cursor.connection.transaction(force_rollback=True):
+            insert(batch, cursor, "undone")
+        with cursor.connection.pipeline():
+            insert(batch, cursor, "kept")
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    assert stage.query("SELECT who FROM applied") == [("kept",)]
+    assert stage.position() == 1
 
 
 def test_an_sql_error_that_was_swallowed_is_explained(stage: Stage) -> None:

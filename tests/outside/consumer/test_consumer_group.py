@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
 
 import fencepost
 from fencepost.outside import ConsumerFenced, PostgresConsumer
+from fencepost.outside.consumer import consumer as consumer_module
 from tests.outside.consumer.stage import Stage, apply
 
 STRATEGIES = ("cooperative-sticky", "range")
@@ -21,7 +24,9 @@ def take_turns(consumers: list[PostgresConsumer], until: Callable[[], bool]) -> 
     """Each one applies what it can get, until something is the case."""
     while not until():
         for consumer in consumers:
-            for batch in consumer:
+            # One look: an iteration would wait for the others, which are in this thread.
+            consumer._batch = batch = consumer._look(consumer._connected())
+            if batch is not None:
                 apply(batch)
 
 
@@ -120,3 +125,51 @@ def test_a_block_that_outlasts_the_poll_interval_is_fenced(stage: Stage) -> None
     stage.send("c")
     apply(next(slow))
     assert stage.applied() == ["a", "b", "c"]
+
+
+def test_the_next_run_after_a_kill_waits_for_the_dead_member_and_applies_all(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The group gives out no partition until the session of the dead one ends."""
+    process = stage.worker(**{"session.timeout.ms": 3_000})
+    stage.send("before")
+    process.wait_for_line(lambda line: line.startswith("applied") or None, 30)
+    process.kill()
+    stage.send("a", "b")
+    for batch in stage.consumer(idle_seconds=0.2):
+        apply(batch)
+    assert stage.applied() == ["before", "a", "b"]
+    assert "waits for a member that died" in caplog.text
+
+
+def test_a_member_without_partitions_waits_for_those_of_a_dead_one(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = stage.worker(**{"session.timeout.ms": 3_000})
+    stage.send("before")
+    owner.wait_for_line(lambda line: line.startswith("applied") or None, 30)
+    spare = stage.consumer(idle_seconds=0.2)
+    assert list(spare) == [], "all is applied, and the owner is alive"
+    assert not spare._member.assigned
+    os.kill(owner.pid, signal.SIGKILL)
+    stage.send("a", "b")
+    for batch in spare:
+        apply(batch)
+    assert stage.applied() == ["before", "a", "b"]
+    assert "belong to another member" in caplog.text
+
+
+def test_an_iteration_ends_although_a_living_member_is_behind(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "HEARTBEAT_SECONDS", 0.5)
+    busy = stage.worker(
+        step="before the update", then="suspended", **{"session.timeout.ms": 20_000}
+    )
+    busy.wait_for_line(lambda line: line.startswith("at before the records") or None, 30)
+    spare = stage.consumer(idle_seconds=0.2)
+    assert list(spare) == []
+    stage.send("a")
+    busy.wait_for_line(lambda line: line.startswith("suspended") or None, 30)
+    assert list(spare) == []
+    assert stage.applied() == []

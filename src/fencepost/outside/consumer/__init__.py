@@ -17,7 +17,10 @@ Rule 3: the loser asks Kafka before it claims again. Two processes may claim a p
         generation. The old owner is refused, the new one claims again, and both are at rest.
 Rule 4: what is unknown is looked up. If the answer to a COMMIT is lost, the row is read under its
         lock, which waits for the end of the transaction in question.
-Rule 5: a position belongs to a topic id. A topic that was deleted and created again has another
+Rule 5: the transaction that moves a row is the one that was given to the block. Statements of the
+        block may end it and begin another one, so it is marked at its start (`SET LOCAL`), and the
+        mark is asked for before a row moves.
+Rule 6: a position belongs to a topic id. A topic that was deleted and created again has another
         one, which is noticed at the claim and at every batch (librdkafka reads on without notice).
 
 Read in this order: `rule.py`, where reading begins and when it must not; `positions.py`, the table;

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from fencepost.outside.connection import Database, require_writable
 from fencepost.outside.consumer.member import Member, Waiting
-from fencepost.outside.consumer.positions import DEFAULT_TABLE, Advance, Positions
+from fencepost.outside.consumer.positions import DEFAULT_TABLE, Advance, OtherTransaction, Positions
 from fencepost.outside.consumer.rule import STARTS, Found, Partition, Refusal, Stored, decide
 from fencepost.outside.failures import (
     BatchMisused,
@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 POLL_SECONDS: Final = 0.5
 """How long one look for records takes, at most: signals are handled between two."""
 RECONNECT_SECONDS: Final = 0.2
+HEARTBEAT_SECONDS: Final = 10.0
+"""More than a member needs to notice that the group has changed."""
 MOST_RECORDS: Final = 1_000_000
 """What librdkafka gives in one call."""
 
@@ -81,6 +83,32 @@ _CANNOT_GO_ON: Final = {
     State.READY: "use it first: with batch.transaction() as cursor: ... (an empty block skips it)",
     State.OPEN: "its transaction is open: leave the block first",
 }
+
+
+class _Idle:
+    """Measures how long nothing has come."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds or 0.0
+        self._began = time.monotonic()
+        self._since: float | None = None
+        self._was_said: set[str] = set()
+
+    def begin_again(self) -> None:
+        """Counts from the next look on."""
+        self._since = None
+
+    def is_past(self, more: float) -> bool:
+        """Whether `idle_seconds` are over, and `more` besides."""
+        self._since = self._since or time.monotonic()
+        return time.monotonic() - self._since >= self._seconds + more
+
+    def say(self, sentence: str) -> None:
+        """Logs why the iteration goes on, once, when it has lasted for `idle_seconds`."""
+        is_time = time.monotonic() - self._began >= self._seconds
+        if is_time and sentence not in self._was_said:
+            self._was_said.add(sentence)
+            log.warning("%s", sentence)
 
 
 class Batch:
@@ -135,7 +163,8 @@ class PostgresConsumer:
         """`config` has more settings of confluent-kafka.
 
         `start` is "earliest" or "latest", for partitions without a position. The iteration ends
-        after `idle_seconds` without a record; a lost database is awaited for `database_seconds`.
+        after `idle_seconds` without a record, counted from the assignment of partitions; a lost
+        database is awaited for `database_seconds`.
         """
         topics = [topics] if isinstance(topics, str) else list(topics)
         if not (group and topics and all(topics)):
@@ -193,19 +222,56 @@ class PostgresConsumer:
 
     def __next__(self) -> Batch:
         self._require_turn()
-        deadline = None if self._idle_seconds is None else time.monotonic() + self._idle_seconds
-        while deadline is None or time.monotonic() < deadline:
+        idle = _Idle(self._idle_seconds)
+        while True:
             connection = self._connected()
             try:
                 batch = self._look(connection)
+                if batch is not None:
+                    self._batch = batch
+                    return batch
+                if self._idle_seconds is not None and self._ends(connection, idle):
+                    raise StopIteration
             except DatabaseUnavailable as problem:
                 # The connection was lost, or a transaction met another one (stricter isolation).
                 log.warning("%s; trying again", problem)
-                continue
-            if batch is not None:
-                self._batch = batch
-                return batch
-        raise StopIteration
+
+    def _ends(self, connection: Connection, idle: _Idle) -> bool:
+        """Whether the iteration ends, now that nothing has come."""
+        member = self._member
+        if not member.has_joined or member.assigned - member.started.keys():
+            idle.say(
+                f"group {member.group!r} has not given this consumer its partitions yet: it waits "
+                "for a member that died or is busy, or Kafka does not answer. Still waiting"
+            )
+            idle.begin_again()
+            return False
+        if not idle.is_past(0.0):
+            return False
+        try:
+            behind = self._behind_elsewhere(connection)
+        except Waiting:
+            return False
+        if not behind or idle.is_past(member.session_seconds + HEARTBEAT_SECONDS):
+            return True
+        idle.say(
+            f"nothing comes, but {', '.join(map(str, behind))} of group {member.group!r} have "
+            "records that are not applied, and belong to another member. Waiting until its session "
+            "would have ended if it died"
+        )
+        return False
+
+    def _behind_elsewhere(self, connection: Connection) -> list[Partition]:
+        """Partitions that this consumer does not read, and which have records to apply.
+
+        Those of a member that died come to this one when its session ends.
+        """
+        with self._database.explaining("a look at the positions"):
+            return [
+                each
+                for each, found in self._member.find(self._member.others()).items()
+                if self._positions.read(connection, each).is_behind(found, self._start)
+            ]
 
     def close(self) -> None:
         """Leaves the group and closes the connection; an open transaction is rolled back."""
@@ -328,6 +394,7 @@ class PostgresConsumer:
         is_advanced = False
         try:
             with connection.transaction(), connection.cursor() as cursor:
+                self._positions.mark(connection)
                 yield cursor
                 self.on_step("before the update")
                 self._advance(connection, batch)
@@ -353,19 +420,21 @@ class PostgresConsumer:
             self.on_step("after the group commit")
 
     def _advance(self, connection: Connection, batch: Batch) -> None:
-        """Moves the positions in the open transaction; raises ConsumerFenced."""
-        from psycopg.pq import TransactionStatus
-
+        """Moves the positions in the transaction of the block; raises ConsumerFenced."""
         if self._is_closed:
             raise BatchMisused(f"the consumer was closed inside {batch}: it was rolled back")
-        if connection.info.transaction_status == TransactionStatus.IDLE:
+        try:
+            with self._database.explaining("the update of positions"):
+                # Outside a transaction the mark is gone too.
+                stuck = self._positions.advance(connection, batch.advances, is_marked=True)
+                reasons = [self._positions.why_not(connection, each) for each in stuck]
+        except OtherTransaction:
             raise BatchMisused(
-                f"the block of {batch} ended the transaction itself: what it did may be committed "
-                "without its position; leave COMMIT and ROLLBACK to the block's end"
-            )
-        with self._database.explaining("the update of positions"):
-            stuck = self._positions.advance(connection, batch.advances)
-            reasons = [self._positions.why_not(connection, each) for each in stuck]
+                f"the block of {batch} ended its transaction with SQL (COMMIT, ROLLBACK, END, "
+                "ABORT or PREPARE TRANSACTION): what it did before that may be committed, and its "
+                "position is not; what it did after that was rolled back. The records come again. "
+                "Leave the end to the block, and use savepoints inside it"
+            ) from None
         if stuck:
             batch.state = State.FENCED
             self._member.stop([each.partition for each in stuck])

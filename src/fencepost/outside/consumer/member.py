@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 ANSWER_SECONDS: Final = 5.0
 """How long to wait for metadata and offsets before the group is served again."""
 
+USUAL_SESSION_MS: Final = 45_000
+"""The default of librdkafka, and of Apache Kafka for `group.protocol=consumer`."""
+
 _OURS: Final = ("group.id", "auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store")
 _PASSING: Final = (
     "_TRANSPORT",
@@ -71,7 +74,12 @@ class Member:
             "partition.assignment.strategy", "cooperative"
         )
         self.group = group
+        self.session_seconds = float(settings.get("session.timeout.ms", USUAL_SESSION_MS)) / 1_000
+        """How long the group waits for a member that died."""
+        self._topics = list(topics)
         self.assigned: set[Partition] = set()
+        self.has_joined = False
+        """Whether the group has answered with an assignment, which may be empty."""
         self.started: dict[Partition, int] = {}
         """With the offsets that they were started from."""
         try:
@@ -80,7 +88,10 @@ class Member:
             ours = dict(zip(_OURS, (group, "error", False, False), strict=True))
             self._consumer = Consumer(settings | ours)
             self._consumer.subscribe(
-                list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke
+                self._topics,
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
             )
         except (KafkaException, ValueError, TypeError) as problem:
             raise KafkaRefused(f"confluent-kafka refuses these settings: {problem}") from None
@@ -171,18 +182,32 @@ class Member:
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """The ids of these topics now; raises Waiting."""
+        return {topic: str(view.topic_id) for topic, view in self._describe(topics).items()}
+
+    def others(self) -> list[Partition]:
+        """Partitions of the topics that this member does not read; raises Waiting.
+
+        Those of a subscription by a regular expression are not looked up.
+        """
+        found = self._describe(name for name in self._topics if not name.startswith("^"))
+        every = {Partition(topic, p.id) for topic, view in found.items() for p in view.partitions}
+        return sorted(every - self.started.keys())
+
+    def _describe(self, topics: Iterable[str]) -> dict[str, Any]:
         from confluent_kafka import KafkaException, TopicCollection
 
+        if not (named := list(topics)):
+            return {}
         asked: dict[str, Future[Any]] = self._admin.describe_topics(
-            TopicCollection(list(topics)), request_timeout=ANSWER_SECONDS
+            TopicCollection(named), request_timeout=ANSWER_SECONDS
         )
-        ids = {}
+        found = {}
         for topic, answer in asked.items():
             try:
-                ids[topic] = str(answer.result().topic_id)
+                found[topic] = answer.result()
             except KafkaException as problem:
                 raise explain(problem.args[0], f"topic {topic!r}") from None
-        return ids
+        return found
 
     def close(self) -> None:
         """Leaves the group."""
@@ -206,14 +231,19 @@ class Member:
         return False
 
     def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:
+        self.has_joined = True
         self.assigned.update(Partition(each.topic, each.partition) for each in partitions)
         if self._is_incremental:
             consumer.incremental_assign([])
         else:
             consumer.assign([])
 
+    def _on_lost(self, consumer: Any, partitions: list[Any]) -> None:
+        """The group gave this member up: it joins again."""
+        self.has_joined = False
+        self._on_revoke(consumer, partitions)
+
     def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
-        """Also called for partitions that were lost."""
         gone = [Partition(each.topic, each.partition) for each in partitions]
         self.assigned.difference_update(gone)
         stopped = [each for each in gone if self.started.pop(each, None) is not None]

@@ -54,7 +54,13 @@ _ADVANCE: Final = (
     " AND next_offset = %s"
     " AND epoch = %s AND owner = %s"
 )
-_LIMIT_LOCKS: Final = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
+_MARK: Final = "SET LOCAL fencepost.batch = 'open'"
+"""It takes no snapshot, so that SET TRANSACTION may follow, and PostgreSQL forgets it with the
+transaction: COMMIT, ROLLBACK, their AND CHAIN, and PREPARE TRANSACTION all end it."""
+_LIMIT_LOCKS: Final = (
+    "SELECT set_config('idle_in_transaction_session_timeout', %s, true),"
+    " current_setting('fencepost.batch', true) = 'open'"
+)
 
 _REFUSED: Final = {
     Refusal.RECREATED: (
@@ -75,6 +81,10 @@ _REFUSED: Final = {
 }
 
 
+class OtherTransaction(Exception):  # noqa: N818 - named for what is the case
+    """The transaction that was marked has ended, and another one is open."""
+
+
 class Advance(NamedTuple):
     """A row that a batch moves, from the offset that it holds to the one behind the records."""
 
@@ -84,7 +94,7 @@ class Advance(NamedTuple):
 
 
 class Positions:
-    """The rows of one group. All methods but `advance` are transactions of their own."""
+    """The rows of one group. All methods but `mark` and `advance` are transactions of their own."""
 
     def __init__(self, table: str, group: str) -> None:
         """`table` may have the name of its schema before it."""
@@ -115,9 +125,21 @@ class Positions:
         assert row is not None
         return Stored(*row)
 
-    def advance(self, connection: Connection, advances: Sequence[Advance]) -> list[Advance]:
-        """Moves rows in the open transaction; returns those that did not move."""
-        connection.execute(_LIMIT_LOCKS, [str(ZOMBIE_MILLISECONDS)])
+    def mark(self, connection: Connection) -> None:
+        """Marks the transaction that has just begun."""
+        connection.execute(_MARK)
+
+    def advance(
+        self, connection: Connection, advances: Sequence[Advance], *, is_marked: bool = False
+    ) -> list[Advance]:
+        """Moves rows in the open transaction; returns those that did not move.
+
+        `is_marked`: OtherTransaction if the open one is not that which was marked.
+        """
+        limited = connection.execute(_LIMIT_LOCKS, [str(ZOMBIE_MILLISECONDS)]).fetchone()
+        assert limited is not None
+        if is_marked and not limited[1]:
+            raise OtherTransaction
         # In one order for all, so that two transactions never wait for each other.
         return [each for each in sorted(advances) if not self._move(connection, each)]
 

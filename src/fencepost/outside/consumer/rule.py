@@ -39,6 +39,11 @@ class Stored(NamedTuple):
     epoch: int = 0
     owner: str = ""
 
+    def is_behind(self, found: Found, start: str) -> bool:
+        """Whether records are not applied yet. What `decide` refuses is no less behind."""
+        begin = decide(self, found, start)
+        return isinstance(begin, Refusal) or begin < found.end
+
 
 class Found(NamedTuple):
     """What Kafka says of the partition now."""
