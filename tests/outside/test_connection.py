@@ -130,6 +130,39 @@ def test_a_refused_statement_says_what_to_do(
     assert "the query failed" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("INSERT INTO kept VALUES (7, 1), (7, 2)", "Key (id)=(7) already exists"),
+        ("INSERT INTO kept VALUES (8, 0)", 'constraint "positive"; Failing row contains (8, 0)'),
+        ("SELECT failing()", "PL/pgSQL function failing() line 1 at PERFORM"),
+    ],
+)
+def test_an_error_has_the_key_the_row_and_the_function(
+    dsn: str, statement: str, words: str
+) -> None:
+    database = Database(dsn)
+    with database.connect(autocommit=True) as connection:
+        connection.execute(
+            "CREATE TABLE kept (id int PRIMARY KEY, n int CONSTRAINT positive CHECK (n > 0));"
+            "CREATE FUNCTION failing() RETURNS void LANGUAGE plpgsql AS 'BEGIN PERFORM 1/0; END'"
+        )
+        with pytest.raises(DatabaseRefused) as caught, database.explaining("the query"):
+            connection.execute(statement.encode())
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_detail_is_cut_and_has_no_password() -> None:
+    database = Database(f"host=x password={SECRET}")
+    about = [f"Key (id)=({SECRET}) exists.", "line 1\n  line 2", "x" * 10_000, None, ""]
+    problem = str(database.explain_words("it failed", "the query", "23505", about))
+    assert problem.startswith(
+        "PostgreSQL at x: the query failed: it failed; Key (id)=(***) exists; line 1 line 2; xxx"
+    )
+    assert len(problem) < 1_000
+
+
 def test_a_server_that_stops_under_a_connection_is_unavailable() -> None:
     with PostgresServer() as server:
         database = Database(server.dsn())

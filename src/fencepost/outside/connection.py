@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +36,9 @@ RECONNECT_SECONDS: Final = 0.5
 """Between two attempts to reach a database that is away."""
 CONNECT_TIMEOUT_SECONDS: Final = 10
 """Unless the connection string has another one; libpq would wait for ever."""
+
+MOST_CHARACTERS: Final = 400
+"""Of a DETAIL or CONTEXT in a message."""
 
 _SECRETS: Final = ("password", "sslpassword", "oauth_client_secret", "scram_client_key")
 _HOW_TO_WRITE: Final = (
@@ -201,10 +204,22 @@ class Database:
         # A lost connection may also be a plain DatabaseError.
         if state is None and isinstance(problem, (psycopg.ProgrammingError, psycopg.DataError)):
             state = ""  # The statement was not sent, and will not be the next time.
-        return self.explain_words(problem.diag.message_primary or str(problem), what, state)
+        diag = problem.diag
+        return self.explain_words(
+            diag.message_primary or str(problem), what, state, (diag.message_detail, diag.context)
+        )
 
-    def explain_words(self, text: str, what: str, state: str | None = None) -> OutsideError:
-        """The exception for the words of libpq or the server."""
+    def explain_words(
+        self,
+        text: str,
+        what: str,
+        state: str | None = None,
+        about: Iterable[str | None] = (),
+    ) -> OutsideError:
+        """The exception for the words of libpq or the server.
+
+        `about`: its DETAIL and CONTEXT, which name the key, the column or the line.
+        """
         words = self._blank(_last_line(text))
         if state is None:
             found = next((w for w in _ADVICE_BY_WORDS if w in words), "")
@@ -214,6 +229,9 @@ class Database:
             advice = _ADVICE_BY_STATE.get(state)
             is_lasting = not state.startswith(_UNAVAILABLE)
         sentence = f"{self}: {what} failed: {words}"
+        for more in about:
+            if more:
+                sentence += f"; {self._blank(_on_one_line(more))}"
         if advice:
             sentence += f"; {advice}"
         return (DatabaseRefused if is_lasting else DatabaseUnavailable)(sentence)
@@ -257,6 +275,13 @@ def _read(dsn: str) -> dict[str, Any]:
         raise DatabaseRefused(
             f"the connection string of PostgreSQL cannot be read{reason}: {_HOW_TO_WRITE}"
         ) from None
+
+
+def _on_one_line(text: str) -> str:
+    """A DETAIL or CONTEXT, of which a row or a stack of functions can be very long."""
+    line = " ".join(text.split())
+    is_long = len(line) > MOST_CHARACTERS
+    return f"{line[:MOST_CHARACTERS]}..." if is_long else line.rstrip(".")
 
 
 def _last_line(text: str) -> str:

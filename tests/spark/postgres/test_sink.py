@@ -295,11 +295,23 @@ def test_a_value_that_does_not_fit_and_types_without_one_are_named(stage: Stage)
     found = reason(stage, None, lambda lines: lines.selectExpr("70000 AS n"))
     assert "on an executor: PostgreSQL at 127.0.0.1" in found
     assert 'COPY failed: value "70000" is out of range for type smallint' in found
+    assert 'line 1, column n: "70000"' in found
     found = reason(stage, None, lambda lines: lines.selectExpr("struct(value) AS n"))
     assert "column 'n' is struct<value:string>, which has no type in PostgreSQL" in found
     found = reason(stage, None, lambda lines: lines.selectExpr("1 AS n", "2 AS n"))
     assert "two columns 'n'" in found
     assert stage.query("SELECT * FROM small") == []
+
+
+def test_a_row_that_the_table_refuses_is_named_with_its_key(stage: Stage) -> None:
+    stage.execute("CREATE TABLE once (n int PRIMARY KEY)")
+    stage.execute("INSERT INTO once VALUES (7)")
+    stage.table = "once"
+    stage.add(["x"])
+    found = reason(stage, None, lambda lines: lines.selectExpr("7 AS n"))
+    assert 'duplicate key value violates unique constraint "once_pkey"' in found
+    assert "Key (n)=(7) already exists" in found
+    assert stage.query("SELECT * FROM once") == [7]
 
 
 def test_a_table_that_changed_under_the_query_is_refused_by_name(stage: Stage) -> None:

@@ -186,7 +186,11 @@ class ReplicationStream:
         words = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
         state = result.error_field(pq.DiagnosticField.SQLSTATE) or b""
         text = words.decode("utf-8", "replace") or self._words()
-        problem = self._database.explain_words(text, what, state.decode() or None)
+        about = [
+            (result.error_field(field) or b"").decode("utf-8", "replace")
+            for field in (pq.DiagnosticField.MESSAGE_DETAIL, pq.DiagnosticField.CONTEXT)
+        ]
+        problem = self._database.explain_words(text, what, state.decode() or None, about)
         if state.decode() == IN_USE:
             return SlotInUse(str(problem))
         return problem
