@@ -256,3 +256,69 @@ def test_a_batch_past_its_delivery_timeout_ends_the_writer() -> None:
 def test_a_batch_that_does_not_fit_the_writer_is_a_bug_of_the_caller(batch: bytearray) -> None:
     with pytest.raises(AssertionError):
         writer().accept(partition(), batch, now_ms=0)
+
+
+def refused_alone(target: Writer) -> None:
+    """The only batch of the writer is sent, and refused for its size."""
+    (shipment,) = ship(target)
+    target.shipments.clear()
+    with pytest.raises(Refused):
+        target.judge(*only(shipment), ErrorCode.MESSAGE_TOO_LARGE, None)
+
+
+def test_a_refused_batch_that_was_alone_is_withdrawn_and_the_next_has_its_sequence() -> None:
+    target = with_batches(1)
+    refused_alone(target)
+    assert target.withdraw()
+    assert target.unacknowledged_bytes == 0
+    target.accept(partition(), sealed(0), now_ms=0)
+    (shipment,) = ship(target)
+    target.acknowledged(*only(shipment), 7)
+    assert target.results()[partition()].records == 1
+
+
+@pytest.mark.parametrize("code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_a_batch_that_an_earlier_attempt_may_have_written_is_not_withdrawn(code: int) -> None:
+    """Its sequence would be that of another record, which the broker takes for a duplicate."""
+    target = with_batches(1)
+    (shipment,) = ship(target)
+    target.shipments.clear()
+    queue, pending = only(shipment)
+    target.judge(queue, pending, code, None)
+    target.retry(queue, pending, "once", 0)
+    refused_alone(target)
+    assert not target.withdraw()
+
+
+def test_a_batch_whose_answer_was_lost_is_not_withdrawn() -> None:
+    target = with_batches(1)
+    (shipment,) = ship(target)
+    target.shipments.clear()
+    target.lost(shipment, "gone", 0)
+    refused_alone(target)
+    assert not target.withdraw()
+
+
+def test_a_batch_that_was_not_ready_to_be_written_may_be_withdrawn_later() -> None:
+    target = with_batches(1)
+    (shipment,) = ship(target)
+    target.shipments.clear()
+    queue, pending = only(shipment)
+    target.judge(queue, pending, ErrorCode.CONCURRENT_TRANSACTIONS, None)
+    target.retry(queue, pending, "once", 0)
+    refused_alone(target)
+    assert target.withdraw()
+
+
+def test_nothing_is_withdrawn_while_other_batches_are_unacknowledged_or_nothing_was_refused() -> (
+    None
+):
+    assert not with_batches(1).withdraw()
+    several = with_batches(1, partition(0), partition(1))
+    (shipment,) = ship(several)
+    several.shipments.clear()
+    with pytest.raises(Refused):
+        several.judge(*shipment.batches[0], ErrorCode.MESSAGE_TOO_LARGE, None)
+    assert not several.withdraw()
+    with pytest.raises(Refused):
+        several.check()

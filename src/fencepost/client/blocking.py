@@ -299,6 +299,14 @@ class TransactionalWriter:
         self._pump(0)
         return self._writer.results()
 
+    def withdraw(self) -> bool:
+        """Forgets a batch that was refused, so that others may be written.
+
+        False if an earlier attempt may have been written, or others were in flight: then only an
+        abort helps.
+        """
+        return self._writer.withdraw()
+
     def close(self) -> None:
         """Drops what is not acknowledged.
 

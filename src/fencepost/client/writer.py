@@ -34,6 +34,7 @@ from fencepost.base.ids import MAX_SEQUENCE, TopicPartition
 from fencepost.client.failures import (
     BatchRefusedForSize,
     ClientError,
+    Refused,
     RetriesExhausted,
     refusal,
 )
@@ -57,6 +58,20 @@ _REQUEST_OVERHEAD_BYTES: Final = 128
 """The size of a batch in a request beyond its own bytes: names, lengths, a header."""
 
 
+_NEVER_WRITTEN: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+"""Retriable errors that come before the batch is appended. After all others it may have been."""
+
+
 class Written(NamedTuple):
     """Counts of what was acknowledged in one partition."""
 
@@ -78,6 +93,8 @@ class PendingBatch:
     expires_ms: int
     done: Callable[[], None] | None = None
     """Called when it is acknowledged; its bytes may change from then on."""
+    is_doubtful: bool = False
+    """Whether an earlier attempt may have been written, although it was not acknowledged."""
 
 
 class PartitionQueue:
@@ -320,15 +337,38 @@ class Writer:
     def lost(self, shipment: Shipment, reason: str, not_before_ms: int) -> None:
         """Queues a lost request's batches again, unchanged: they may have been written."""
         for queue, pending in shipment.batches:
+            pending.is_doubtful = True
             queue.give_back(pending, reason)
             self._back_off(queue, not_before_ms)
+
+    def withdraw(self) -> bool:
+        """Forgets a refused batch, so that others may be written; returns False if that is unsafe.
+
+        It is safe if the batch was alone, and no earlier attempt can have been written: then the
+        broker does not know its sequence numbers, and the next batch has them.
+        """
+        busy = [queue for queue in self.queues.values() if queue.in_flight or queue.waiting]
+        if not isinstance(self.failure, Refused) or len(busy) != 1:
+            return False
+        (queue,) = busy
+        pending = queue.in_flight[0] if queue.in_flight else queue.waiting[0]
+        if len(queue.in_flight) != 1 or queue.waiting or pending.is_doubtful:
+            return False
+        queue.in_flight.clear()
+        queue.next_sequence = pending.batch.base_sequence
+        self.unacknowledged_bytes -= pending.batch.size_bytes
+        self.failure = None
+        return True
 
     def judge(
         self, queue: PartitionQueue, pending: PendingBatch, code: int, message: str | None
     ) -> Reaction:
         """Returns the reaction to a batch's error code. A fatal code ends the writer."""
         verdict = reaction(ApiKey.PRODUCE, code)
-        if verdict is Reaction.SUCCEED or verdict.is_retriable:
+        if verdict is Reaction.SUCCEED:
+            return verdict
+        if verdict.is_retriable:
+            pending.is_doubtful = pending.is_doubtful or code not in _NEVER_WRITTEN
             return verdict
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not queue.is_oldest(pending):
             return Reaction.RETRY

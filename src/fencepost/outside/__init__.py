@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         PositionRefused,
     )
     from fencepost.outside.outbox.database import Outbox
+    from fencepost.outside.outbox.refused import OnRefused
     from fencepost.outside.outbox.relay import OutboxRelay, RelaySettings
     from fencepost.outside.outbox.rows import ColumnNames
     from fencepost.outside.outbox.rules import Limits, Reason
@@ -51,6 +52,7 @@ __all__ = [
     "DatabaseRefused",
     "DatabaseUnavailable",
     "Limits",
+    "OnRefused",
     "Outbox",
     "OutboxRelay",
     "OutsideError",
@@ -66,6 +68,7 @@ _HOMES: Final = {
     **dict.fromkeys(__all__, _FAILURES),
     "ColumnNames": f"{_OUTBOX}.rows",
     "Limits": f"{_OUTBOX}.rules",
+    "OnRefused": f"{_OUTBOX}.refused",
     "Outbox": f"{_OUTBOX}.database",
     "OutboxRelay": f"{_OUTBOX}.relay",
     "PostgresConsumer": "fencepost.outside.consumer.consumer",

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.base.ids import TopicPartition
 from fencepost.cli import main
 from tests.cli.running import Commands
 from tests.outside.conftest import dsn, postgres
@@ -115,6 +116,25 @@ def test_init_does_not_say_ready_of_a_slot_that_is_ahead(
     assert "--accept new-publication" in commands.refusal(*relay, "--accept", "new-slot")
     commands.run(*relay, *both.split())
     assert "Ready" in init()
+
+
+def test_a_refused_row_is_named_and_put_aside_if_told(
+    outbox: OutboxStage, commands: Commands
+) -> None:
+    outbox.execute("INSERT INTO outbox (aggregatetype, aggregateid) VALUES ('a b', 'k-17')")
+    outbox.insert(1)
+    relay = ("outbox", "relay", *named(outbox), "--until-caught-up")
+    words = commands.refusal(*relay)
+    assert "key 'k-17'" in words
+    assert "--on-refused dead-letter" in words
+    assert "--on-refused" in commands.refusal(*relay, "--dead-letter-topic", "aside")
+    aside = ("--on-refused", "dead-letter", "--dead-letter-topic", f"{outbox.topic}-aside")
+    done = commands.json(*relay, *aside, "--commit-timestamps")
+    assert (done["rows"], done["dead_letters"]) == (1, 1)
+    outbox.audit()
+    with outbox.cluster() as cluster:
+        (letter,) = cluster.records(TopicPartition(f"{outbox.topic}-aside", 0))
+    assert letter.key == b"k-17"
 
 
 def test_without_a_database_the_option_is_named(

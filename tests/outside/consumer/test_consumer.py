@@ -374,7 +374,7 @@ def test_a_commit_inside_the_block_is_refused(stage: Stage) -> None:
 
 def test_the_examples_of_the_page_work(stage: Stage) -> None:
     page = (ROOT / "docs" / "outside-consumer.md").read_text()
-    whole, poison = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    whole, poison = re.findall(r"```python.*?\n(.*?)```", page, re.DOTALL)
     for there, here in (
         ("postgresql://app@db.example/shop", stage.dsn),
         ("orders", stage.topic),

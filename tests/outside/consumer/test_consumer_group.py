@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import fencepost
 from fencepost.outside import ConsumerFenced, PostgresConsumer
 from fencepost.outside.consumer import consumer as consumer_module
+from tests.outside.consumer.scenarios import saying
 from tests.outside.consumer.stage import Stage, apply
 
 STRATEGIES = ("cooperative-sticky", "range")
@@ -127,13 +129,18 @@ def test_a_block_that_outlasts_the_poll_interval_is_fenced(stage: Stage) -> None
     assert stage.applied() == ["a", "b", "c"]
 
 
+def session(milliseconds: int) -> dict[str, Any]:
+    return {"session.timeout.ms": milliseconds}
+
+
 def test_the_next_run_after_a_kill_waits_for_the_dead_member_and_applies_all(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The group gives out no partition until the session of the dead one ends."""
-    process = stage.worker(**{"session.timeout.ms": 3_000})
+    """The group gives out no partition until the session of the dead one ends, which is longer."""
+    monkeypatch.setattr(consumer_module, "HEARTBEAT_SECONDS", 0.0)
+    process = stage.worker(**session(3_000))
     stage.send("before")
-    process.wait_for_line(lambda line: line.startswith("applied") or None, 30)
+    process.wait_for_line(saying("applied"), 30)
     process.kill()
     stage.send("a", "b")
     for batch in stage.consumer(idle_seconds=0.2):
@@ -145,9 +152,9 @@ def test_the_next_run_after_a_kill_waits_for_the_dead_member_and_applies_all(
 def test_a_member_without_partitions_waits_for_those_of_a_dead_one(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    owner = stage.worker(**{"session.timeout.ms": 3_000})
+    owner = stage.worker(**session(3_000))
     stage.send("before")
-    owner.wait_for_line(lambda line: line.startswith("applied") or None, 30)
+    owner.wait_for_line(saying("applied"), 30)
     spare = stage.consumer(idle_seconds=0.2)
     assert list(spare) == [], "all is applied, and the owner is alive"
     assert not spare._member.assigned
@@ -163,13 +170,11 @@ def test_an_iteration_ends_although_a_living_member_is_behind(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer_module, "HEARTBEAT_SECONDS", 0.5)
-    busy = stage.worker(
-        step="before the update", then="suspended", **{"session.timeout.ms": 20_000}
-    )
-    busy.wait_for_line(lambda line: line.startswith("at before the records") or None, 30)
+    busy = stage.worker(step="before the update", then="suspended", **session(20_000))
+    busy.wait_for_line(saying("at before the records"), 30)
     spare = stage.consumer(idle_seconds=0.2)
     assert list(spare) == []
     stage.send("a")
-    busy.wait_for_line(lambda line: line.startswith("suspended") or None, 30)
+    busy.wait_for_line(saying("suspended"), 30)
     assert list(spare) == []
     assert stage.applied() == []

@@ -21,6 +21,7 @@ from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.outside.connection import Database
 from fencepost.outside.outbox.database import Outbox
+from fencepost.outside.outbox.refused import OnRefused
 from fencepost.outside.outbox.relay import OutboxRelay, RelaySettings
 from fencepost.outside.outbox.rules import Limits, Release
 from fencepost.outside.outbox.setup import init
@@ -181,7 +182,13 @@ def kill_this_process() -> None:
 
 
 def main(
-    dsn: str, bootstrap_servers: str, mode: Mode, transactional_id: str, step: str, ordinal: str
+    dsn: str,
+    bootstrap_servers: str,
+    mode: Mode,
+    transactional_id: str,
+    step: str,
+    ordinal: str,
+    on_refused: str = "stop",
 ) -> None:
     """A relay in a process of its own, which kills itself at a step."""
     # So that "noted" comes, too.
@@ -189,7 +196,8 @@ def main(
     with connect(bootstrap_servers, PATIENT) as cluster:
         hook = kill_at(step, int(ordinal), kill_this_process)
         outbox = Outbox.of(transactional_id, mode=mode)
-        OutboxRelay(dsn, cluster, outbox, SMALL, on_step=hook).run(until_caught_up=True)
+        settings = SMALL._replace(on_refused=OnRefused(on_refused))
+        OutboxRelay(dsn, cluster, outbox, settings, on_step=hook).run(until_caught_up=True)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def test_every_count_is_a_metric_with_the_age_of_the_oldest_row() -> None:
     assert [line for line in lines if not line.startswith("#")] == [
         "fencepost_outbox_rows_total 7.0",
         "fencepost_outbox_chunks_total 2.0",
-        "fencepost_outbox_skipped_total 1.0",
+        "fencepost_outbox_dead_letters_total 1.0",
         "fencepost_outbox_oldest_unsent_seconds 1.5",
         "fencepost_outbox_behind_bytes 250.0",
         "fencepost_outbox_held_wal_bytes 900.0",

@@ -90,6 +90,10 @@ def test_a_row_that_is_no_record_says_why(values: list[bytes | None], words: str
          Record(key=b"\x00\xff", value=b"")),
         (b'{"topic": "t", "headers": {"a": "b", "n": null, "i": 1}}',
          Record(headers=(("a", b"b"), ("n", None), ("i", b"1")))),
+        (b'{"topic": "t", "key": 1.50, "headers": {"price": 1.50, "all": {"a": [2.0]}}}',
+         Record(key=b"1.50", headers=(("price", b"1.50"), ("all", b'{"a": [2.0]}')))),
+        (b'{"topic": "t", "value": {"a": [1.50, -0.0, 1E5, 12345678901234567890, "1.0", null]}}',
+         Record(value=b'{"a": [1.50, -0.0, 1E5, 12345678901234567890, "1.0", null]}')),
     ],
 )  # fmt: skip
 def test_a_message_has_the_record_as_json(content: bytes, record: Record) -> None:
@@ -103,6 +107,7 @@ def test_a_message_has_the_record_as_json(content: bytes, record: Record) -> Non
         b"[" * 100_000,
         b"3",
         b'{"topic": 3}',
+        b'{"topic": 3.0}',
         b'{"topic": "a b"}',
         b'{"topic": "__consumer_offsets"}',
         b'{"topic": "t", "value_base64": "*"}',
@@ -127,6 +132,12 @@ def test_a_row_for_a_topic_that_cannot_be_written_to_is_no_record(topic: str) ->
     assert len(str(caught.value)) < 300
     with pytest.raises(ColumnsMissing, match="correct --topic"):
         TableMapping("outbox", [("value", TEXT)], template=topic)
+
+
+def test_a_number_in_the_headers_of_a_row_stays_as_it_was_written() -> None:
+    mapping = TableMapping("outbox", [("topic", TEXT), ("value", TEXT), ("headers", TEXT)])
+    read = mapping.read([b"t", b"v", b'{"price": 1.50, "n": 3, "deep": {"a": 0.10}}']).record
+    assert read.headers == (("price", b"1.50"), ("n", b"3"), ("deep", b'{"a": 0.10}'))
 
 
 def test_a_topic_in_another_encoding_is_no_record() -> None:

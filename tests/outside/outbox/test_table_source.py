@@ -16,7 +16,8 @@ from fencepost.outside.failures import DatabaseRefused, DatabaseUnavailable, Out
 from fencepost.outside.outbox import relay as relay_module
 from fencepost.outside.outbox.database import CHUNK_TABLE, Outbox
 from fencepost.outside.outbox.outlet import RelayFenced
-from fencepost.outside.outbox.relay import STEPS, OutboxRelay, RelaySettings
+from fencepost.outside.outbox.refused import OnRefused
+from fencepost.outside.outbox.relay import COMMIT_HEADER, STEPS, OutboxRelay, RelaySettings
 from fencepost.outside.outbox.rows import Unreadable
 from fencepost.outside.outbox.rules import Limits, Reason, StartRefused, StreamBroken
 from fencepost.outside.outbox.setup import init
@@ -71,7 +72,7 @@ def test_a_record_has_key_value_and_headers_of_the_row(outbox: OutboxStage) -> N
     outbox.relay()
     one, other = sorted(outbox.records(), key=lambda record: record.key is None)
     assert (one.key, one.value) == ("é".encode(), b"\x00\xff")
-    assert sorted(dict(one.headers)) == ["id", "trace", "type"]
+    assert sorted(dict(one.headers)) == [COMMIT_HEADER, "id", "trace", "type"]
     assert len(dict(one.headers)["id"] or b"") == 36
     assert (other.key, other.value) == (None, None)
 
@@ -302,14 +303,15 @@ def test_a_chunk_of_large_rows_ends_in_the_middle_of_a_query(outbox: OutboxStage
     outbox.audit()
 
 
-def test_a_row_that_is_no_record_is_named_and_skipped_only_if_told(outbox: OutboxStage) -> None:
+def test_a_row_that_is_no_record_is_named_and_put_aside_only_if_told(outbox: OutboxStage) -> None:
     outbox.execute("INSERT INTO outbox (aggregatetype, aggregateid) VALUES ('', 'k')")
     with pytest.raises(Unreadable, match=r"row \d+ of shard \d"):
         outbox.relay()
     outbox.insert(2)
-    counts = outbox.relay(RelaySettings(skips_unreadable=True))
-    assert (counts.rows, counts.skipped, counts.behind_rows) == (2, 1, 0)
-    assert outbox.relay().skipped == 0
+    counts = outbox.relay(RelaySettings(on_refused=OnRefused.DEAD_LETTER))
+    assert (counts.rows, counts.dead_letters, counts.behind_rows) == (2, 1, 0)
+    assert outbox.relay().dead_letters == 0
+    outbox.audit()
 
 
 def test_the_oldest_row_is_that_of_any_shard(outbox: OutboxStage) -> None:

@@ -102,6 +102,13 @@ class Accept(Enum):
     FAILED_OVER = "failed-over"
 
 
+class Refused(Enum):
+    """What happens to a row that no topic accepts: the names of `OnRefused`."""
+
+    STOP = "stop"
+    DEAD_LETTER = "dead-letter"
+
+
 @app.command("init", short_help="Create what the relay needs in the database.")
 def init_command(
     transactional_id: Id,
@@ -223,8 +230,21 @@ def relay_command(
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="End when what is there now is in Kafka.")
     ] = False,
-    skip_unreadable: Annotated[
-        bool, typer.Option("--skip-unreadable", help="Leave out rows that are not records.")
+    on_refused: Annotated[
+        Refused,
+        typer.Option(
+            "--on-refused",
+            metavar="WHAT",
+            help="A row that no topic accepts: stop at it, or write a dead-letter in its place.",
+        ),
+    ] = Refused.STOP,
+    dead_letter_topic: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="By default fencepost-outbox-ID-dead-letters."),
+    ] = None,
+    commit_timestamps: Annotated[
+        bool,
+        typer.Option("--commit-timestamps", help="Give records the time of their commit."),
     ] = False,
     max_held_wal: Annotated[
         int | None,
@@ -251,12 +271,15 @@ def relay_command(
     """
     from fencepost.broker.settings.refusals import metrics_address
     from fencepost.outside.outbox.metrics import serve_metrics
+    from fencepost.outside.outbox.refused import OnRefused
     from fencepost.outside.outbox.relay import OutboxRelay, RelaySettings
     from fencepost.outside.outbox.rows import ColumnNames
     from fencepost.outside.outbox.rules import Limits, Reason
 
     if mode is Mode.TABLE and max_held_wal is not None:
         raise FencepostError("--max-held-wal is for --mode wal: mode table has no slot.")
+    if dead_letter_topic is not None and on_refused is not Refused.DEAD_LETTER:
+        raise FencepostError("--dead-letter-topic is for --on-refused dead-letter.")
     columns = ColumnNames(topic_column, key_column, value_column)
     if messages is not None and (topic != "*" or any(columns)):
         raise FencepostError("--topic and --...-column are for tables: a message names its topic.")
@@ -269,8 +292,10 @@ def relay_command(
         position_topic,
         timeout_ms,
         None if max_held_wal is None else max_held_wal * _MEGABYTE,
-        skip_unreadable,
+        OnRefused(on_refused.value),
         {Reason(each.value) for each in accept or ()},
+        dead_letter_topic,
+        commit_timestamps,
     )
     address = metrics_address(metrics, allow_remote=allow_remote)
     connection = connection.with_defaults(default_api_timeout_ms=API_TIMEOUT_MS)
@@ -285,7 +310,7 @@ def relay_command(
         stop = _stopped_by_signals()
         counts = relay.run(stop, until_caught_up=until_caught_up, on_progress=_Progress())
     output(as_json).details(
-        {"rows": counts.rows, "transactions": counts.chunks, "skipped": counts.skipped}
+        {"rows": counts.rows, "transactions": counts.chunks, "dead_letters": counts.dead_letters}
     )
 
 

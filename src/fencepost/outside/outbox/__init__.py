@@ -21,6 +21,7 @@ and writes them to Kafka, many in one transaction (a chunk) together with its po
     database.py      what a start checks, and the row of the chunk
     positions.py     the topic of positions
     outlet.py        the transactional producer
+    refused.py       rows that no topic accepts, and their dead letters
     relay.py         puts it together
     metrics.py       what Prometheus gets
 

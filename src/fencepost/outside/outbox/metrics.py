@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COUNTERS: Final = {
     "rows": "Rows that were committed to Kafka.",
     "chunks": "Kafka transactions that were committed.",
-    "skipped": "Rows that were left out because they are not records (--skip-unreadable).",
+    "dead_letters": "Rows that became dead letters (--on-refused dead-letter).",
 }
 GAUGES: Final = {
     "behind_bytes": "How much of the log is still to be read (mode wal).",

@@ -18,11 +18,20 @@ from fencepost.client.failures import ClientError, ProducerFenced, Refused
 from fencepost.client.record_writer import RecordWriter
 from fencepost.outside.failures import OutsideError
 from fencepost.outside.outbox.positions import encode_position, ensure_topic, read_position
+from fencepost.outside.outbox.refused import (
+    READABLE_BYTES,
+    ROW_CODES,
+    TOPIC_PATIENCE_SECONDS,
+    ChunkRefused,
+    RecordRefused,
+)
+from fencepost.outside.outbox.rows import RowRefused
 from fencepost.records.opened import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from fencepost.client.admin import TopicView
     from fencepost.client.blocking import Cluster, TransactionalWriter
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.outside.outbox.rows import Outgoing
@@ -30,10 +39,13 @@ if TYPE_CHECKING:
 
 BATCH_BYTES: Final = 256 * 1024
 """Records of a partition are collected into batches of this size; a larger record is one alone."""
+TOPIC_RETRY_SECONDS: Final = 0.2
 
 
-class TopicMissing(OutsideError):  # noqa: N818 - named for what is the case
+class TopicMissing(RowRefused):
     """A row names a topic that does not exist."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 
 class RelayFenced(OutsideError):  # noqa: N818 - named for what is the case
@@ -44,8 +56,18 @@ class Outlet:
     """The transactional producer of a relay. `fence` comes first."""
 
     def __init__(
-        self, cluster: Cluster, transactional_id: str, position_topic: str, timeout_ms: int
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        position_topic: str,
+        timeout_ms: int,
+        batch_bytes: Mapping[str, int] | None = None,
     ) -> None:
+        """`batch_bytes`: of topics that accept only smaller batches."""
+        self.is_careful = False
+        """Whether each row is sent alone, so that a refusal is about that row."""
+        self._batch_bytes = batch_bytes or {}
+        self._missing: set[str] = set()
         self._cluster = cluster
         self._id = transactional_id
         self._place = TopicPartition(position_topic, 0)
@@ -73,22 +95,28 @@ class Outlet:
         return read_position(self._cluster, self._place.topic, self._id, fenced=True)
 
     def add(self, row: Outgoing, number: int) -> None:
-        """Writes a row into the transaction of the chunk. `number` grows from row to row."""
+        """Writes a row into the transaction of the chunk. `number` grows from row to row.
+
+        RowRefused if this row cannot be written: the transaction is as it was before.
+        ChunkRefused if a row of the chunk cannot, and it is not known which.
+        """
+        if len(row.record.value or b"") + len(row.record.key or b"") > READABLE_BYTES:
+            raise RecordRefused.unreadable()
         writer = self._topics.get(row.topic) or self._open_topic(row.topic)
         partition = None
         if row.record.key is None:
             # Small chunks would all begin with the same partition.
             available = self._partitions[row.topic][1]
             partition = available[self._chunks % len(available)]
-        try:
+        with self._noticing_a_refusal():
             writer.add(row.record, number, partition)
-        except ProducerFenced as problem:
-            raise self._fenced() from problem
+            if self.is_careful:
+                writer.flush()
 
     def write_position(self, position: Position) -> None:
         """Writes the position, with the rows that were not sent yet; all are acknowledged."""
         record = Record(key=self._id.encode(), value=encode_position(position))
-        with self._noticing_a_fence():
+        with self._noticing_a_refusal(), self._noticing_a_fence():
             writer = self._open()
             for topic in self._topics.values():
                 topic.put()
@@ -135,25 +163,53 @@ class Outlet:
 
     def _open_topic(self, topic: str) -> RecordWriter:
         if topic not in self._partitions:
-            view = self._cluster.find_topic(topic)
-            if view is None:
-                raise TopicMissing(
-                    f"a row is for topic {topic!r}, which does not exist: create it (fencepost "
-                    "topic create), or correct --topic; then start again. The row was not skipped"
-                )
+            view = self._find_topic(topic)
             indexes = [each.index for each in view.partitions]
             available = [each.index for each in view.partitions if each.leader >= 0]
             self._partitions[topic] = indexes, available or indexes
         indexes, available = self._partitions[topic]
-        made = RecordWriter(
-            self._open(), topic, indexes, available=available, batch_bytes=BATCH_BYTES
-        )
+        size = self._batch_bytes.get(topic, BATCH_BYTES)
+        made = RecordWriter(self._open(), topic, indexes, available=available, batch_bytes=size)
         self._topics[topic] = made
         return made
+
+    def _find_topic(self, topic: str) -> TopicView:
+        deadline = time.monotonic() + TOPIC_PATIENCE_SECONDS
+        while True:
+            try:
+                view = self._cluster.find_topic(topic)
+            except Refused as problem:
+                if problem.code in ROW_CODES:
+                    raise RecordRefused.of(problem) from problem
+                raise
+            if view is not None:
+                self._missing.discard(topic)
+                return view
+            if topic in self._missing or time.monotonic() >= deadline:
+                self._missing.add(topic)
+                raise TopicMissing(
+                    f"topic {topic!r} does not exist: create it (fencepost topic create), or "
+                    "correct --topic"
+                )
+            time.sleep(TOPIC_RETRY_SECONDS)
 
     def _forget_writers(self) -> None:
         self._writer = None
         self._topics = {}
+
+    @contextlib.contextmanager
+    def _noticing_a_refusal(self) -> Iterator[None]:
+        try:
+            yield
+        except ProducerFenced as problem:
+            raise self._fenced() from problem
+        except Refused as problem:
+            at = problem.partition
+            if problem.code not in ROW_CODES or at is None or at == self._place:
+                raise
+            if self.is_careful and self._writer is not None and self._writer.withdraw():
+                raise RecordRefused.of(problem) from problem
+            raise ChunkRefused(problem) from problem
 
     @contextlib.contextmanager
     def _noticing_a_fence(self) -> Iterator[None]:

@@ -14,8 +14,11 @@ Then, for each chunk:
     noted             outside chunks, and rarely: the row says how far the slot may go beyond it
     confirmed         the slot may release the log; a table has none
 
-A relay does not survive an error of either side: it ends with one sentence, and the next start
-finds out what was committed. Run it under a supervisor.
+A row that no topic accepts is found by a second reading of its chunk (refused.py), which begins as
+a start does.
+
+A relay does not survive any other error of either side: it ends with one sentence, and the next
+start finds out what was committed. Run it under a supervisor.
 """
 
 from __future__ import annotations
@@ -25,16 +28,24 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
 from fencepost.outside.connection import Database
 from fencepost.outside.outbox.database import Outbox, OutboxDatabase
 from fencepost.outside.outbox.log_source import LogSource
-from fencepost.outside.outbox.outlet import Outlet
+from fencepost.outside.outbox.outlet import BATCH_BYTES, Outlet
 from fencepost.outside.outbox.positions import position_topic
+from fencepost.outside.outbox.refused import (
+    ChunkRefused,
+    DeadLetterRefused,
+    OnRefused,
+    RefusedRow,
+    dead_letter_topic,
+    ensure_dead_letters,
+)
 from fencepost.outside.outbox.replication import SlotInUse
-from fencepost.outside.outbox.rows import USUAL, ColumnNames, Outgoing, Unreadable
+from fencepost.outside.outbox.rows import USUAL, ColumnNames, Outgoing, RowRefused, Unreadable
 from fencepost.outside.outbox.rules import (
     Cursor,
     Limits,
@@ -46,6 +57,7 @@ from fencepost.outside.outbox.rules import (
 )
 from fencepost.outside.outbox.source import Pace, RelayCounts, Source
 from fencepost.outside.outbox.table_source import TableSource
+from fencepost.records.opened import Headers, Record
 
 if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster
@@ -61,6 +73,9 @@ PATIENCE_SECONDS: Final = 10.0
 a process that is suspended notices nothing."""
 TAKEOVER_SECONDS: Final = 20.0
 """How long a start waits for its predecessor in all."""
+COMMIT_HEADER: Final = "fencepost.committed.ms"
+"""When the row was committed in the database, in milliseconds since 1970."""
+FOREVER_MS: Final = 1 << 62
 LOOK_SECONDS: Final = 10.0
 """How often the relay looks at how far it is behind, and what its slot holds."""
 
@@ -89,10 +104,13 @@ class RelaySettings(NamedTuple):
     position_topic: str | None = None
     transaction_timeout_ms: int = 60_000
     max_held_wal_bytes: int | None = None
-    skips_unreadable: bool = False
-    """Whether rows that are not records are counted and left out; else they end the relay."""
+    on_refused: OnRefused = OnRefused.STOP
+    """What happens to a row that can never be written to its topic."""
     accept: Collection[Reason] = ()
     """What a person has decided: a start goes on in spite of these reasons."""
+    dead_letter_topic: str | None = None
+    commit_timestamps: bool = False
+    """Whether the time of a record is that of the commit in the database."""
 
 
 class OutboxRelay:
@@ -123,22 +141,44 @@ class OutboxRelay:
         on_progress: Callable[[RelayCounts], None] = lambda _: None,
     ) -> RelayCounts:
         """Relays until `stop` is set; or until what is in the log now is in Kafka."""
-        settings, outbox = self._settings, self._outbox
         self.counts.has_caught_up = False
-        self.counts.oldest_unsent_at_ms = None
+        stop = stop or threading.Event()
+        care = _Care(self._settings.accept)
+        while True:
+            self.counts.oldest_unsent_at_ms = None
+            try:
+                self._run_once(care, stop, on_progress, until_caught_up=until_caught_up)
+            except ChunkRefused as problem:
+                care.note(problem)
+                log.info("a chunk is read and sent again: %s", problem)
+            else:
+                return self.counts
+
+    def _run_once(
+        self,
+        care: _Care,
+        stop: threading.Event,
+        on_progress: Callable[[RelayCounts], None],
+        *,
+        until_caught_up: bool,
+    ) -> None:
+        settings, outbox = self._settings, self._outbox
         topic = position_topic(outbox.transactional_id, settings.position_topic)
         outlet = Outlet(
-            self._cluster, outbox.transactional_id, topic, settings.transaction_timeout_ms
+            self._cluster,
+            outbox.transactional_id,
+            topic,
+            settings.transaction_timeout_ms,
+            care.batch_bytes,
         )
         with ExitStack() as stack:
             database = stack.enter_context(OutboxDatabase(self._database, outbox))
             source = self._open(database)
             stack.callback(source.close)
-            run = _Run(self, outlet, database, source, on_progress)
+            run = _Run(self, outlet, database, source, care, on_progress)
             stack.callback(outlet.abandon)
             run.start()
-            run.relay(stop or threading.Event(), until_caught_up=until_caught_up)
-        return self.counts
+            run.relay(stop, until_caught_up=until_caught_up)
 
     def _open(self, database: OutboxDatabase) -> Source:
         facts = database.check()
@@ -149,6 +189,11 @@ class OutboxRelay:
         return LogSource(database, facts, limits, columns, topic, held)
 
     # What _Run needs.
+
+    @property
+    def cluster(self) -> Cluster:
+        """Where the records go."""
+        return self._cluster
 
     @property
     def outbox(self) -> Outbox:
@@ -181,6 +226,30 @@ def _usable(settings: RelaySettings) -> RelaySettings:
     return settings._replace(limits=limits._replace(open_ms=open_ms))
 
 
+class _Care:
+    """What the next reading of a chunk has to know, after a batch of it was refused."""
+
+    def __init__(self, accept: Any) -> None:
+        self.accept = accept
+        self.batch_bytes: dict[str, int] = {}
+        """Of topics that refused larger ones."""
+        self.rows = 0
+        """How many rows are to be sent one by one."""
+        self.chunk_rows = 0
+        """Rows of the chunk at hand, of which one is refused."""
+
+    def note(self, problem: ChunkRefused) -> None:
+        """A batch was refused."""
+        # What was accepted is recorded by now.
+        self.accept = RelaySettings().accept
+        if problem.too_large is not None:
+            topic, size_bytes = problem.too_large
+            known = self.batch_bytes.get(topic, BATCH_BYTES)
+            self.batch_bytes[topic] = min(known, size_bytes) // 2
+        else:
+            self.rows = max(self.rows, self.chunk_rows)
+
+
 class _Run:
     """One run, from the start to an end."""
 
@@ -190,9 +259,11 @@ class _Run:
         outlet: Outlet,
         database: OutboxDatabase,
         source: Source,
+        care: _Care,
         on_progress: Callable[[RelayCounts], None],
     ) -> None:
         self._relay = relay
+        self._care = care
         self._outbox = relay.outbox
         self._settings = relay.settings
         self._counts = relay.counts
@@ -201,8 +272,16 @@ class _Run:
         self._source = source
         self._on_progress = on_progress
         self._chunk = 0
-        self._skipped = 0
+        self._dead = 0
         self._may_end = True
+        self._headers: tuple[int, Headers] = (-1, ())
+        """The time of a commit as a header, which all rows of it have."""
+        self._sent: Cursor | None = None
+        """The cursor after the last row that was sent, if rows are sent one by one."""
+        self._dead_letters: str | None = None
+        if self._settings.on_refused is OnRefused.DEAD_LETTER:
+            positions = position_topic(self._outbox.transactional_id, self._settings.position_topic)
+            self._dead_letters = dead_letter_topic(positions, self._settings.dead_letter_topic)
         self._look_due = self._ownership_due = 0.0
         self._found = source.find()
 
@@ -210,8 +289,10 @@ class _Run:
 
     def start(self) -> None:
         """Decides where to go on, and begins to read there."""
-        accept = self._settings.accept
+        accept = self._care.accept
         refuse_foreign(self._outlet.peek(), self._found, accept)
+        if self._dead_letters is not None:
+            ensure_dead_letters(self._relay.cluster, self._dead_letters)
         self._relay.step("checked")
         position = self._outlet.fence()
         self._relay.step("fenced")
@@ -290,11 +371,15 @@ class _Run:
         What `stop` interrupts is aborted, and relayed again by the next start.
         """
         source, counts = self._source, self._counts
+        may_split = self._settings.limits.may_split
+        self._outlet.is_careful = self._care.rows > 0
         while not stop.is_set():
             pace = source.advance(self._send)
             if pace is Pace.FILLING:
                 continue
-            is_due = source.is_due(self._outlet.open_ms)
+            # Transactions before that of a refused row are committed first.
+            is_last = self._outlet.is_careful and not may_split
+            is_due = source.is_due(FOREVER_MS if is_last else self._outlet.open_ms)
             if is_due:
                 self._end_chunk()
             if is_due or pace is Pace.PAUSING:
@@ -314,19 +399,69 @@ class _Run:
         # A table is read shard by shard.
         if oldest_ms is None or commit_ms < oldest_ms:
             self._counts.oldest_unsent_at_ms = commit_ms
+        number = self._care.chunk_rows = self._source.rows
+        row = None
         try:
             row = read()
-        except Unreadable as problem:
-            where = self._source.where()
-            if not self._settings.skips_unreadable:
-                raise Unreadable(
-                    f"{self._outbox.source}: {where} is not a record: {problem}. Start with "
-                    "--skip-unreadable to leave such rows out. It was not skipped"
-                ) from problem
-            log.warning("%s: %s is left out: %s", self._outbox.source, where, problem)
-            self._skipped += 1
+            row = Outgoing(row.topic, self._with_time(row.record, commit_ms))
+            self._outlet.add(row, number)
+        except RowRefused as problem:
+            self._refuse(row, problem)
+        if self._outlet.is_careful:
+            self._sent = self._source.cursor
+
+    def _with_time(self, record: Record, commit_ms: int) -> Record:
+        if self._headers[0] != commit_ms:
+            self._headers = commit_ms, ((COMMIT_HEADER, str(commit_ms).encode()),)
+        time_ms = commit_ms if self._settings.commit_timestamps else record.timestamp_ms
+        headers = record.headers + self._headers[1]
+        return Record(0, time_ms, record.key, record.value, headers)
+
+    # Rows that are refused.
+
+    def _refuse(self, row: Outgoing | None, problem: RowRefused) -> None:
+        """Writes a dead letter for the row at hand, or commits those before it and raises."""
+        source = self._source
+        raw = problem.raw if isinstance(problem, Unreadable) else Record()
+        found = RefusedRow(
+            self._outbox.source,
+            source.where(),
+            source.cursor.commit_lsn,
+            problem,
+            row.topic if row else "",
+            row.record if row else self._with_time(raw, source.commit_ms),
+        )
+        if self._dead_letters is not None:
+            self._write_dead_letter(found, self._dead_letters)
             return
-        self._outlet.add(row, self._source.rows)
+        if source.rows > 1 and not self._outlet.is_careful:
+            raise ChunkRefused(problem)  # The cursor before this row is not known.
+        if self._sent is not None and self._settings.limits.may_split:
+            self._end_chunk(self._sent)
+        before = "rows" if self._settings.limits.may_split else "transactions"
+        stopped = type(problem)(
+            f"{found}. The {before} before it are in Kafka; it was not skipped. Remove the cause, "
+            "or start with --on-refused dead-letter, which puts such rows into a topic of their own"
+        )
+        stopped.code = problem.code
+        raise stopped from problem
+
+    def _write_dead_letter(self, found: RefusedRow, topic: str) -> None:
+        refused: RowRefused | None = None
+        for letter in found.dead_letters():
+            try:
+                self._outlet.add(Outgoing(topic, letter), self._source.rows)
+            except RowRefused as problem:
+                refused = problem
+                continue
+            log.warning("%s. It is a dead letter in topic %r", found, topic)
+            self._dead += 1
+            return
+        raise DeadLetterRefused(
+            f"{found}. Nor can its dead letter be written to topic {topic!r}: {refused}. Correct "
+            "that topic, or name another one with --dead-letter-topic; then start again. The row "
+            "was not skipped"
+        ) from refused
 
     def _position(self, cursor: Cursor) -> Position:
         return Position(
@@ -339,9 +474,11 @@ class _Run:
             self._found.publication,
         )
 
-    def _end_chunk(self) -> None:
-        source, step = self._source, self._relay.step
-        cursor, rows = source.cursor, source.rows
+    def _end_chunk(self, before: Cursor | None = None) -> None:
+        """Commits the chunk; `before`: without the row at hand, which is refused."""
+        source, step, care = self._source, self._relay.step, self._care
+        cursor = before or source.cursor
+        rows = source.rows if before is None else source.rows - 1
         step("rows collected")
         self._database.write_row(self._chunk, cursor, source.sent)
         step("row updated")
@@ -351,9 +488,11 @@ class _Run:
         step("committed")
         source.chunk_committed()
         self._chunk += 1
-        self._counts.rows += rows - self._skipped
-        self._counts.skipped += self._skipped
-        self._skipped = 0
+        self._counts.rows += rows - self._dead
+        self._counts.dead_letters += self._dead
+        self._dead = 0
+        care.rows = max(0, care.rows - rows)
+        self._outlet.is_careful, self._sent = care.rows > 0, None
         self._counts.chunks += 1
         self._counts.oldest_unsent_at_ms = None
         source.note(self._counts)

@@ -7,7 +7,7 @@ without `*` is the topic of all rows, and needs no column.
     topic      topic, aggregatetype
     key        key, aggregateid           optional; null: any partition
     value      value, payload             null: a tombstone
-    headers    headers                    optional; a JSON object of strings
+    headers    headers                    optional; a JSON object
     and        id, type                   optional; each is a header of that name
 
 A message. Its content is JSON with "topic", "key", "value" and "headers", all but the topic
@@ -44,8 +44,18 @@ HEADERS_COLUMN: Final = "headers"
 HEADER_COLUMNS: Final = ("id", "type")
 
 
-class Unreadable(OutsideError):  # noqa: N818 - named for what is the case
+class RowRefused(OutsideError):  # noqa: N818 - named for what is the case
+    """A row cannot be written to its topic, now or later."""
+
+    code = "UNREADABLE"
+    """Short, for programs."""
+
+
+class Unreadable(RowRefused):
     """A row or message is not a record."""
+
+    raw = Record()
+    """What could be read."""
 
 
 class ColumnsMissing(OutsideError):  # noqa: N818 - named for what is the case
@@ -99,7 +109,9 @@ class TableMapping:
             raise ColumnsMissing(f"no topic can be called {template!r}: correct --topic")
         self._topic = None if is_fixed else self._find(table, named.topic, TOPIC_COLUMNS)
         self._key = self._find(table, named.key, KEY_COLUMNS, is_optional=True)
-        self._value = self._find(table, named.value, VALUE_COLUMNS)
+        value = self._find(table, named.value, VALUE_COLUMNS)
+        assert value is not None
+        self._value = value
         self._headers = self._find(table, None, (HEADERS_COLUMN,), is_optional=True)
         self._others = {name: i for i, name in enumerate(self._names) if name in HEADER_COLUMNS}
         carried = {self._key, self._value, *self._others.values()}
@@ -133,6 +145,15 @@ class TableMapping:
 
     def read(self, values: Sequence[bytes | None]) -> Outgoing:
         """The record of a row; Unreadable says why there is none."""
+        try:
+            return self._read(values)
+        except Unreadable as problem:
+            if len(values) == self._width:
+                key = None if self._key is None else values[self._key]
+                problem.raw = Record(key=key, value=values[self._value])
+            raise
+
+    def _read(self, values: Sequence[bytes | None]) -> Outgoing:
         if len(values) != self._width:
             raise Unreadable(f"it has {len(values)} columns instead of {self._width}")
         if self._hex:
@@ -151,7 +172,6 @@ class TableMapping:
         if self._headers is not None and (text := values[self._headers]) is not None:
             headers += _headers_of(_parsed(text))
         key = None if self._key is None else values[self._key]
-        assert self._value is not None
         record = Record(key=key, value=values[self._value], headers=tuple(headers))
         return Outgoing(topic, record)
 
@@ -169,11 +189,19 @@ class TableMapping:
 
 def read_message(content: bytes) -> Outgoing:
     """The record in a message; Unreadable says why there is none."""
+    try:
+        return _read_message(content)
+    except Unreadable as problem:
+        problem.raw = Record(value=content)
+        raise
+
+
+def _read_message(content: bytes) -> Outgoing:
     fields = _parsed(content)
     if not isinstance(fields, dict):
         raise Unreadable("its content is not a JSON object")
     topic = fields.get("topic")
-    if not isinstance(topic, str) or not topic:
+    if not isinstance(topic, str) or isinstance(topic, _Fraction) or not topic:
         raise Unreadable('its JSON has no "topic"')
     _require_topic(topic)
     headers = _headers_of(fields["headers"]) if fields.get("headers") is not None else ()
@@ -188,9 +216,15 @@ def _require_topic(name: str) -> None:
         raise Unreadable(f"no record can be written to a topic {shown!r}")
 
 
+class _Fraction(str):
+    """A number with a fraction or an exponent, as it was written: 1.50 is not 1.5 to everybody."""
+
+    __slots__ = ()
+
+
 def _parsed(text: bytes) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=_Fraction)
     except (ValueError, RecursionError) as problem:
         raise Unreadable(f"it is not JSON: {problem}") from problem
 
@@ -206,11 +240,32 @@ def _field(fields: Mapping[str, Any], name: str) -> bytes | None:
 
 
 def _encoded(value: Any) -> bytes:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     try:
-        return text.encode()
+        return (value if isinstance(value, str) else _json_text(value)).encode()
     except UnicodeEncodeError as problem:
         raise Unreadable(f"it has half a surrogate pair: {problem}") from problem
+    except RecursionError as problem:
+        raise Unreadable("its JSON is nested too deeply") from problem
+
+
+def _json_text(value: Any) -> str:
+    """JSON with the fractions as they were written, which json.dumps would quote."""
+    if isinstance(value, _Fraction):
+        return value
+    if not _has_fraction(value):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict):
+        fields = (f"{_json_text(name)}: {_json_text(each)}" for name, each in value.items())
+        return f"{{{', '.join(fields)}}}"
+    return f"[{', '.join(map(_json_text, value))}]"
+
+
+def _has_fraction(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return any(map(_has_fraction, value))
+    return isinstance(value, _Fraction)
 
 
 def _headers_of(fields: Any) -> Headers:

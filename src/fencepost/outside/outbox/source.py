@@ -31,8 +31,8 @@ class RelayCounts:
 
     rows: int = 0
     chunks: int = 0
-    skipped: int = 0
-    """Rows that were left out because they are not records."""
+    dead_letters: int = 0
+    """Rows that no topic accepts, and which are dead letters now."""
     behind_bytes: int | None = None
     """How much of the log is still to be read; None: a table is read."""
     behind_rows: int | None = None
@@ -47,7 +47,7 @@ class RelayCounts:
     @property
     def done(self) -> int:
         """Rows that need not be read again."""
-        return self.rows + self.skipped
+        return self.rows + self.dead_letters
 
 
 class Source(Protocol):
