@@ -351,8 +351,8 @@ def _refuse_marker(holder: Holder, *, force: bool) -> None:
     if holder.standing is Standing.UNSEEN and not force:
         raise FencepostError(
             f"It cannot be told whether a live transaction has {holder.partition}: {holder.why}. "
-            "Nothing was changed; run it as a user who may see all transactional ids, or with "
-            "--force if you know that it hangs."
+            "Nothing was changed; run it as a user who may see all transactional ids; only if "
+            "you know that it hangs, add --force."
         )
 
 

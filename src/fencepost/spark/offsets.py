@@ -138,15 +138,33 @@ def parse_all(jsons: Iterable[str]) -> SourceOffsets | None:
 
 
 def parse_sources(jsons: Iterable[str]) -> PartitionOffsets | None:
-    """The offsets alone, of topics that are not missing."""
+    """The offsets alone, also of partitions that are missing now."""
     found = parse_all(jsons)
-    return None if found is None else found.offsets
+    return None if found is None else found.reached
 
 
-def parse_starts(jsons: Iterable[str]) -> PartitionOffsets | None:
-    """The start of a query's first batch, from its end offsets; None if a source is not ours."""
+def parse_starts(jsons: Iterable[str], files: Iterable[str] = ()) -> PartitionOffsets | None:
+    """The start of a query's first batch; None if some source does not show where it began.
+
+    Our source has it in its end offsets, and Spark's own source in the file sources/N/0 of the
+    checkpoint (`files`). Other sources have such a file too, with something else in it.
+    """
+    starts: list[str] = []
+    others = 0
+    for text in jsons:
+        try:
+            starts.append(json.dumps(json.loads(text)[START]))
+        except (ValueError, KeyError, TypeError):
+            others += 1
+    found = [start for start in map(_initial_in, files) if start is not None]
+    return parse_sources([*starts, *found]) if len(found) == others else None
+
+
+def _initial_in(text: str) -> str | None:
+    """The offsets in a file of Spark's own source: a zero byte, "v1", and a line of JSON."""
+    version, _, offsets = text.lstrip("\0").partition("\n")
     try:
-        starts = [json.dumps(json.loads(text)[START]) for text in jsons]
-    except (ValueError, KeyError, TypeError):
+        is_known = version == "v1" and bool(from_layout(json.loads(offsets)))
+    except ValueError:
         return None
-    return parse_sources(starts)
+    return offsets if is_known else None

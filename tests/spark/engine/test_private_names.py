@@ -26,6 +26,7 @@ from fencepost.spark.engine.micro_batch import find_run
 from fencepost.spark.engine.private_names import (
     ARROW,
     BATCH,
+    CHECKPOINT,
     CLONES,
     COLLECT,
     COLUMNS,
@@ -221,6 +222,15 @@ def test_what_the_engine_does_not_show_is_unknown_and_nothing_else(
     spark: SparkSession, idle: StreamingQuery, missing: Name
 ) -> None:
     assert known_of(spark, idle) == EVERYTHING - LOST.get(str(missing), set())
+
+
+@each(CHECKPOINT)
+def test_where_the_sources_began_is_unknown(
+    spark: SparkSession, idle: StreamingQuery, monkeypatch: pytest.MonkeyPatch, missing: Name
+) -> None:
+    assert find_run(spark, str(idle.id), 0).initial_files == ()
+    monkeypatch.undo()
+    assert find_run(spark, str(idle.id), 0).initial_files != ()
 
 
 @pytest.fixture(scope="module")

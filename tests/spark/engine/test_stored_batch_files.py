@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.failures import ConfigError
+from fencepost.base.ids import TopicPartition
 from fencepost.spark.engine.stored_batch import StoredBatch, checked_path, read_offsets
 from fencepost.spark.failures import SinkRefused
 
@@ -29,6 +30,37 @@ def test_a_query_with_files_of_its_state_keeps_state(name: str) -> None:
 
 def test_a_first_batch_has_no_start() -> None:
     assert StoredBatch(0, {"metadata": METADATA, "offsets/0": HEAD + "5"}).start_offsets == ()
+
+
+INITIAL = '\0v1\n{"in":{"0":4}}'
+OURS = '{"@start":{"other":{"0":7}},"other":{"0":9}}'
+
+
+@pytest.mark.parametrize(
+    ("ends", "files", "start"),
+    [
+        (['{"in":{"0":9}}'], {"0/0": INITIAL}, {TopicPartition("in", 0): 4}),
+        (
+            ['{"in":{"0":9}}', OURS],
+            {"1/0": INITIAL},
+            {TopicPartition("in", 0): 4, TopicPartition("other", 0): 7},
+        ),
+        (['{"in":{"0":9}}'], {}, None),
+        (['{"in":{"0":9}}'], {"0/0": ""}, None),
+        (['{"in":{"0":9}}'], {"0/0": INITIAL.replace("v1", "v2")}, None),
+        # Another source, which keeps something else in such a file.
+        (['{"in":{"0":9}}', "5"], {"0/0": INITIAL, "1/0": "v1\n5"}, None),
+        (['{"in":{"0":9}}', '{"logOffset":0}'], {"0/0": INITIAL, "1/0": 'v1\n{"path":"a"}'}, None),
+        (['{"logOffset":0}'], {"0/0": 'v1\n{"path":"a"}\n{"path":"b"}'}, None),
+        # Two sources that read the same partition.
+        (['{"in":{"0":9}}'] * 2, {"0/0": INITIAL, "1/0": INITIAL}, None),
+    ],
+)
+def test_the_start_of_sparks_own_source_is_in_a_file(
+    ends: list[str], files: dict[str, str], start: dict[TopicPartition, int] | None
+) -> None:
+    texts = {"metadata": METADATA, "offsets/0": HEAD + "\n".join(ends), **files}
+    assert StoredBatch(0, texts).start == start
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import pytest
@@ -150,7 +151,7 @@ def test_a_batch_is_completed_with_its_missing_parts_only() -> None:
     assert "written with 'a', and this call also has 'b', 'c'" in refused.reason
     assert "adopt=True once: the sink writes what is missing" in refused.reason
     renamed = decide(written(3, "a"), called(3, "b"))
-    assert "accept the batch as it is" in renamed.reason
+    assert "accepts the batch as it is" in renamed.reason
     assert "with no rows" in decide(written(3), called(3, "a")).reason
 
 
@@ -159,7 +160,6 @@ def test_the_refusal_of_a_gap_names_every_remedy() -> None:
     for way in (
         "sink.skip(batch_id)",
         "may_skip=True",
-        "adopt=True",
         '{"in":{"0":9}}',
         "take_over",
     ):
@@ -221,8 +221,12 @@ def test_a_query_takes_over_without_overrides_only_if_the_entry_proves_that_it_c
         ({P0: 9}, new_query({P0: 9}), "p", Verdict.TAKE_OVER),
         # Nothing to compare: the argument is enough.
         (None, new_query({P0: 3}), "p", Verdict.TAKE_OVER),
-        ({P0: 9}, new_query(None), "p", Verdict.TAKE_OVER),
+        (None, new_query(None), "p", Verdict.TAKE_OVER),
+        # The entry has offsets, and where the query begins is not known.
+        ({P0: 9}, new_query(None), "p", Verdict.REFUSE),
+        # Ids are unknown, and the offsets still must match.
         ({P0: 9}, replace(new_query({P0: 9}), topic_ids={}), "p", Verdict.TAKE_OVER),
+        ({P0: 9}, replace(new_query({P0: 3}), topic_ids={}), "p", Verdict.REFUSE),
         # Known offsets and ids must match.
         ({P0: 9}, new_query({P0: 3}), "p", Verdict.REFUSE),
         ({P0: 9}, replace(new_query({P0: 9}), topic_ids={"in": "another"}), "p", Verdict.REFUSE),
@@ -285,6 +289,72 @@ def test_a_refused_take_over_says_where_to_start_and_what_to_pass() -> None:
     assert "in-0 ended at 9 and would begin at 3" in reason
 
 
+def test_where_a_first_batch_begins_is_searched_only_if_it_is_compared() -> None:
+    searched: list[str] = []
+
+    def find(start: Offsets | None) -> Offsets | None:
+        searched.append("once")
+        return start
+
+    named = Overrides(take_over="p")
+    for start, verdict in (({P0: 9}, Verdict.TAKE_OVER), (None, Verdict.REFUSE)):
+        batch = Batch("q", 0, "g", topic_ids=IDS, find_start=partial(find, start))
+        assert decide(entry("p", 5, {P0: 9}), batch, named).verdict is verdict
+    assert len(searched) == 2
+    for found in (None, entry("p", 5), entry("q", 5, {P0: 9})):
+        decide(found, batch, named)
+    decide(entry("p", 5, {P0: 9}), replace(batch, start={P0: 9}), named)
+    assert len(searched) == 2
+
+
+# The batch after the recorded one.
+
+P2 = TopicPartition("other", 0)
+SHORT = replace(entry("q", 5, {P0: 9}), is_short=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "batch", "case"),
+    [
+        (entry("q", 5, {P0: 9}), Batch("q", 6, start={P0: 9}), Case.NEXT),
+        (entry("q", 5, {P0: 9}), Batch("q", 6, start={P0: 8}), Case.OTHER_POSITION),
+        (entry("q", 5, {P0: 9}), Batch("q", 6, start={P0: 10}), Case.OTHER_POSITION),
+        # A partition that is not read would be read from its beginning again.
+        (entry("q", 5, {P0: 9, P1: 3}), Batch("q", 6, start={P0: 9}), Case.OTHER_POSITION),
+        # New partitions and topics are no difference.
+        (entry("q", 5, {P0: 9}), Batch("q", 6, start={P0: 9, P1: 4, P2: 2}), Case.NEXT),
+        # Over a gap, offsets may only have grown.
+        (entry("q", 5, {P0: 9}), Batch("q", 8, start={P0: 20}), Case.GAP),
+        (entry("q", 5, {P0: 9, P1: 3}), Batch("q", 8, start={P0: 20}), Case.GAP),
+        (entry("q", 5, {P0: 9}), Batch("q", 8, start={P0: 8}), Case.OTHER_POSITION),
+        (
+            entry("q", 5, {P0: 9}),
+            Batch("q", 8, start={P0: 2}, topic_ids={"in": "another topic"}),
+            Case.GAP,
+        ),
+        (SHORT, Batch("q", 6, start={P0: 8}), Case.OTHER_POSITION),
+        # Other sources than topics: fingerprints.
+        (entry("q", 5), Batch("q", 6, begun="f"), Case.NEXT),
+        (entry("q", 5), Batch("q", 6, begun="g"), Case.OTHER_POSITION),
+        (entry("q", 5, {P0: 9}), Batch("q", 6, begun="g"), Case.OTHER_POSITION),
+        (entry("q", 5), Batch("q", 8, begun="g"), Case.GAP),
+        # What is unknown is not compared.
+        (entry("q", 5, {P0: 9}), Batch("q", 6), Case.NEXT),
+        (entry("q", 5), Batch("q", 6, start={P0: 8}), Case.NEXT),
+        (LedgerEntry("q", 5), Batch("q", 6, begun="g"), Case.NEXT),
+        (LedgerEntry("q", -1), Batch("q", 0, "g", {P0: 3}), Case.NEXT),
+    ],
+)
+def test_a_later_batch_must_begin_where_the_recorded_one_ended(
+    found: LedgerEntry, batch: Batch, case: Case
+) -> None:
+    assert classify(found, batch) is case
+    if case is Case.OTHER_POSITION:
+        everything = Overrides(adopt=True, take_over="q", may_skip=True, allow_empty_state=True)
+        for overrides in (NO_OVERRIDES, MAY_SKIP, ADOPT, everything):
+            assert decide(found, batch, overrides).verdict is Verdict.REFUSE
+
+
 # Batch writes, with txnAppId and txnVersion.
 
 LAST = LedgerEntry("daily", 7)
@@ -334,6 +404,7 @@ EXPECTED = {
     Case.NO_LEDGER: ("refuse", "write"),
     # A later batch than the recorded one.
     Case.NEXT: ("write", "write"),
+    Case.OTHER_POSITION: ("refuse", "refuse"),
     Case.LOST: ("refuse", "write"),
     Case.SKIPPED: ("write", "write"),
     Case.GAP: ("refuse", "write"),

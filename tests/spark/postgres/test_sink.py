@@ -17,6 +17,7 @@ from fencepost.spark.failures import SinkRefused
 from fencepost.spark.sentences import reason_in
 from tests.outside.postgres import PostgresServer
 from tests.spark.conftest import on_spark
+from tests.spark.ledger.copying import edit, offsets_of
 from tests.spark.pipeline import Pipeline, numbered
 from tests.spark.postgres.stage import Stage
 from tests.spark.queries.cases import counts
@@ -182,6 +183,20 @@ def test_a_new_checkpoint_is_refused_until_it_is_said_whom_it_follows(stage: Sta
     # With another id it is another sink, and writes what it reads.
     assert stage.run(stage.sink(sink_id="second")) is None
     assert stage.values() == sorted([*numbered(0), *numbered(0)])
+
+
+def test_an_edited_checkpoint_is_refused_until_it_is_restored(stage: Stage) -> None:
+    stage.add(numbered(0), numbered(1))
+    assert stage.run() is None
+    kept = offsets_of(stage.checkpoint, 1).read_text()
+    edit(stage.checkpoint, 1, lambda offset: offset | {"logOffset": 0})
+    stage.add(numbered(2))
+    assert "does not begin where batch 1, the last one in the table, ended" in reason(stage)
+    assert stage.values() == sorted(numbered(0) + numbered(1))
+    offsets_of(stage.checkpoint, 1).write_text(kept)
+    offsets_of(stage.checkpoint, 2).unlink(missing_ok=True)
+    assert stage.run() is None
+    assert stage.values() == sorted(numbered(0) + numbered(1) + numbered(2))
 
 
 def test_a_database_of_before_is_refused(stage: Stage) -> None:

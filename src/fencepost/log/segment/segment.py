@@ -434,12 +434,11 @@ class Segment:
                 log.error(
                     "%s: %s. They are kept as they are, and their readers get CORRUPT_MESSAGE; "
                     "everything else is served. Put the file back from a copy while the broker is "
-                    "stopped. Without a copy, delete the records below %d (DeleteRecords), or stop "
-                    "the broker and remove the damaged ones with `fencepost repair`. "
-                    "`fencepost check` checks the whole directory.",
+                    "stopped. Without a copy they are lost: stop the broker and remove them, and "
+                    "nothing else, with `fencepost repair`. `fencepost check` checks the whole "
+                    "directory.",
                     self.path(LOG),
                     damage,
-                    damage.end_offset,
                 )
         self.damage = tuple(found)
         self.hints.clear()

@@ -25,6 +25,7 @@ from py4j.protocol import Py4JError
 
 from fencepost.spark.engine.private_names import (
     BATCH,
+    CHECKPOINT,
     JVM,
     PLAN,
     QUERIES,
@@ -78,6 +79,7 @@ class MicroBatch:
         execution: Any = None,
         *,
         is_foreign: bool = False,
+        session: SparkSession | None = None,
     ) -> None:
         self.query_id = query_id
         self.run_id = run_id
@@ -86,6 +88,7 @@ class MicroBatch:
         self.is_foreign = is_foreign
         """Whether the calling thread is not the query's own."""
         self._execution = execution
+        self._session = session
 
     def __repr__(self) -> str:
         return f"<batch {self.batch_id} of query {self.query_id}, run {self.run_id}>"
@@ -119,6 +122,8 @@ class MicroBatch:
             run_id=self.run_id,
             is_again=is_again,
             ended=ended,
+            find_start=None if self._session is None else self.find_first_start,
+            begun=fingerprint_of(self.start_offsets) if self.start_offsets else "",
         )
 
     @cached_property
@@ -134,6 +139,22 @@ class MicroBatch:
             return parse_starts(self.end_offsets)
         return parse_sources(self.start_offsets)
 
+    def find_first_start(self) -> PartitionOffsets | None:
+        """The start of the first batch, with the files of the checkpoint; None if unknown."""
+        if self.batch_id != 0 or self._session is None:
+            return None
+        return parse_starts(self.end_offsets, self.initial_files)
+
+    @cached_property
+    def initial_files(self) -> tuple[str, ...]:
+        from fencepost.spark.engine.stored_batch import readinitial_files
+
+        assert self._session is not None
+        with CHECKPOINT.optional():
+            folder = str(getattr(self._execution, CHECKPOINT.folder)())
+            return readinitial_files(self._session, folder)
+        return ()
+
     @property
     def expected_rows(self) -> int | None:
         """How many offsets the batch has in its sources; None if they are unknown."""
@@ -145,13 +166,18 @@ class MicroBatch:
     def next(self, batch_id: int, *, is_foreign: bool = False) -> MicroBatch:
         """A later batch of the same run."""
         later = MicroBatch(
-            self.query_id, self.run_id, batch_id, self._execution, is_foreign=is_foreign
+            self.query_id,
+            self.run_id,
+            batch_id,
+            self._execution,
+            is_foreign=is_foreign,
+            session=self._session,
         )
         known = self.__dict__
         if batch_id == self.batch_id + 1 and "ended" in known:
             # It begins where this one ends: that saves a call into the JVM.
             later.start_offsets = self.end_offsets
-            later.start = None if self.ended is None else self.ended.offsets
+            later.start = None if self.ended is None else self.ended.reached
         if "is_stateful" in known:
             later.is_stateful = self.is_stateful
         return later
@@ -312,7 +338,8 @@ def find_run(session: SparkSession, query_id: str, batch_id: int) -> MicroBatch:
         jvm = getattr(session.sparkContext, JVM.gateway)
         queries = _active_queries(getattr(session, JVM.session))
         execution = queries.get(jvm.java.util.UUID.fromString(query_id))
-        return MicroBatch(query_id, execution.runId().toString(), batch_id, execution)
+        run_id = execution.runId().toString()
+        return MicroBatch(query_id, run_id, batch_id, execution, session=session)
     except _UNKNOWN as problem:
         log.warning("the run of batch %d is not known: %s", batch_id, problem)
         # The runs of a query must still be told apart: the engine's thread has it as its job group.
@@ -330,7 +357,9 @@ def _find_by_session(session: SparkSession, batch_id: int) -> MicroBatch | None:
             execution = runs.nextElement()
             if java_session.equals(session_of_run(execution)):
                 query_id, run_id = execution.id().toString(), execution.runId().toString()
-                return MicroBatch(query_id, run_id, batch_id, execution, is_foreign=True)
+                return MicroBatch(
+                    query_id, run_id, batch_id, execution, is_foreign=True, session=session
+                )
     except _UNKNOWN as problem:
         log.debug("the query of batch %d is not known: %s", batch_id, problem)
         raise SinkRefused(

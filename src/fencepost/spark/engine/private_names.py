@@ -155,6 +155,12 @@ BATCH_35: Final = Private(
     end="availableOffsets",
     last="lastExecution",
 )
+CHECKPOINT: Final = Private(
+    "where a query has its checkpoint",
+    "take_over is refused to a query of Spark's own kafka source if the ledger has offsets",
+    tried=("4.3.0",),
+    folder="resolvedCheckpointRoot",
+)
 PLAN: Final = Private(
     "the plan of a query",
     "it counts as one that may keep state, its source offsets stay out of the transaction, and the "

@@ -6,6 +6,8 @@
                  the end offsets, one line for each source; "-" for one that has none yet
                  written before batch B is planned; B begins where B-1 ends
     commits/B    written when Spark has finished the batch
+    sources/N/0  where Spark's own kafka source began, if source N is one: a
+                 zero byte, "v1", and a line of offsets
     state/       if the query keeps state
 
 On Spark Connect the function of `foreachBatch` runs on the server, in a Python process that Spark
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -38,6 +41,7 @@ from fencepost.spark.engine.private_names import FILES
 from fencepost.spark.engine.session import allows_barrier
 from fencepost.spark.engine.versions import is_before_4
 from fencepost.spark.failures import SinkRefused
+from fencepost.spark.offsets import parse_starts
 from fencepost.spark.sentences import sentence_in
 
 if TYPE_CHECKING:
@@ -53,6 +57,7 @@ by the operator's format."""
 
 _NONE: Final = "-"
 _STATE_NAMES: Final = (_STATE, "_metadata/metadata", "v2/0")
+_INITIAL: Final = re.compile(r"\d+/0")
 _GLOB_CHARACTERS: Final = frozenset("{}[]*?\\")
 _RUN_ID: Final = str(uuid.uuid4())
 """The run of the query on Spark Connect: this process serves no other."""
@@ -82,6 +87,9 @@ class StoredBatch(MicroBatch):
         super().__init__(_query_id(texts.get(_METADATA, "")), run_id, batch_id)
         self.end_offsets = read_offsets(texts.get(f"offsets/{batch_id}", ""))
         self.start_offsets = read_offsets(texts.get(f"offsets/{batch_id - 1}", ""))
+        self.initial_files = tuple(t for name, t in texts.items() if _INITIAL.fullmatch(name))
+        if batch_id == 0:
+            self.start = parse_starts(self.end_offsets, self.initial_files)
         self.is_stateful = any(name in texts for name in _STATE_NAMES)
 
     def is_running(self) -> bool:
@@ -142,6 +150,8 @@ def _texts_in(folder: Path, batch_id: int) -> dict[str, str]:
     for name in (_METADATA, due, f"offsets/{batch_id - 1}"):
         with suppress(FileNotFoundError):  # Spark deletes old ones.
             texts[name] = (folder / name).read_text("utf-8")
+    for path in (folder / "sources").glob("*/0") if batch_id == 0 else ():
+        texts[f"{path.parent.name}/0"] = path.read_text("utf-8")
     if "\n" not in texts.get(due, "\n"):
         raise ValueError(f"{due} is not complete")
     return texts
@@ -206,7 +216,9 @@ def _texts_through(session: SparkSession, checkpoint: str, batch_id: int) -> dic
     # The pattern finds those that may be missing. A single path that is a pattern would make Spark
     # log a stack trace; so the file that must exist has its own path.
     due = f"{checkpoint}/offsets/{batch_id}"
-    names = (_METADATA, f"offsets/{batch_id - 1}", f"commits/{batch_id}", *_STATE_FILES)
+    names = [_METADATA, f"offsets/{batch_id - 1}", f"commits/{batch_id}", *_STATE_FILES]
+    if batch_id == 0:
+        names.append("sources/*/0")
     rows = (
         session.read.option("recursiveFileLookup", "true")
         .text([due, f"{checkpoint}/{{{','.join(names)}}}"], wholetext=True)
@@ -214,6 +226,18 @@ def _texts_through(session: SparkSession, checkpoint: str, batch_id: int) -> dic
         .collect()
     )
     return {_name_of(row["file"]): row["value"] for row in rows}
+
+
+def readinitial_files(session: SparkSession, checkpoint: str) -> tuple[str, ...]:
+    """The files in which sources keep where they began; none if they cannot be read."""
+    if _GLOB_CHARACTERS & set(checkpoint):
+        return ()
+    try:
+        rows = session.read.text(f"{checkpoint}/sources/*/0", wholetext=True).collect()
+    except Exception as problem:  # noqa: BLE001 - nothing is known then, and the ledger refuses.
+        log.info("where the sources of %s began is not known: %s", checkpoint, problem)
+        return ()
+    return tuple(row["value"] for row in rows)
 
 
 def _name_of(path: str) -> str:

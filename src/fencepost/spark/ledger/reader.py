@@ -273,6 +273,7 @@ def _decode(found: FoundRecord) -> LedgerEntry:
         raise SinkRefused(
             f"the ledger record of {found.key.decode('utf-8', 'replace')!r} at offset "
             f"{found.offset} of {found.place} cannot be read: {problem}. `fencepost ledger show "
-            f"--topic {found.place.topic}` shows it, and `fencepost ledger adopt` replaces it. "
-            "Nothing was written"
+            f"--topic {found.place.topic}` shows it. Use the fencepost that has written it; or "
+            "find the last batch in the topics, and `fencepost ledger adopt` records it. Nothing "
+            "was written"
         ) from problem

@@ -15,7 +15,8 @@ stored, so another store can use all of it with its own sentences. The first row
     no entry          b is 0, a version, or may_skip           write      write       FIRST
                       any other                                refuse     write       NO_LEDGER
     q, an earlier     a version                                write      write       NEXT
-      batch           the recorded batch is short              refuse     write       LAST_IS_SHORT
+      batch           b does not begin where that one ended    refuse     refuse      OTHER_POSITION
+                      the recorded batch is short              refuse     write       LAST_IS_SHORT
                       the recorded batch is b - 1              write      write       NEXT
                       a batch in between is known to be lost   refuse     write       LOST
                       may_skip                                 write      write       SKIPPED
@@ -33,11 +34,19 @@ stored, so another store can use all of it with its own sentences. The first row
     another query p   would take over, but without its state   refuse     refuse      EMPTY_STATE
                       take_over names a third query            refuse     take over   WRONG_OWNER
                       begins where p ended                     take over  take over   CONTINUES
-                      take_over names p, nothing to compare    take over  take over   CONTINUES
-                      take_over names p, begins elsewhere      refuse     take over   OTHER_START
+                      take_over names p, whose sources have    take over  take over   CONTINUES
+                        no offsets in the entry
+                      take_over names p, begins elsewhere or   refuse     take over   OTHER_START
+                        it is not known where
                       any other                                refuse     take over   OTHER_QUERY
 
 An entry is short if a second call for its batch was refused, so that call's rows are missing.
+
+Spark begins a batch where the one before it ended, so the first batch of a run must begin where the
+entry ends: ids that fit prove nothing, because a checkpoint can be edited, or restored and
+continued without the sink. Offsets of topics are compared by partition, also over a gap, where they
+may only have grown. Of other sources, the fingerprints are compared if the ids are consecutive.
+Later batches of a run need no comparison (`Transaction.last_is`).
 
 `take_over` does not override source offsets that contradict the start of the batch: the entry's
 offsets were written in the same transaction as the rows, so they are exact. The offsets of the
@@ -49,8 +58,8 @@ new checkpoint has lost its state, so it is refused unless `allow_empty_state`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -97,6 +106,10 @@ class Batch:
     """Whether it is a batch write. Its versions may have gaps, and it keeps no state."""
     ended: SourceOffsets | None = None
     """The end offsets of its sources, for the entry; None if unknown or if some is not a topic."""
+    begun: str = ""
+    """The fingerprint of its start offsets; empty if unknown, and in the first batch."""
+    find_start: Callable[[], Offsets | None] | None = field(default=None, compare=False)
+    """Finds `start` for a first batch that has it in a file only. Costs a job of Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +137,8 @@ class Case(Enum):
     """Nothing is recorded, but earlier batches must have been written: the ledger was lost."""
     NEXT = "batch {entry.batch_id} is the last one in the topics"
     """The batch after the recorded one, or any later version."""
+    OTHER_POSITION = "batch {entry.batch_id} is the last one and ended elsewhere"
+    """A later batch that begins elsewhere: the checkpoint was changed under the query."""
     LOST = "batch {entry.batch_id} is the last one, batch {entry.lost} was lost"
     """The sink failed for a batch in between, and the user's function caught the exception."""
     SKIPPED = "batch {entry.batch_id} is the last one, others were skipped"
@@ -178,6 +193,7 @@ RULE: Final[Mapping[Case, Row]] = {
     Case.FIRST: Row(Verdict.WRITE, Verdict.WRITE),
     Case.NO_LEDGER: Row(Verdict.REFUSE, Verdict.WRITE),
     Case.NEXT: Row(Verdict.WRITE, Verdict.WRITE),
+    Case.OTHER_POSITION: Row(Verdict.REFUSE, Verdict.REFUSE),
     Case.LOST: Row(Verdict.REFUSE, Verdict.WRITE),
     Case.SKIPPED: Row(Verdict.WRITE, Verdict.WRITE),
     Case.GAP: Row(Verdict.REFUSE, Verdict.WRITE),
@@ -216,6 +232,8 @@ def classify(entry: LedgerEntry | None, batch: Batch, overrides: Overrides = NO_
 
 
 def _classify_later(entry: LedgerEntry, batch: Batch, overrides: Overrides) -> Case:
+    if find_contradiction(entry, batch) is not None:
+        return Case.OTHER_POSITION
     if entry.is_short:
         return Case.LAST_IS_SHORT
     if entry.batch_id == batch.batch_id - 1:
@@ -264,16 +282,54 @@ class Difference(NamedTuple):
 
     words: str
     is_unknown: bool = False
-    """Whether the two could not be compared, so nothing is proven either way."""
+    """Whether the entry has nothing to compare, so that the user's word must do."""
+
+
+def with_start(entry: LedgerEntry | None, batch: Batch) -> Batch:
+    """The batch with its start offsets, if they will be compared and can be found."""
+    is_compared = entry is not None and entry.sources and entry.query_id != batch.query_id
+    if not is_compared or batch.start is not None or batch.find_start is None:
+        return batch
+    return replace(batch, start=batch.find_start())
+
+
+def find_contradiction(entry: LedgerEntry, batch: Batch) -> Difference | None:
+    """Why a later batch of the same query cannot follow the entry; None if it may."""
+    is_next = entry.batch_id == batch.batch_id - 1
+    if entry.sources and batch.start:
+        return _find_moved_offset(entry, batch, is_next=is_next)
+    if is_next and entry.fingerprint and batch.begun and entry.fingerprint != batch.begun:
+        return Difference("the offsets of its sources are others")
+    return None
+
+
+def _find_moved_offset(entry: LedgerEntry, batch: Batch, *, is_next: bool) -> Difference | None:
+    start = batch.start or {}
+    for tp, ended in sorted((entry.sources or {}).items()):
+        begins = start.get(tp)
+        if is_next and begins is None:
+            return Difference(f"it does not read {tp}")
+        if begins is None or begins == ended:
+            continue
+        # Batches in between may have read more, or the same name again in a new topic.
+        ids = {entry.topic_ids.get(tp.topic), batch.topic_ids.get(tp.topic)} - {None}
+        if is_next or (begins < ended and len(ids) < 2):
+            return Difference(f"{tp} ended at {ended} and would begin at {begins}")
+    return None
 
 
 def find_difference(entry: LedgerEntry, batch: Batch) -> Difference | None:
-    """None if the batch begins exactly where the sources of the entry end."""
+    """None if the first batch of another query begins where the sources of the entry end."""
     if not entry.sources:
         return Difference("the entry does not say where its sources ended", is_unknown=True)
+    if batch.is_version:
+        return Difference("a batch write does not say where it begins", is_unknown=True)
     if not batch.start:
-        return Difference("the start offsets of this query are not known", is_unknown=True)
-    return _find_other_topic(entry, batch) or _find_other_offset(entry.sources, batch)
+        return Difference("it is not known where this query begins")
+    topic = _find_other_topic(entry, batch)
+    if topic is not None and not topic.is_unknown:
+        return topic
+    return _find_other_offset(entry.sources, batch) or topic
 
 
 def _find_other_topic(entry: LedgerEntry, batch: Batch) -> Difference | None:
@@ -301,90 +357,93 @@ def _find_other_offset(ended: Offsets, batch: Batch) -> Difference | None:
 
 # The sentences.
 
+# Each advice must be safe for everybody who may see the sentence: following it neither loses nor
+# repeats a row. An argument that skips a comparison comes after the check that the user must make
+# instead (`tests/test_advice.py`).
+
 _ONE_CALL: Final = 'sink.write({{"topic": df, ...}}, batch_id)'
-_REPEAT: Final = (
-    "To write them, restore a checkpoint whose last batch is {entry.batch_id}, or start with an "
-    "empty checkpoint where the output ends{start} and pass "
-    'take_over="{entry.query_id}"'
-)
 _SHORT: Final = (
     "batch {batch.batch_id} is in the topics with the rows of its first call only ({written}): a "
-    f"second call for it was refused. Put all DataFrames of a batch into one call, {_ONE_CALL}, "
-    "and pass adopt=True once: the sink then writes the DataFrames of the topics that the first "
-    "call did not write to. If both calls wrote to the same topic, write its missing rows by other "
-    "means first: adopt=True accepts that topic as it is"
+    f"second call for it was refused. Put all DataFrames of a batch into one call, {_ONE_CALL}. If "
+    "both calls wrote to the same topic, write its missing rows by other means. Only then pass "
+    "adopt=True once: the sink writes the DataFrames of the topics that the first call did not "
+    "write to, and accepts the others as they are"
 )
 _INCOMPLETE: Final = (
     "batch {batch.batch_id} is already in the topics, but not all of it: it was written with "
     "{written}, and this call also has {missing}. "
 )
+_MATCHING: Final = "Restore the checkpoint that matches the topics, or {restart}"
 
 STREAM_SENTENCES: Final[Mapping[Case, str]] = {
     Case.NO_LEDGER: "batch {batch.batch_id} is not the first one, but the cluster has no ledger of "
-    "this transactional_id: its record or its topic was deleted, ledger_topic= names another "
-    "topic, this is another cluster, or your function has not called the sink for any earlier "
-    "batch. The sink cannot tell whether the batch is in the topics. Check the end of the topics; "
-    "if the batch is not there, pass adopt=True once. For batches without rows call "
-    "sink.skip(batch_id), or pass may_skip=True",
+    "this transactional_id: the id was changed, its record or its topic was deleted, ledger_topic= "
+    "names another topic, this is another cluster, or your function has not called the sink for "
+    "any earlier batch. The sink cannot tell whether the batch is in the topics. If the id or "
+    "ledger_topic= was changed, go back to the former one. Otherwise check the end of the topics; "
+    "only if the batch is not there, pass adopt=True once",
+    Case.OTHER_POSITION: "batch {batch.batch_id} does not begin where batch {entry.batch_id}, the "
+    "last one in the topics, ended: {difference}. The checkpoint was edited, or restored and "
+    f"continued without the sink, and rows would be missing or written twice. {_MATCHING}",
     Case.LOST: "batch {entry.lost} of this query is not in the topics: the sink failed, and your "
-    f"function caught the exception. {_REPEAT}; or pass adopt=True once to continue without its "
-    "rows",
+    "function caught the exception. To write its rows, restore a checkpoint whose last batch is "
+    "{entry.batch_id}, or {restart}",
     Case.GAP: "the last batch of this query in the topics is {entry.batch_id}, and the checkpoint "
-    "continues with batch {batch.batch_id}. If your function did not call the sink for the batches "
-    "in between because they had no rows, call sink.skip(batch_id) for such batches or pass "
-    "may_skip=True to the sink; adopt=True, once, gets past this gap. If a call failed and your "
-    "function caught the exception, or the cluster was restored from a backup, rows are missing. "
-    f"{_REPEAT}",
+    "continues with batch {batch.batch_id}. If a call failed and your function caught the "
+    "exception, or the cluster was restored from a backup, rows are missing: restore a checkpoint "
+    "whose last batch is {entry.batch_id}, or {restart}. Only if your function did not call the "
+    "sink for the batches in between because they had no rows, pass may_skip=True to the sink; "
+    "sink.skip(batch_id), called for such batches, makes it unnecessary",
     Case.LAST_IS_SHORT: "batch {entry.batch_id} of this query lacks rows: a second call for it was "
-    "refused, and the query went on. Write the missing rows by other means, or go back to a "
-    "checkpoint from before that batch with another transactional_id; then pass adopt=True once",
+    "refused, and the query went on. Write the missing rows by other means, and only then "
+    "pass adopt=True once",
     Case.OTHER_OFFSETS: "batch {batch.batch_id} is already in the topics, but with other source "
     "offsets than the checkpoint has for it: the checkpoint was edited, or two queries use it. "
-    "Restore the checkpoint that matches the topics, or start with an empty checkpoint and another "
-    "transactional_id",
+    f"Stop the other query if there is one. {_MATCHING}",
     Case.SECOND_SINK: "batch {batch.batch_id} was already written in this run of the query by "
     "another sink with the same transactional_id: call one sink once per batch. Put all DataFrames "
     f"of a batch into one call, {_ONE_CALL}",
     Case.PARTS_MISSING: _INCOMPLETE
     + "Pass adopt=True once: the sink writes what is missing and continues",
-    Case.PARTS_DIFFER: _INCOMPLETE + "Check the topics; pass adopt=True once to accept the batch "
-    "as it is and write nothing more, or go back to the code that wrote it",
+    Case.PARTS_DIFFER: _INCOMPLETE + "Go back to the code that wrote it. Only if no row of the "
+    "batch is missing in the topics, pass adopt=True once: the sink accepts the batch as it is",
     Case.SHORT_PARTS: _SHORT,
     Case.SHORT: _SHORT,
     Case.OLDER_BATCH: "the last batch of this query in the topics is {entry.batch_id}, which is "
     "newer than batch {batch.batch_id} of the checkpoint: the checkpoint was restored from a "
-    "backup or edited. Restore the checkpoint that matches the topics, or start with an empty "
-    "checkpoint and another transactional_id",
+    f"backup or edited. {_MATCHING}",
     Case.OTHER_START: "take_over names query {entry.query_id}, but this query does not begin where "
-    "its batch {entry.batch_id} ended: {difference}. Start from there{start}, or pass adopt=True "
-    "once if you are sure that no row is written twice",
+    "its batch {entry.batch_id} ended: {difference}. With an empty checkpoint, start from "
+    "there{start}. Only if you have compared where it begins with the end of the topics, and no "
+    "row is between them or in both, pass adopt=True once",
     Case.WRONG_OWNER: "take_over names query {overrides.take_over}, but the transactional_id "
     "belongs to query {entry.query_id} (last batch {entry.batch_id}), and this is query "
-    "{batch.query_id}. Run `fencepost ledger show`, and name the query that this one continues",
+    "{batch.query_id}. Run `fencepost ledger show`, and name the query that this one continues; "
+    "if it continues none, give it its own transactional_id",
     Case.OTHER_QUERY: "the transactional_id belongs to query {entry.query_id} (last batch "
     "{entry.batch_id}), and this is query {batch.query_id}: either two queries use one id, or the "
     "checkpoint is new and would write rows again that are in the topics ({difference}). Without "
-    "the option checkpointLocation it is new at every start. Give this query its own "
-    "transactional_id; or, after a lost checkpoint, start where the output ends{start} and pass "
-    'take_over="{entry.query_id}"; or pass adopt=True once if you know where it begins',
+    "the option checkpointLocation it is new at every start. If two queries use the id, give each "
+    "its own. If the checkpoint is new, keep the id: restore the former checkpoint, or {restart}",
     Case.EMPTY_STATE: "this query keeps state, and its checkpoint is new: it would continue query "
     "{entry.query_id} (last batch {entry.batch_id}) with empty state, and its counts, windows or "
     "deduplication would be wrong. Restore the checkpoint; or read the source from its beginning "
-    "into other topics with another transactional_id; or pass allow_empty_state=True once if empty "
-    "state is right",
+    "into other topics with another transactional_id. Only if empty state is right, pass "
+    "allow_empty_state=True once",
 }
 
 _OTHER_APPLICATION: Final = (
     "it belongs to {entry.query_id!r} (last batch or version {entry.batch_id}), and this is "
-    "txnAppId {batch.query_id!r}. Leave transactionalId out, or give this write its own; to "
-    'continue the other one, pass takeOver="{entry.query_id}" once'
+    "txnAppId {batch.query_id!r}. Leave transactionalId out, or give this write its own; only if "
+    "it continues the other one with rows that are not in the topics, pass "
+    'takeOver="{entry.query_id}" once'
 )
 
 VERSION_SENTENCES: Final[Mapping[Case, str]] = {
     Case.OLDER_VERSION: "the last version of {batch.query_id!r} in the topics is {entry.batch_id}, "
-    "and this write is version {batch.batch_id}: it was written before, or never will be in order. "
-    "Give every write a higher txnVersion than the one before; pass adopt=true once if this one is "
-    "not in the topics and belongs there",
+    "and this write is version {batch.batch_id}: it was written before, or is out of order. If its "
+    "rows are in the topics, leave it out; only if they are not, pass adopt=true once. Give every "
+    "new write a higher txnVersion than the one before",
     Case.WRONG_OWNER: _OTHER_APPLICATION,
     Case.OTHER_QUERY: _OTHER_APPLICATION,
 }
@@ -406,6 +465,7 @@ def decide(
     sentences: Mapping[Case, str] = STREAM_SENTENCES,
 ) -> Decision:
     """Applies the table."""
+    batch = with_start(entry, batch)
     case = classify(entry, batch, overrides)
     verdict = RULE[case].verdict(overrides)
     is_refused = verdict is Verdict.REFUSE
@@ -418,13 +478,17 @@ def decide(
 
 
 def _fill_in(sentence: str, entry: LedgerEntry, batch: Batch, overrides: Overrides) -> str:
-    difference = find_difference(entry, batch)
+    compare = find_contradiction if entry.query_id == batch.query_id else find_difference
+    difference = compare(entry, batch)
+    start = f" (startingOffsets='{starting_offsets(entry)}')" if entry.sources else ""
+    where = f"where the output ends{start}" if start else "at the first row after the output"
     return sentence.format(
         entry=entry,
         batch=batch,
         overrides=overrides,
         difference=difference.words if difference else "",
-        start=f" (startingOffsets='{starting_offsets(entry)}')" if entry.sources else "",
+        start=start,
+        restart=f'start with an empty checkpoint {where} and pass take_over="{entry.query_id}"',
         written=_names(entry.parts or ()),
         missing=_names(missing_parts(entry, batch)),
     )

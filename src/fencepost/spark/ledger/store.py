@@ -21,6 +21,7 @@ from fencepost.spark.ledger.rule import (
     Decision,
     Overrides,
     decide,
+    with_start,
 )
 from fencepost.spark.ledger.sources import NO_SOURCES, SourceUse
 from fencepost.spark.ledger.topic import (
@@ -144,6 +145,7 @@ class LedgerStore:
     ) -> Decision:
         """What to do with the batch, given the ids and first offsets of its topics."""
         entry = view.entry
+        batch = with_start(entry, batch)
         if entry is not None and entry.query_id != batch.query_id and sources.are_ours:
             batch = self._with_topics(batch, entry.sources or {})
         sentences = VERSION_SENTENCES if batch.is_version else STREAM_SENTENCES

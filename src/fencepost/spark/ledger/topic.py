@@ -123,15 +123,17 @@ def check_settings(cluster: Cluster, topic: str) -> None:
     if policy.replace(" ", "") != "compact":
         raise SinkRefused(
             f"topic {topic!r} has cleanup.policy={policy}, so the brokers would delete the ledger "
-            "in it: it must be exactly compact. Leave ledger_topic= out, name a topic created by "
-            "`fencepost ledger create --topic`, or change the setting. Nothing was written"
+            "in it: it must be exactly compact. Change the setting; or, for a query that has no "
+            "ledger yet, leave ledger_topic= out, or name a topic created by `fencepost ledger "
+            "create --topic`. Nothing was written"
         )
     segment_bytes = int(found[_SEGMENT].value or 0)
     if segment_bytes > MAX_SEGMENT_BYTES:
         raise SinkRefused(
             f"topic {topic!r} has segment.bytes={segment_bytes}, and every start of a query would "
-            f"read that much of each partition: set it to {SEGMENT_BYTES}, or name a topic created "
-            "by `fencepost ledger create --topic`. Nothing was written"
+            f"read that much of each partition: set it to {SEGMENT_BYTES}; or, for a query that "
+            "has no ledger yet, name a topic created by `fencepost ledger create --topic`. Nothing "
+            "was written"
         )
 
 

@@ -240,7 +240,7 @@ def read_entry(ledger: LedgerTable, text: str | None) -> LedgerEntry | None:
         return None if text is None else decode_entry(text.encode())
     except EntryUnreadable as problem:
         raise SinkRefused(
-            f"the row of {ledger.sink_id!r} in {ledger.table} cannot be read: {problem}. Look at "
-            "the table; a deleted row and adopt=True, once, make the sink begin anew with this "
-            "batch. Nothing was written"
+            f"the row of {ledger.sink_id!r} in {ledger.table} cannot be read: {problem}. A "
+            "newer fencepost can read what it has written. Otherwise look at the table; only if "
+            "the batch is not there, delete the row and pass adopt=True once. Nothing was written"
         ) from problem

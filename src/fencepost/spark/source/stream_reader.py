@@ -232,8 +232,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLost(
                 "the first batch of this checkpoint was begun by Spark's own kafka source and not "
                 "finished, and startingOffsets does not say where: give startingOffsets the JSON "
-                "of sources/0/0 in the checkpoint, let Spark's source finish the batch, or begin "
-                "with an empty checkpoint"
+                "of sources/0/0 in the checkpoint, or let Spark's source finish the batch"
             )
         return parse_offsets(start)
 

@@ -201,9 +201,9 @@ class DriverProducer:
         return SinkFenced(
             f"the transactional_id {self._transactional_id!r} was taken over by another query, or "
             "the transaction was open for longer than kafka.transaction.timeout.ms "
-            f"({self._settings.transaction_timeout_ms}) and was aborted. {outcome}. Give every "
-            "query its own transactional_id; raise the timeout if batches take longer; then start "
-            "the query again, and it continues from its checkpoint"
+            f"({self._settings.transaction_timeout_ms}) and was aborted. {outcome}. If two "
+            "queries use the id, give one of them its own; raise the timeout if batches take "
+            "longer; then start the query again, and it continues from its checkpoint"
         )
 
     def timed_out(self) -> SinkRefused:

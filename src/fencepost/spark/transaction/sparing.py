@@ -78,17 +78,16 @@ def _refuse_lost_ledger(store: LedgerStore, batch: Batch) -> None:
     if not view.is_settled or view.entry is not None:
         return
     if batch.is_version:
-        named, what, adopt = "ledgerTopic", "this write is", "if this write is not there, pass "
-        adopt += "adopt=true once"
+        named, what, adopt = "ledgerTopic", "this write", "adopt=true"
     else:
-        named, what = "ledger_topic=", f"batch {batch.batch_id} is"
-        adopt = "if the batch is not there, pass adopt=True once, or give this query an unused "
-        adopt += "transactional_id"
+        named, what, adopt = "ledger_topic=", f"batch {batch.batch_id}", "adopt=True"
     raise SinkRefused(
         f"transactional_id {store.transactional_id!r}: the cluster has seen a committed "
         "transaction of this id, but has no ledger of it: the record or its topic was deleted, "
         f"{named} names another topic, or another producer uses the id. The sink cannot tell "
-        f"whether {what} in the topics. Check the end of the topics; {adopt}. Nothing was written."
+        f"whether {what} is in the topics. Check the end of the topics; only if it is not there, "
+        f"pass {adopt} once. If another producer uses the id, choose an unused one. Nothing was "
+        "written."
     )
 
 
