@@ -198,7 +198,7 @@ def test_a_held_request_is_released_and_a_fault_of_a_killed_broker_is_not_taken_
     ("use", "said"),
     [
         (lambda cluster: cluster.kill(7), "There is no broker 7; the brokers are 1, 2, 3."),
-        (lambda cluster: cluster.kill("2"), "The id of a broker is a number, not '2'."),
+        (lambda cluster: cluster.kill("2"), "broker_id must be a whole number, not '2'"),
         (lambda cluster: cluster.move("orders", 0, 7), "no live broker 7; its live brokers are 1"),
         (lambda cluster: cluster.move("orders", 9, 1), "Metadata for orders-9 was refused"),
         (lambda cluster: cluster.leader_of("orders", 9), "'orders' has no partition 9."),
@@ -312,7 +312,7 @@ def test_a_cluster_that_cannot_start_says_why_in_words_of_the_arguments(tmp_path
     assert "fencepost: " in cluster.log_text()
     with pytest.raises(TypeError, match="config must be a mapping"):
         fencepost.Cluster(config="num.partitions=3")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="brokers must be a number"):
+    with pytest.raises(TypeError, match="brokers must be a whole number"):
         fencepost.Cluster("3")  # type: ignore[arg-type]
 
 

@@ -223,7 +223,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(use: Callable[[], object], 
 
 
 def test_one_string_is_no_list_of_names() -> None:
-    with pytest.raises(TypeError, match="super_users must be a sequence"):
+    with pytest.raises(TypeError, match="super_users must be a list of texts"):
         Security(super_users="admin")
     with pytest.raises(TypeError, match="security must be a Security"):
         fencepost.Broker(security={"alice": "secret"})  # type: ignore[arg-type]

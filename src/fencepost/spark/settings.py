@@ -128,8 +128,6 @@ def read_settings(
 
     `id_option`: what names the transactional id.
     """
-    if exchange not in EXCHANGES:
-        raise ConfigError(f"exchange={exchange!r}: it must be one of {', '.join(EXCHANGES)}")
     given = strip_kafka(options)
     refused = {**REFUSED, "transactional.id": f"it is {id_option}"}
     for name, reason in refused.items():
@@ -144,9 +142,9 @@ def read_settings(
     )
 
 
-def checked_id(transactional_id: Any) -> str:
+def checked_id(transactional_id: str | None) -> str:
     """The id, if it can be a record's key and part of a group's name."""
-    if not transactional_id or not isinstance(transactional_id, str):
+    if not transactional_id:
         raise ConfigError("transactional_id must be a name that only this query uses")
     try:
         size_bytes = len(transactional_id.encode("utf-8"))

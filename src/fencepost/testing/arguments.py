@@ -27,13 +27,6 @@ def in_words_of_arguments(sentence: str) -> str:
     return sentence
 
 
-def checked_config(config: Mapping[str, object] | None) -> Mapping[str, object]:
-    """The argument `config`; TypeError if it is not a mapping."""
-    if not isinstance(config or {}, Mapping):
-        raise TypeError(f"config must be a mapping such as {{'num.partitions': 3}}, not {config!r}")
-    return config or {}
-
-
 def path_or_none(given: str | os.PathLike[str] | None) -> str | None:
     """An argument that may name a path."""
     return None if given is None else os.fspath(given)

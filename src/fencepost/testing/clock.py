@@ -24,6 +24,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from fencepost.base.arguments import checked
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.testing.crashing import BrokerCrashed
 
@@ -48,6 +49,7 @@ class MovedClock:
         return time.time_ns() // 1_000_000 + self.offset_ms
 
 
+@checked
 class Clock:
     """The time of one broker."""
 

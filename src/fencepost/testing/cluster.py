@@ -26,11 +26,11 @@ from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self
 
+from fencepost.base.arguments import checked
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.cluster.parent.control import send_command
 from fencepost.testing.arguments import (
     bracketed,
-    checked_config,
     in_words_of_arguments,
     path_or_none,
 )
@@ -81,6 +81,7 @@ class BrokerView:
     restarts: int
 
 
+@checked
 class Cluster(SecuredContents):
     """Several broker processes. After `stop` they can be started again, on the same data and ports.
 
@@ -101,14 +102,12 @@ class Cluster(SecuredContents):
         security: Security | None = None,
     ) -> None:
         """`metrics` is the address for Prometheus and health checks; broker K is K ports above."""
-        if not isinstance(brokers, int):
-            raise TypeError(f"brokers must be a number such as 3, not {brokers!r}")
         self.data = path_or_none(data)
         self._count = brokers
         self._host = host
         self._port = port
         self._durability = durability
-        self._config = dict(checked_config(config))
+        self._config = dict(config or {})
         self._secured = None
         if security is not None:
             self._secured = Secured(security, host=host, config=self._config)

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn, Self
 
+from fencepost.base.arguments import checked
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.broker.faults import faults as mechanism
 from fencepost.testing.faults import Fault, Faults, Fired, Function, Step, Target, checked_api
@@ -114,6 +115,7 @@ class ClusterTarget(Target):
         return ClusterFault(self._faults, made, where, words, self._broker)
 
 
+@checked
 class ClusterFaults(Faults):
     """The faults of the brokers of one cluster."""
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from fencepost.base.arguments import checked
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.base.ids import TopicPartition
 from fencepost.broker.faults.faults import EXEMPT_CLIENT
@@ -62,6 +63,7 @@ class Record:
 Key = Callable[[Record], object]
 
 
+@checked
 class Contents:
     """What a cluster contains, by its `bootstrap_servers`."""
 
@@ -234,6 +236,7 @@ class Contents:
         return dict(found)
 
 
+@checked
 class Group:
     """A consumer group, as it is whenever it is asked."""
 

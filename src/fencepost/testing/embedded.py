@@ -28,6 +28,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from fencepost.base.arguments import checked
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.base.system import SystemDisk
 from fencepost.broker.node import Node
@@ -49,7 +50,6 @@ from fencepost.broker.settings.refusals import (
 from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.testing.arguments import (
     bracketed,
-    checked_config,
     in_words_of_arguments,
     path_or_none,
 )
@@ -83,6 +83,7 @@ class Snapshot:
         self.offset_ms = offset_ms
 
 
+@checked
 class Broker(SecuredContents):
     """An embedded broker. After `stop` it can be started again, with the same data and port."""
 
@@ -103,7 +104,7 @@ class Broker(SecuredContents):
         self._host = host
         self._port = port
         self._durability = durability
-        self._overrides = parse_overrides(checked_config(config))
+        self._overrides = parse_overrides(config or {})
         self._secured = None
         if security is not None:
             self._secured = Secured(security, host=host, config=config or {})

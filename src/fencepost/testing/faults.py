@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
+from fencepost.base.arguments import checked
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.broker.faults import faults as mechanism
@@ -80,6 +81,7 @@ class Request:
         return _api(self.api)[1].response(**fields)
 
 
+@checked
 class Fault:
     """One fault; its methods say how often it applies."""
 
@@ -235,6 +237,7 @@ class Fault:
         self._faults.note(Fired(step, self._words, -1, None))
 
 
+@checked
 class Target:
     """The requests that a fault is for; its methods say what happens to them."""
 
@@ -331,6 +334,7 @@ class Target:
         return Fault(self._faults, made, where, words)
 
 
+@checked
 class Step:
     """A step of a commit or an abort."""
 
@@ -353,6 +357,7 @@ class Step:
         return self._faults.arm(Fault(self._faults, made, self._step, "crash()"), self._step)
 
 
+@checked
 class Faults:
     """The faults of one broker."""
 

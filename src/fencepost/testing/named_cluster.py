@@ -13,6 +13,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
+from fencepost.base.arguments import checked
 from fencepost.broker.faults.faults import EXEMPT_CLIENT
 from fencepost.testing.contents import Contents
 from fencepost.testing.fault_proxy import FaultProxy
@@ -38,6 +39,7 @@ class ProxyFaults(Faults):
         skip("no crash")
 
 
+@checked
 class NamedCluster(Contents):
     """A cluster that runs already, behind a proxy with faults."""
 

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from fencepost.base.arguments import checked
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.base.scram import MECHANISMS, SALT_SEED_BYTES, new_password, new_salt
 from fencepost.broker.faults.faults import EXEMPT_CLIENT
@@ -54,6 +55,7 @@ MECHANISM: Final = "SCRAM-SHA-512"
 """What `client_config` chooses unless it is told otherwise."""
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
     """Who may use a broker of a test, and for what."""
@@ -68,9 +70,6 @@ class Security:
     """ACLs such as `User:alice read topic:orders`. With None every user may do anything."""
 
     def __post_init__(self) -> None:
-        for name, given in (("super_users", self.super_users), ("acls", self.acls or ())):
-            if isinstance(given, str):
-                raise TypeError(f"{name} must be a sequence such as [{given!r}], not a string")
         if not self.super_users:
             raise ConfigError("Security needs a super user, who adds the other users and the ACLs.")
         for name, password in self.users.items():
@@ -239,6 +238,7 @@ class Secured:
         self._is_established = False
 
 
+@checked
 class SecuredContents(Contents):
     """Contents of a `Broker` or `Cluster` that may have `security=`, and what that offers."""
 

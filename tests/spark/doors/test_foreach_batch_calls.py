@@ -468,7 +468,7 @@ def test_a_copied_checkpoint_writes_nothing_twice(
     ("name", "words"),
     [
         ("", "only this query uses"),
-        (7, "only this query uses"),
+        (7, "must be a text"),
         ("a\ud800b", "not Unicode text"),
         ("x" * 1_001, "has 1001 bytes"),
     ],

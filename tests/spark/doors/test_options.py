@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fencepost.base.failures import ConfigError
+from fencepost.spark import TransactionalSink
 from fencepost.spark.doors.options import (
     NO_OVERWRITE,
     WRITE_OPTIONS,
@@ -33,6 +36,10 @@ def test_names_are_case_insensitive_and_spark_adds_its_own() -> None:
         ({"kafka.transactional.id": "t"}, "cannot be set: it is the option transactionalId"),
         ({"topic": "l", "ledgerTopic": "l"}, "holds the ledger, and rows cannot go there"),
         ({"adopt": "yes"}, "adopt must be true or false"),
+        ({"topic": "a b"}, "topic is 'a b', and cannot be a topic. A topic name has ASCII letters"),
+        ({"ledgerTopic": ".."}, "ledgerTopic is '..', and cannot be a topic"),
+        ({"adopt": "1"}, "adopt must be true or false"),
+        ({"mayWriteToSources": ""}, "mayWriteToSources must be true or false"),
         ({"commitSourceOffsets": "maybe"}, "commitSourceOffsets must be auto, true or false"),
         ({"txnVersion": "1"}, "txnVersion is for df.write"),
     ],
@@ -42,6 +49,26 @@ def test_a_wrong_option_of_a_stream_is_refused_with_what_to_write(
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         read_write_options(STREAM | more, streaming=True)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"adopt": "false"}, "adopt must be True or False, not 'false'"),
+        ({"may_write_to_sources": "false"}, "may_write_to_sources must be True or False"),
+        ({"commit_source_offsets": 0}, "commit_source_offsets must be True or False or None"),
+        ({"topic": ["a"]}, "topic must be a text or None, not ['a']"),
+        ({"topic": "a b"}, "topic is 'a b', and cannot be a topic"),
+        ({"ledger_topic": ""}, "ledger_topic is '', and cannot be a topic. A topic needs a name"),
+        ({"bootstrap_servers": ["a:1"]}, "such as 'host:9092,host:9092', not ['a:1']"),
+        ({"options": "kafka.acks=all"}, "options must be a mapping or None"),
+    ],
+)
+def test_a_wrong_argument_of_the_sink_is_refused(given: dict[str, Any], words: str) -> None:
+    needed = {"bootstrap_servers": "localhost:9092", "transactional_id": "t"}
+    with pytest.raises(ConfigError) as refused:
+        TransactionalSink(**needed | given)
     assert words in str(refused.value)
 
 

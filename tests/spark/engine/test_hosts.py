@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.failures import ConfigError
+from fencepost.spark import TransactionalSink
 from fencepost.spark.engine import hosts
 from fencepost.spark.engine.hosts import (
     check_received_secrets,
@@ -114,8 +115,8 @@ def test_encrypted_files_do_not_protect_a_password_on_the_network(
 
 
 def test_another_word_for_exchange_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"exchange='tls': it must be one of auto, plain"):
-        settings(exchange="tls")
+    with pytest.raises(ConfigError, match="exchange must be 'auto' or 'plain', not 'tls'"):
+        TransactionalSink("h:1", transactional_id="t", exchange="tls")  # type: ignore[arg-type]
 
 
 def test_the_host_of_an_address() -> None:

@@ -372,7 +372,7 @@ def test_outside_of_a_query_and_with_wrong_arguments_it_says_what_to_do(
         stage.sink()(spark.range(1), 0)
     with pytest.raises(SinkRefused, match="needs the DataFrame of a batch"):
         stage.sink()([1], 0)
-    with pytest.raises(ConfigError, match='must be "append" or "upsert"'):
+    with pytest.raises(ConfigError, match="must be 'append' or 'upsert'"):
         stage.sink(mode="replace")
     with pytest.raises(ConfigError, match="append inserts every row"):
         stage.sink(key="id")

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.refusal import Refusal
+from fencepost.base.topic_names import refuse_name
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from fencepost.broker.context import Context
 from fencepost.broker.settings.changes import (
@@ -34,7 +35,6 @@ from fencepost.broker.settings.views import (
 )
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
-from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.records.metadata_log import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.topic_names import refuse_name
 from fencepost.broker.context import Context
 from fencepost.broker.partitions import leadership
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
-from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.partition.partition import Partition
 from fencepost.wire.forms.describe_producers import (
     DescribeProducersRequest,

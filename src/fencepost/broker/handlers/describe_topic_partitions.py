@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE
+from fencepost.base.topic_names import refuse_name
 from fencepost.broker.authorization import TOPIC, authorized_operations
 from fencepost.broker.context import Context
 from fencepost.broker.handlers.metadata import is_available, offline_replicas
-from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.coordinator.metadata.state import Topic
 from fencepost.wire.forms.describe_topic_partitions import (
     Cursor,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE, ZERO_TOPIC_ID
+from fencepost.base.topic_names import refuse_name
 from fencepost.broker.authorization import (
     NOT_REQUESTED,
     TOPIC,
@@ -26,7 +27,6 @@ from fencepost.broker.authorization import (
     may_create_topic,
 )
 from fencepost.broker.waiting import Parked
-from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.wire.forms.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

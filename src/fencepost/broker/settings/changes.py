@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
 from fencepost.base.refusal import Refusal
+from fencepost.base.topic_names import refuse_name
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from fencepost.broker.settings.config import (
     BROKER_SETTINGS,
@@ -33,7 +34,6 @@ from fencepost.broker.settings.loggers import LEVELS, ROOT, level_of, logger_nam
 from fencepost.broker.turns import run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.events import AlterSettings
-from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.records.metadata_log import (
     BROKER_RESOURCE,
     CLUSTER_DEFAULT,

@@ -12,8 +12,8 @@ from typing import Any, Final
 from fencepost.base.failures import CorruptError, WireError
 from fencepost.base.ids import NO_NODE
 from fencepost.base.scram import Credential
+from fencepost.base.topic_names import collision_key
 from fencepost.coordinator.acl.changes import rule_of
-from fencepost.coordinator.metadata.names import collision_key
 from fencepost.coordinator.metadata.state import (
     Broker,
     Endpoint,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
+from fencepost.base.topic_names import refuse_name
 from fencepost.coordinator.metadata.events import (
     CreatePartitions,
     CreateTopic,
@@ -13,7 +14,6 @@ from fencepost.coordinator.metadata.events import (
     DeleteTopic,
     refuse,
 )
-from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.coordinator.metadata.placement import (
     order_assignments,
     place,

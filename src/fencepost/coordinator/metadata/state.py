@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE
 from fencepost.base.scram import Credential
+from fencepost.base.topic_names import collision_key
 from fencepost.coordinator.acl.state import AclState
-from fencepost.coordinator.metadata.names import collision_key
 
 NO_SETTINGS: Mapping[str, str] = {}
 

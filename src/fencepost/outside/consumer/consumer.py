@@ -23,6 +23,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from fencepost.base.arguments import checked
 from fencepost.outside.connection import Database, require_writable
 from fencepost.outside.consumer.member import Member, Waiting
 from fencepost.outside.consumer.positions import DEFAULT_TABLE, Advance, OtherTransaction, Positions
@@ -140,6 +141,7 @@ class Batch:
         return self._consumer._transaction(self)  # noqa: SLF001 - two halves of one thing.
 
 
+@checked
 class PostgresConsumer:
     """Iterates over batches; a batch must be used in a transaction before the next one.
 
@@ -149,7 +151,7 @@ class PostgresConsumer:
     def __init__(
         self,
         dsn: str,
-        topics: Iterable[str],
+        topics: str | Iterable[str],
         group: str,
         *,
         bootstrap_servers: str,

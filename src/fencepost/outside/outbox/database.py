@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
+from fencepost.base.arguments import checked
 from fencepost.outside.connection import require_writable
 from fencepost.outside.failures import DatabaseRefused
 from fencepost.outside.outbox.lsn import lsn_text, parse_lsn
@@ -60,6 +61,7 @@ _MAX_NAME: Final = 63
 _TABLE: Final = re.compile(r'([A-Za-z_][\w$]*|"[^"]+")(\.([A-Za-z_][\w$]*|"[^"]+"))?')
 
 
+@checked
 class Outbox(NamedTuple):
     """Which outbox: the names of everything in the database."""
 

@@ -30,6 +30,7 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from fencepost.base.arguments import checked
 from fencepost.base.failures import ConfigError
 from fencepost.outside.connection import Database
 from fencepost.outside.outbox.database import Outbox, OutboxDatabase
@@ -94,6 +95,7 @@ STEPS: Final = (
 """Between any two effects: tests kill the relay, the database and the broker at each."""
 
 
+@checked
 class RelaySettings(NamedTuple):
     """How a relay runs; all have defaults."""
 
@@ -113,6 +115,7 @@ class RelaySettings(NamedTuple):
     """Whether the time of a record is that of the commit in the database."""
 
 
+@checked
 class OutboxRelay:
     """Relays one outbox. `run` may be called again after it ended, with whatever result."""
 

@@ -29,6 +29,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from fencepost.base.arguments import checked
 from fencepost.base.ids import INTERNAL_TOPICS
 from fencepost.base.limits import MAX_TOPIC_NAME_LENGTH
 from fencepost.outside.failures import OutsideError
@@ -79,6 +80,7 @@ class Outgoing(NamedTuple):
     record: Record
 
 
+@checked
 class ColumnNames(NamedTuple):
     """Columns that were named explicitly; None: those of the module docstring."""
 

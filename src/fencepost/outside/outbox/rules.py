@@ -39,6 +39,7 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
+from fencepost.base.arguments import checked
 from fencepost.outside.failures import OutsideError
 from fencepost.outside.outbox.lsn import lsn_text
 
@@ -63,6 +64,7 @@ class Cursor(NamedTuple):
         return f"{lsn_text(self.end_lsn)} + {self.ordinal} rows of {lsn_text(self.commit_lsn)}"
 
 
+@checked
 class Limits(NamedTuple):
     """When a chunk, which is one Kafka transaction, ends."""
 

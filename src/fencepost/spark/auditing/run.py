@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Unpack
 
+from fencepost.base.arguments import checked
 from fencepost.base.failures import ConfigError
 from fencepost.spark.auditing.bounds import Bounds, fix_bounds
 from fencepost.spark.auditing.finding_rows import (
@@ -68,6 +69,7 @@ _UNKNOWN_SLOTS: Final = 16
 Report = Callable[[str], None]
 
 
+@checked
 def audit(
     spark: SparkSession,
     bootstrap_servers: str,

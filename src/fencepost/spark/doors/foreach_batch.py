@@ -24,6 +24,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from fencepost.base.arguments import checked, checked_topic
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.spark.doors.calls import Call, RunCalls, calls_of
 from fencepost.spark.doors.parts import (
@@ -61,6 +62,7 @@ _NEXT: Final = Decision(Verdict.WRITE, "the next batch of this run; those betwee
 _STATE_OF_RUN: Final = frozenset({"_receipts", "_run"})
 
 
+@checked
 class TransactionalSink:
     """A function for `foreachBatch` that writes every batch exactly once.
 
@@ -96,12 +98,14 @@ class TransactionalSink:
     ) -> None:
         require_spark()
         self.transactional_id = checked_id(transactional_id)
-        self.topic = topic
+        self.topic = None if topic is None else checked_topic("topic", topic)
         self.checkpoint = checked_path(checkpoint)
         self.settings = replace(
             read_settings(bootstrap_servers, options or {}, exchange),
             write_timestamps=write_timestamps,
         )
+        if ledger_topic is not None:
+            checked_topic("ledger_topic", ledger_topic)
         self._ledger = LedgerStore(self.settings.client, self.transactional_id, ledger_topic)
         if topic == self._ledger.topic:
             raise ConfigError(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fencepost.base.arguments import checked_topic
 from fencepost.base.failures import ConfigError
 from fencepost.base.options import INT64_MAX, must_be, parse_boolean, parse_whole
 from fencepost.spark.engine.read_topics import NO_TOPICS, ReadTopics
@@ -121,6 +122,9 @@ def read_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOpt
         take_over=values.get("takeOver"),
         allow_empty_state=parse_boolean("allowEmptyState", values["allowEmptyState"]),
     )
+    for name in ("topic", "ledgerTopic"):
+        if name in values:
+            checked_topic(name, values[name])
     if values.get("topic") == values["ledgerTopic"]:
         raise ConfigError(
             f"topic {values['topic']!r} holds the ledger, and rows cannot go there: correct topic "

@@ -30,6 +30,7 @@ import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+from fencepost.base.arguments import checked, checked_topic
 from fencepost.base.failures import ConfigError
 from fencepost.spark.connection import cluster_of, partition_count
 from fencepost.spark.doors.checks import check_slots
@@ -104,6 +105,7 @@ class RoutePlan:
         )
 
 
+@checked
 def route(
     df: DataFrame,
     bootstrap_servers: str,
@@ -130,6 +132,8 @@ def route(
         read_settings(bootstrap_servers, options or {}, exchange, id_option=id_option),
         write_timestamps=write_timestamps,
     )
+    if topic is not None:
+        checked_topic("topic", topic)
     if tasks is not None and tasks < 1:
         raise ConfigError(f"tasks must be at least 1, not {tasks}")
     session = df.sparkSession

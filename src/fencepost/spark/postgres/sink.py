@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, Literal
 
+from fencepost.base.arguments import checked
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.outside.connection import Database
 from fencepost.outside.table.ledger import DEFAULT_TABLE, LedgerTable
@@ -42,6 +43,7 @@ DATABASE_SECONDS: Final = 60.0
 """How long a batch waits for a database that has answered before, as while it restarts."""
 
 
+@checked
 class PostgresSink:
     """A function for `foreachBatch` that writes every batch into a table exactly once.
 
@@ -76,8 +78,6 @@ class PostgresSink:
         on_step: Callable[[str, int], None] | None = None,
     ) -> None:
         require_spark()
-        if mode not in ("append", "upsert"):
-            raise ConfigError(f'mode is {mode!r}, and must be "append" or "upsert"')
         if mode == "append" and key is not None:
             raise ConfigError(
                 'key= has a meaning with mode="upsert" only: append inserts every row'

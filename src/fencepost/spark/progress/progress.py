@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Self, TextIO
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from fencepost.base.arguments import checked
 from fencepost.spark.engine.session import await_events
 from fencepost.spark.engine.versions import progress_of
 from fencepost.spark.installation import require_spark
@@ -43,6 +44,7 @@ LAST_EVENTS_SECONDS: Final = 2.0
 """How long `stop` waits for the last events."""
 
 
+@checked
 class Progress:
     """The queries of a session: rate, lag, commits, retries.
 
