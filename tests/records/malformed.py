@@ -216,6 +216,8 @@ ODD: Final[Mapping[str, tuple[bytes, int]]] = {
 # --------------------------------------------------------------------------
 
 GOOD: Final = record() + record(1)
+SKIPPED: Final = b"\x50\x2a\x4d\x18" + struct.pack("<I", 4) + b"skip"
+"""A frame without content, in zstd and lz4."""
 LONG: Final = record(value=bytes(range(256)) * 400) + record(1)
 
 
@@ -342,6 +344,8 @@ def odd_streams() -> dict[str, tuple[int, bytes]]:
             Codec.ZSTD,
             compress(Codec.ZSTD, GOOD) + compress(Codec.ZSTD, b""),
         ),
+        "plain lz4 after a frame to skip": (Codec.LZ4, SKIPPED + plain),
+        "plain lz4 before a frame to skip": (Codec.LZ4, plain + SKIPPED),
         "plain lz4 and a byte": (Codec.LZ4, plain + b"\0"),
         "plain lz4 in two streams": (Codec.LZ4, plain_lz4(record()) + plain_lz4(record(1))),
         "lz4 with linked blocks": (Codec.LZ4, lz4(LONG * 3, linked=True)),
@@ -351,9 +355,25 @@ def odd_streams() -> dict[str, tuple[int, bytes]]:
         "gzip with a wrong size": (Codec.GZIP, flipped(zipped, len(zipped) - 1)),
         "zlib as gzip": (Codec.GZIP, zlib.compress(GOOD)),
         "raw snappy": (Codec.SNAPPY, raw_snappy(GOOD)),
+        "gzip split inside a record": (
+            Codec.GZIP,
+            gzip.compress(GOOD[:5]) + gzip.compress(GOOD[5:]),
+        ),
+        **{
+            f"snappy with a header of version {version} and {oldest}": (
+                Codec.SNAPPY,
+                packed[:8] + struct.pack(">ii", version, oldest) + packed[16:],
+            )
+            for packed in (compress(Codec.SNAPPY, GOOD),)
+            for version, oldest in ((2, 1), (1, 2), (0, 0), (1 << 24, 1 << 24))
+        },
+        "zstd around a frame to skip": (
+            Codec.ZSTD,
+            compress(Codec.ZSTD, record()) + SKIPPED + compress(Codec.ZSTD, record(1)),
+        ),
         "zstd after a frame to skip": (
             Codec.ZSTD,
-            b"\x50\x2a\x4d\x18" + struct.pack("<I", 4) + b"skip" + compress(Codec.ZSTD, GOOD),
+            SKIPPED + compress(Codec.ZSTD, GOOD),
         ),
     }
 

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from fencepost.base.errors import ErrorCode
 from fencepost.records.batch import BatchError
-from fencepost.records.compression import CODECS, Codec, TooLargeError, compress, decompress
+from fencepost.records.compression import (
+    CODECS,
+    Codec,
+    TooLargeError,
+    compress,
+    decompress,
+    decompress_produced,
+)
 from tests.records.malformed import GOOD, damaged_streams, odd_streams, plain_lz4
 
 COMPRESSING = sorted(CODECS - {Codec.NONE})
@@ -134,29 +141,60 @@ def test_what_is_no_stream_of_its_codec_is_refused(name: str) -> None:
 
 
 READ_BY_ALL = {
-    "gzip in two streams",
     "zstd in two streams",
     "plain lz4",
     "plain lz4, stored",
     "lz4 with a content checksum",
     "raw snappy",
     "zstd after a frame to skip",
-    *(name for name in ODD_STREAMS if " of nothing" in name and "lz4" not in name),
+    "zstd around a frame to skip",
+    *(name for name in ODD_STREAMS if " of nothing" in name and name[:4] in ("snap", "zstd")),
 }
+READ_BY_US = {
+    "gzip in two streams",
+    "gzip split inside a record",
+    *(name for name in ODD_STREAMS if name.startswith("gzip with a member of nothing")),
+    *(name for name in ODD_STREAMS if name.startswith("snappy with a header of version")),
+}
+"""librdkafka loses the second member of gzip; aiokafka cannot read these headers of snappy."""
 TWICE = {"gzip twice", "zstd twice"}
-"""All readers take the two streams for one."""
+"""All readers but librdkafka's of gzip take the two streams for one."""
 
 
 @pytest.mark.parametrize("name", ODD_STREAMS)
 def test_a_stream_that_some_clients_cannot_read_is_refused(name: str) -> None:
     codec, packed = ODD_STREAMS[name]
     for scratch in (None, bytearray(1 << 20)):
-        if name in READ_BY_ALL | TWICE:
+        if name in READ_BY_ALL | READ_BY_US | TWICE:
             content = bytes(decompress(codec, packed, 1 << 20, scratch))
             assert content == GOOD * (1 + (name in TWICE))
         else:
             with pytest.raises(BatchError):
                 decompress(codec, packed, 1 << 20, scratch)
+
+
+@pytest.mark.parametrize("name", ODD_STREAMS)
+def test_of_a_producer_only_those_streams_are_accepted_that_all_clients_read_alike(
+    name: str,
+) -> None:
+    codec, packed = ODD_STREAMS[name]
+    for scratch in (None, bytearray(1 << 20)):
+        if name in READ_BY_ALL or name == "zstd twice":
+            content = bytes(decompress_produced(codec, packed, 1 << 20, scratch))
+            assert content == GOOD * (1 + (name == "zstd twice"))
+        else:
+            with pytest.raises(BatchError) as refused:
+                decompress_produced(codec, packed, 1 << 20, scratch)
+            assert refused.value.error_code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS))
+def test_what_we_compress_is_accepted_of_a_producer(codec: Codec) -> None:
+    data = bytes(range(256)) * 400
+    for scratch in (None, bytearray(1 << 20)):
+        for content in (b"", data):
+            packed = compress(codec, content)
+            assert bytes(decompress_produced(codec, packed, 1 << 20, scratch)) == content
 
 
 @given(

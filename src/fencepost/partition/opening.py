@@ -1,8 +1,9 @@
 """Opens the batches of clients: checks their records before they are written.
 
-A batch whose records cannot be read stops its readers for good, so it is refused. The check reads
-lengths, counts and deltas (`records/scan.py`); no record becomes an object. Compacted topics also
-need to know which records have no key, and topics that set a codec need the decompressed bytes.
+A batch whose records cannot be read stops its readers for good, so it is refused, and so is one
+that clients read differently. The check reads lengths, counts and deltas (`records/scan.py`); no
+record becomes an object. Compacted topics also need to know which records have no key, and topics
+that set a codec need the decompressed bytes.
 
 A batch may hold hundreds of thousands of records, and a few bytes may unpack to megabytes. So
 opening has three parts, and the broker decides where each runs:
@@ -26,7 +27,7 @@ from fencepost.base.seams import Buffer
 from fencepost.log.config import LogConfig
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch
 from fencepost.records.builder import reseal
-from fencepost.records.compression import Codec, TooLargeError, decompress
+from fencepost.records.compression import Codec, TooLargeError, decompress_produced
 from fencepost.records.scan import RecordScan
 
 PRODUCER: Final = "producer"
@@ -133,7 +134,7 @@ class Opening:
         payload: Buffer = memoryview(data)[HEADER_BYTES:]
         codec = batch.codec
         if codec:
-            payload = decompress(codec, payload, max_bytes, scratch)
+            payload = decompress_produced(codec, payload, max_bytes, scratch)
         self._scan = RecordScan(batch, payload)
 
     def step(self, count: int = RECORDS_PER_STEP) -> bool:

@@ -8,12 +8,17 @@ split into thousands of pieces.
 What one client can read, every client must be able to read. So a stream ends where its data does,
 and everything that Kafka's Java client refuses is refused:
 
-- gzip: one or more members, as in Kafka.
+- gzip: one or more members, as in Kafka. From a producer one only: librdkafka reads the first and
+  skips the rest in silence, and an empty first member aborts its process.
 - snappy: the stream of snappy-java, a header of 16 bytes and blocks of [i32 size][raw snappy]. Some
-  clients send one raw block instead; Kafka reads it too.
+  clients send one raw block instead; Kafka reads it too. From a producer only version 1 of the
+  header: aiokafka takes any other for a raw block.
 - lz4: one LZ4 frame with independent blocks (Kafka's reader refuses linked ones, KIP-57, and reads
   only the first frame).
 - zstd: one or more frames.
+
+What only a producer's batch is refused for (`decompress_produced`) stays readable in the logs: a
+repair must not remove a batch that was acknowledged.
 """
 
 from __future__ import annotations
@@ -109,6 +114,19 @@ def decompress(
     return reader(data, max_bytes, scratch)
 
 
+def decompress_produced(
+    codec: int, data: Buffer, max_bytes: int, scratch: bytearray | None
+) -> Buffer:
+    """As `decompress`; BatchError also for a stream that some client reads differently."""
+    if codec == Codec.GZIP and data:
+        return _decompress_gzip(data, max_bytes, scratch, max_members=1)
+    if codec == Codec.SNAPPY:
+        start = bytes(memoryview(data)[: len(_XERIAL_HEADER)])
+        if start.startswith(_XERIAL_MAGIC) and start != _XERIAL_HEADER:
+            raise _damaged("snappy", "its header is not of version 1")
+    return decompress(codec, data, max_bytes, scratch)
+
+
 def _compress_snappy(data: Buffer) -> bytes:
     view = memoryview(data)
     parts = [_XERIAL_HEADER]
@@ -157,7 +175,9 @@ def _decompress_none(data: Buffer, max_bytes: int, scratch: bytearray | None) ->
     return data
 
 
-def _decompress_gzip(data: Buffer, max_bytes: int, scratch: bytearray | None) -> Buffer:
+def _decompress_gzip(
+    data: Buffer, max_bytes: int, scratch: bytearray | None, max_members: int = 0
+) -> Buffer:
     """Reads the members in pieces: what follows a member is copied each time."""
     view = memoryview(data)
     out = bytearray()
@@ -171,6 +191,8 @@ def _decompress_gzip(data: Buffer, max_bytes: int, scratch: bytearray | None) ->
                 position += len(rest)
             if member is None:
                 members += 1
+                if members > max_members > 0:
+                    raise _damaged("gzip", "bytes follow its first member")
                 if scratch is not None and members > _PIECES_AT_ONCE:
                     raise TooLargeError("gzip", max_bytes)
                 member = zlib.decompressobj(_GZIP_HEADER_WBITS)

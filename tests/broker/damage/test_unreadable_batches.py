@@ -28,7 +28,8 @@ from tests.broker.requests import (
     read_topic,
     records_in,
 )
-from tests.records.malformed import LYING, ODD, batch, damaged_streams, record
+from tests.records.malformed import LYING, ODD, batch, damaged_streams, odd_streams, record
+from tests.records.test_compression import READ_BY_US
 from tests.transactions.protocol import TV2
 from tests.transactions.wire import WireProducer, consume
 
@@ -102,6 +103,17 @@ def test_check_counts_the_unreadable_batches_after_the_first_ones() -> None:
 def test_header_names_that_are_not_utf8_are_not_reported() -> None:
     payload, count = ODD["a header name that is not UTF-8"]
     assert findings(old_log(batch(payload, count, timestamp_ms=NOW_MS))) == []
+
+
+def test_streams_that_are_only_refused_of_producers_are_sound_in_a_log() -> None:
+    """A repair would empty them otherwise, although they were acknowledged."""
+    streams = [odd_streams()[name] for name in sorted(READ_BY_US)]
+    packed = [batch(b"", 2, codec=each[0], packed=each[1], timestamp_ms=NOW_MS) for each in streams]
+    stage = old_log(*packed)
+    assert findings(stage) == []
+    again = stage.again()
+    assert read_topic(again, "t") == [b"first", *[b"value", b"value", b"between"] * len(packed)]
+    again.stop()
 
 
 def test_a_log_that_was_compacted_is_sound() -> None:

@@ -41,6 +41,9 @@ from tests.transactions.protocol import TV1, TV2, Protocol
 if TYPE_CHECKING:
     from tests.compat.twin.talk import Talk, Twins
 
+NO_PRODUCER = "a transactional batch without a producer id, or with one below 0"
+BELOW = "a batch with a producer id below -1 and without a sequence"
+AFTER = "bytes after the batch of a partition"
 BOTH = pytest.mark.parametrize("protocol", [TV1, TV2], ids=lambda protocol: protocol.name)
 
 
@@ -274,6 +277,32 @@ def test_batches_that_only_one_broker_refuses(twins: Twins) -> None:
         )
         nothing = produce("odd", None)
         talk.ask_in_vain("no batch", nothing, differs="incomplete requests")
+
+    twins.compare(script)
+
+
+def test_odd_ids_and_bytes_that_only_kafka_accepts(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        topic = "odd-ids"
+        talk.topic(topic, 8)
+        who = start(talk, topic)
+        good = bytes(batch(b"a"))
+        nobody = {"producer_id": -2, "producer_epoch": -1, "base_sequence": -1}
+        below = {"producer_id": -2, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+        cases: list[tuple[str, bytes | bytearray, str | None]] = [
+            ("transactional", spoil(bytearray(good), ">h", 21, 0x10, seal=True), NO_PRODUCER),
+            ("transactional, -2", batch(b"a", **below), NO_PRODUCER),
+            ("-2 without a sequence", batch(b"a", **nobody), BELOW),
+            ("three bytes after it", good + b"abc", AFTER),
+            ("part of a batch after it", good + good[:40], AFTER),
+            ("text after it", good + b"not a batch, but text after one", AFTER),
+            ("zeros after it", good + bytes(100), AFTER),
+            ("two batches", good + good, None),
+        ]
+        for index, (name, records, row) in enumerate(cases):
+            talk.ask(f"{name}: added", add(who, topic, index), 3)
+            ask = produce(topic, records, index=index, transactional_id=topic)
+            talk.ask(name, ask, differs=row)
 
     twins.compare(script)
 

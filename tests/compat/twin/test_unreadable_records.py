@@ -40,6 +40,7 @@ from tests.records.malformed import (
     record,
     resealed,
 )
+from tests.records.test_compression import READ_BY_US
 from tests.transactions.protocol import TV1, TV2, Protocol
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ ONLY_KAFKA_READS = {
     "plain lz4 with a block of nothing at its end",
     "lz4 twice",
     "lz4 with a wrong content checksum",
+    "plain lz4 before a frame to skip",
+    *READ_BY_US,
 }
 
 
