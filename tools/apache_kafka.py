@@ -20,9 +20,12 @@ from typing import Final, Self
 from tools.processes import STOP_SECONDS, ServerProcess, free_port
 
 VERSION: Final = "4.3.0"
+CLIENT_VERSION: Final = "4.4.0"
+"""The newest Java client, which is released before its broker is on Maven Central."""
 ROOT: Final = Path(__file__).resolve().parent.parent
 HOME: Final = ROOT / "build" / f"kafka-{VERSION}"
 LIBS: Final = HOME / "libs"
+CLIENT_LIBS: Final = ROOT / "build" / f"kafka-clients-{CLIENT_VERSION}" / "libs"
 JAVA_SOURCES: Final = ROOT / "tests" / "compat" / "java"
 
 START_SECONDS: Final = 90.0
@@ -30,7 +33,10 @@ FORMAT_SECONDS: Final = 60.0
 MAVEN_SECONDS: Final = 600.0
 COMPILE_SECONDS: Final = 120.0
 
-_ARTIFACTS: Final = (
+Artifacts = tuple[tuple[str, str, str], ...]
+
+_CLIENT_ARTIFACTS: Final[Artifacts] = (("org.apache.kafka", "kafka-clients", CLIENT_VERSION),)
+_ARTIFACTS: Final[Artifacts] = (
     ("org.apache.kafka", "kafka_2.13", VERSION),
     ("org.apache.kafka", "kafka-tools", VERSION),
     ("org.apache.kafka", "kafka-clients", VERSION),
@@ -54,31 +60,40 @@ def fetch_libs() -> Path:
         raise UnavailableError(
             f"Apache Kafka needs {', '.join(missing)}, not found on this machine"
         )
-    HOME.mkdir(parents=True, exist_ok=True)
-    with (HOME / "lock").open("w") as lock:
+    return _fetched(LIBS, _ARTIFACTS)
+
+
+def fetch_client_libs() -> Path:
+    """The folder with the newest Java client, downloaded like `fetch_libs`."""
+    return _fetched(CLIENT_LIBS, _CLIENT_ARTIFACTS)
+
+
+def _fetched(libs: Path, artifacts: Artifacts) -> Path:
+    libs.parent.mkdir(parents=True, exist_ok=True)
+    with (libs.parent / "lock").open("w") as lock:
         # Two test runs may start at the same time.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not LIBS.exists():
-            _copy_dependencies()
-    return LIBS
+        if not libs.exists():
+            _copy_dependencies(libs, artifacts)
+    return libs
 
 
-def _copy_dependencies() -> None:
-    with tempfile.TemporaryDirectory(dir=HOME) as folder:
-        (Path(folder) / "pom.xml").write_text(_pom())
+def _copy_dependencies(libs: Path, artifacts: Artifacts) -> None:
+    with tempfile.TemporaryDirectory(dir=libs.parent) as folder:
+        (Path(folder) / "pom.xml").write_text(_pom(artifacts))
         command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]
         done = _run(command, MAVEN_SECONDS, folder=Path(folder))
         if done.returncode != 0:
-            raise UnavailableError(f"Maven could not get Apache Kafka {VERSION}: {done.stdout}")
+            raise UnavailableError(f"Maven could not get {artifacts}: {done.stdout}")
         # Renamed when complete, so that a broken download is never used.
-        (Path(folder) / "libs").rename(LIBS)
+        (Path(folder) / "libs").rename(libs)
 
 
-def _pom() -> str:
+def _pom(artifacts: Artifacts) -> str:
     wanted = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
         f"<version>{version}</version></dependency>"
-        for group, name, version in _ARTIFACTS
+        for group, name, version in artifacts
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
@@ -106,10 +121,15 @@ def compile_java() -> Path:
     return classes
 
 
-def java_command(*arguments: str, heap: str = "256m", log_level: str = "error") -> list[str]:
+def java_command(
+    *arguments: str, heap: str = "256m", log_level: str = "error", newest_client: bool = False
+) -> list[str]:
     """A Java command line with Kafka's jars and our programs on its class path."""
     quiet = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}"
-    classpath = f"{compile_java()}{os.pathsep}{fetch_libs()}/*"
+    folders = [fetch_libs()]
+    if newest_client:
+        folders.insert(0, fetch_client_libs())  # The first of two jars counts.
+    classpath = os.pathsep.join([str(compile_java()), *(f"{libs}/*" for libs in folders)])
     return ["java", f"-Xmx{heap}", quiet, "-XX:+UseSerialGC", "-cp", classpath, *arguments]
 
 

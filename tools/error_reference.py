@@ -189,6 +189,12 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             "transactional id.",
             "Correct it.",
         ),
+        "REBOOTSTRAP_REQUIRED": Words(
+            "an operator",
+            "The client has reached another broker or cluster than it wants: its address belongs "
+            "to someone else by now.",
+            "Clients bootstrap again. If it stays, correct the addresses or the load balancer.",
+        ),
         "POLICY_VIOLATION": Words(
             _SETTINGS,
             "The request is well-formed, but a rule of the broker forbids it; the message says "

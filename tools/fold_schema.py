@@ -3,10 +3,10 @@
     python -m tools.fold_schema          writes the modules
     python -m tools.fold_schema --check  says which of them are not what would be written
 
-kio is the schema of Apache Kafka's messages and changes rarely; importing it costs a second, so it
-is read here, at development time. What we take from it are names, types, versions, tags and
-defaults. kio turns some integers into times and error codes, some ids into UUID or None; the forms
-keep what is on the wire (`read_field`).
+kio is the schema of Apache Kafka's messages and changes rarely (for what is newer, see `NEWER`);
+importing it costs a second, so it is read here, at development time. What we take from it are
+names, types, versions, tags and defaults. kio turns some integers into times and error codes, some
+ids into UUID or None; the forms keep what is on the wire (`read_field`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import types
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,6 +94,67 @@ class Facet:
 
 
 @dataclass(frozen=True)
+class Addition:
+    """A field that a version has and kio's newest one has not."""
+
+    struct: str
+    after: str
+    """The field before it."""
+    name: str
+    facet: Facet
+    replaces: bool = False
+    """Whether the field before it ends with the version before."""
+
+
+NEWER: Final = {
+    "api_versions": (
+        5,
+        (
+            Addition(
+                "ApiVersionsRequest",
+                "client_software_version",
+                "cluster_id",
+                Facet("string", nullable=True, tag=None, default=None),
+            ),
+            Addition(
+                "ApiVersionsRequest",
+                "cluster_id",
+                "node_id",
+                Facet("int32", nullable=False, tag=None, default=-1),
+            ),
+        ),
+    ),
+    "txn_offset_commit": (
+        6,
+        tuple(
+            Addition(
+                f"TxnOffsetCommit{entity}Topic",
+                "name",
+                "topic_id",
+                Facet("uuid", nullable=False, tag=None, default=UNSET),
+                replaces=True,
+            )
+            for entity in ("Request", "Response")
+        ),
+    ),
+    "delete_groups": (
+        3,
+        (
+            Addition(
+                "DeletableGroupResult",
+                "error_code",
+                "error_message",
+                Facet("string", nullable=True, tag=None, default=None),
+            ),
+        ),
+    ),
+}
+"""Versions of Apache Kafka 4.4, which kio does not have yet: all that changes from the one before,
+as `ApiMessageType` of its kafka-clients.jar shows it. tests/compat/test_wire_against_java.py
+compares the bytes. A kio that has them makes the table's entries wrong, and a test says so."""
+
+
+@dataclass(frozen=True)
 class FoldedField:
     """A field over all its versions."""
 
@@ -150,10 +211,32 @@ def fold_message(name: str, entity: EntityType) -> list[FoldedStruct]:
     found: dict[str, FoldedStruct] = {}
     fold_struct(by_version, found, is_message=True)
     message = next(reversed(found))
+    if name in NEWER:
+        found = {each: add_version(struct, *NEWER[name]) for each, struct in found.items()}
     if message in OURS:
         struct, ours = OURS[message]
         found[struct].fields.extend(our_field(*each, found[struct].versions) for each in ours)
     return list(found.values())
+
+
+def add_version(
+    struct: FoldedStruct, version: int, additions: tuple[Addition, ...]
+) -> FoldedStruct:
+    """The struct with one more version."""
+    last = struct.versions[-1]
+    assert last == version - 1, f"kio's newest version of {struct.name} is {last}"
+    versions = (*struct.versions, version)
+    here = [each for each in additions if each.struct == struct.name]
+    ending = {each.after for each in here if each.replaces}
+    fields = []
+    for field in struct.fields:
+        goes_on = last in field.facets and field.name not in ending
+        more = {version: field.facets[last]} if goes_on else {}
+        fields.append(FoldedField(field.name, field.facets | more, versions))
+    for each in here:
+        place = [field.name for field in fields].index(each.after) + 1
+        fields.insert(place, FoldedField(each.name, {version: each.facet}, versions))
+    return replace(struct, fields=fields, versions=versions)
 
 
 def our_field(name: str, tag: int, versions: tuple[int, ...]) -> FoldedField:

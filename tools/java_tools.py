@@ -65,7 +65,9 @@ class ToolResult:
 class JavaTools:
     """Runs main methods by the name of their script or class."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, newest_client: bool = False) -> None:
+        """`newest_client` uses the newest Java client instead of the broker's own."""
+        self._newest_client = newest_client
         self._machine: subprocess.Popen[str] | None = None
 
     def run(
@@ -110,7 +112,7 @@ class JavaTools:
         if self._machine is None or self._machine.poll() is not None:
             self.close()
             self._machine = subprocess.Popen(
-                java_command("ToolHost"),
+                java_command("ToolHost", newest_client=self._newest_client),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

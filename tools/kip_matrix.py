@@ -195,7 +195,7 @@ PRODUCERS: Final = (
         "two-phase commit with other systems",
         "not released",
         NO,
-        "InitProducerId v6 is unstable in Kafka 4.3",
+        "InitProducerId v6 is unstable in Kafka 4.4",
     ),
     Kip(
         951,
@@ -233,6 +233,13 @@ PRODUCERS: Final = (
         "4.2",
         YES,
         served=((A.WRITE_TXN_MARKERS, 2),),
+    ),
+    Kip(
+        1319,
+        "topic ids for offsets in transactions",
+        "4.4",
+        YES,
+        served=((A.TXN_OFFSET_COMMIT, 6),),
     ),
 )
 
@@ -702,7 +709,7 @@ PROTOCOL: Final = (
         "old versions removed",
         "4.0",
         YES,
-        "the versions of Kafka 4.3",
+        "the versions of Kafka 4.4",
         served=((A.FETCH, 4), (A.LIST_OFFSETS, 1)),
     ),
     Kip(899, "clients bootstrap again", "3.8", NOT_APPLICABLE, _CLIENT_ONLY),
@@ -711,7 +718,7 @@ PROTOCOL: Final = (
         "brokers tell clients to bootstrap again",
         "4.0",
         PART,
-        "the reply can say so; this broker never does",
+        "Metadata can say so and never does; ApiVersions does (KIP-1242)",
         served=((A.METADATA, 13),),
     ),
     Kip(
@@ -721,6 +728,13 @@ PROTOCOL: Final = (
         NOT_APPLICABLE,
         "there are no followers",
         served=((A.FETCH, 18),),
+    ),
+    Kip(
+        1242,
+        "connections that reach the wrong broker",
+        "4.4",
+        YES,
+        served=((A.API_VERSIONS, 5),),
     ),
 )
 

@@ -26,6 +26,7 @@ from fencepost.wire.forms.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
 from fencepost.wire.forms.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -165,6 +166,15 @@ def create_topic(
     assert made.error_code == ErrorCode.NONE, made
     topic_id: bytes = made.topic_id
     return topic_id
+
+
+def topic_id(client: Client, name: str) -> bytes:
+    """The id of a topic that exists."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+    (topic,) = client.call(ApiKey.METADATA, 12, request).topics
+    assert topic.error_code == ErrorCode.NONE, topic
+    found: bytes = topic.topic_id
+    return found
 
 
 def create_topics(

@@ -87,6 +87,13 @@ def tools() -> Iterator[JavaTools]:
 
 
 @pytest.fixture(scope="session")
+def newest_client() -> Iterator[JavaTools]:
+    """Our own Java programs with the newest Java client."""
+    with JavaTools(newest_client=True) as machine:
+        yield machine
+
+
+@pytest.fixture(scope="session")
 def apache_kafka(tmp_path_factory: pytest.TempPathFactory, tools: JavaTools) -> Iterator[Side]:
     with ApacheKafka(tmp_path_factory.mktemp("apache-kafka") / "data") as broker:
         yield Side("apache kafka", broker.bootstrap_servers, broker.data, tools)

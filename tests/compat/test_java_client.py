@@ -7,14 +7,16 @@ two healthy brokers. They run once per side and subject; here each step is a sep
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.compat.conftest import Side
 from tools.apache_kafka import ROOT
+from tools.fencepost_process import FencepostProcess
 from tools.java_tools import JavaTools
 
 STEPS = [
@@ -87,7 +89,7 @@ KEPT = ROOT / "build" / "compat"
 
 @pytest.fixture(scope="module")
 def transcript() -> Callable[[Side, str], Transcript]:
-    """What the Java client saw on one side, in all steps whose name begins with this word."""
+    """What a Java client saw on one side, in all steps whose name begins with this word."""
 
     @cache
     def exercise(side: Side, word: str) -> Transcript:
@@ -100,6 +102,26 @@ def transcript() -> Callable[[Side, str], Transcript]:
         return {line["step"]: {"saw": line.get("saw"), "raised": _why(line)} for line in lines}
 
     return exercise
+
+
+@pytest.fixture(scope="module")
+def newest_side(
+    tmp_path_factory: pytest.TempPathFactory, newest_client: JavaTools
+) -> Iterator[Side]:
+    """A broker of its own: the steps name their topics."""
+    data = tmp_path_factory.mktemp("newest") / "data"
+    options = ["--config", "group.initial.rebalance.delay.ms=0", "--trace", f"{data}.jsonl"]
+    with FencepostProcess(data, options=options) as broker:
+        yield Side("fencepost-newest", broker.bootstrap_servers, broker.data, newest_client)
+
+
+def test_the_newest_java_client_uses_the_newest_versions(
+    transcript: Callable[[Side, str], Transcript], newest_side: Side
+) -> None:
+    transcript(newest_side, "transactions")
+    lines = map(json.loads, Path(f"{newest_side.data}.jsonl").read_text().splitlines())
+    used = {(line["api"], line["api_version"]) for line in lines if line["kind"] == "request"}
+    assert {("TxnOffsetCommit", 6), ("ApiVersions", 5)} <= used
 
 
 def _why(line: dict[str, Any]) -> str | None:
@@ -118,6 +140,19 @@ def test_a_java_client_sees_the_same_as_on_apache_kafka(
     expected = transcript(apache_kafka, word)[step]
     assert expected["raised"] is None, "the step itself is wrong: Apache Kafka fails it"
     assert transcript(fencepost_broker, word)[step] == expected
+
+
+@pytest.mark.timeout(450)
+@pytest.mark.parametrize("step", STEPS)
+def test_the_newest_java_client_sees_what_its_predecessor_sees_on_apache_kafka(
+    step: str,
+    transcript: Callable[[Side, str], Transcript],
+    apache_kafka: Side,
+    newest_side: Side,
+) -> None:
+    word = step.partition(":")[0]
+    expected = transcript(apache_kafka, word)[step]
+    assert transcript(newest_side, word)[step] == expected
 
 
 def test_every_step_of_the_exercise_is_a_test(tools: JavaTools) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
-from tests.broker.requests import create_topic
+from tests.broker.requests import create_topic, delete_topic, topic_id
 from tests.transactions.group import commit_plainly, join, sync
-from tests.transactions.protocol import TV1, Protocol
+from tests.transactions.protocol import TV1, TV2, Protocol
+from tests.transactions.requests import commit_offsets_request
 from tests.transactions.wire import (
     GROUP,
     NONE,
@@ -20,8 +22,8 @@ from tests.transactions.wire import (
     committed_offsets,
 )
 
-ALL_VERSIONS = range(6)
-VERSIONS_WITH_MEMBERS = range(3, 6)
+ALL_VERSIONS = range(7)
+VERSIONS_WITH_MEMBERS = range(3, 7)
 FOO_1, BAR_0, BAR_1 = ("foo", 1), ("bar", 0), ("bar", 1)
 
 
@@ -85,14 +87,55 @@ def test_case_78_the_wrong_member_generation_or_instance_is_fenced(
     assert committed_offset(stage, "g", "foo", 1) == 8
 
 
+@pytest.mark.parametrize("version", [5, 6])
+def test_a_member_of_a_group_that_does_not_exist_is_told_so_from_v6_on(
+    stage: Stage, version: int
+) -> None:
+    one = producer(stage, TV2)
+    told = one.commit_offsets("g", {FOO_1: 7}, version=version, member_id="m", generation_id=3)
+    expected = {5: ErrorCode.ILLEGAL_GENERATION, 6: ErrorCode.GROUP_ID_NOT_FOUND}
+    assert told == {FOO_1: expected[version]}
+
+
+def test_offsets_of_a_topic_that_was_created_again_are_refused_by_id(stage: Stage) -> None:
+    """KIP-1319: between the poll and the commit another topic got the name."""
+    one = producer(stage, TV2)
+    polled = topic_id(stage, "foo")
+    delete_topic(stage, "foo")
+    create_topic(stage, "foo", 2)
+    request = commit_offsets_request(one, "g", {FOO_1: 7, BAR_0: 8})
+    for topic, identity in zip(request.topics, (polled, topic_id(stage, "bar")), strict=True):
+        topic.topic_id = identity
+    reply = stage.call(ApiKey.TXN_OFFSET_COMMIT, 6, request)
+    told = {topic.topic_id: topic.partitions[0].error_code for topic in reply.topics}
+    assert told == {polled: ErrorCode.UNKNOWN_TOPIC_ID, topic_id(stage, "bar"): NONE}
+    assert all(topic.name == "" for topic in reply.topics)
+    one.commit()
+    assert shown(stage) == [-1, 8, -1]
+
+
+def test_the_leader_epoch_of_offsets_in_a_transaction_is_given_back(
+    stage: Stage, protocol: Protocol
+) -> None:
+    """KAFKA-19902: a stale epoch is kept as it is, also one that no leader of today had."""
+    one = producer(stage, protocol)
+    for number, epoch in enumerate((0, 5, -1)):
+        if protocol is TV1:
+            assert one.add_offsets("g") == NONE
+        one.commit_offsets("g", {FOO_1: number}, leader_epoch=epoch)
+        one.commit()
+        (told,) = committed_offsets(stage, "g", "foo", 1)
+        assert (told.committed_offset, told.committed_leader_epoch) == (number, epoch)
+
+
 @pytest.mark.parametrize("version", ALL_VERSIONS)
 def test_offsets_need_their_group_in_the_transaction_before_v5(stage: Stage, version: int) -> None:
     """Up to v4 the group must have been added; v5 adds it. Old versions get an older code."""
     one = producer(stage, TV1)
     (error,) = one.commit_offsets("g", {FOO_1: 7}, version=version).values()
-    expected = {4: ErrorCode.TRANSACTION_ABORTABLE, 5: NONE}
+    expected = {4: ErrorCode.TRANSACTION_ABORTABLE, 5: NONE, 6: NONE}
     assert error == expected.get(version, ErrorCode.INVALID_TXN_STATE)
-    assert shown(stage, stable=True)[0] == (88 if version == 5 else -1)
+    assert shown(stage, stable=True)[0] == (88 if version >= 5 else -1)
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)

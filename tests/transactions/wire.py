@@ -30,7 +30,7 @@ from fencepost.wire.forms.describe_transactions import DescribeTransactionsReque
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.raw import PATIENCE_SECONDS
-from tests.broker.requests import batch_of, fetch
+from tests.broker.requests import batch_of, fetch, topic_id
 from tests.transactions.protocol import TV1, Protocol
 from tests.transactions.requests import (
     add_offsets_request,
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from tests.broker.requests import Client
 
 NONE: Final = ErrorCode.NONE
+FIRST_OFFSETS_BY_ID: Final = 6
+"""The first version of TxnOffsetCommit with topic ids."""
 RETRY_PAUSE_SECONDS: Final = 0.001
 """Pause between two attempts over a socket. On a stage the virtual clock moves instead."""
 RETRIABLE: Final = frozenset(
@@ -171,12 +173,20 @@ class WireProducer:
         version: int | None = None,
         **fields: Any,
     ) -> dict[tuple[str, int], int]:
-        """TxnOffsetCommit; the error of every partition."""
+        """TxnOffsetCommit; the error of every partition. From v6 on, topics are sent by id."""
         request = commit_offsets_request(self, group, offsets, **fields)
         version = self.protocol.txn_offset_commit if version is None else version
+        by_id = version >= FIRST_OFFSETS_BY_ID
+        names: dict[object, str] = {}
+        for topic in request.topics:
+            if by_id:
+                topic.topic_id = topic_id(self.client, topic.name)
+            names[topic.topic_id if by_id else topic.name] = topic.name
         reply = self.client.call(ApiKey.TXN_OFFSET_COMMIT, version, request)
         return {
-            (topic.name, result.partition_index): result.error_code
+            (names[topic.topic_id if by_id else topic.name], result.partition_index): (
+                result.error_code
+            )
             for topic in reply.topics
             for result in topic.partitions
         }

@@ -15,7 +15,8 @@ from kio.schema.index import schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from tools.fold_schema import APIS, OTHERS, kafka_name, strip_none
+from fencepost.wire.schema import versions_of
+from tools.fold_schema import APIS, NEWER, OTHERS, kafka_name, strip_none
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MILLISECOND = dt.timedelta(milliseconds=1)
@@ -33,6 +34,12 @@ def messages() -> list[tuple[str, EntityType, type[Any]]]:
                 class_name = newest[entity].partition(":")[2]  # type: ignore[index]
                 found.append((name, entity, getattr(module, class_name)))
     return found
+
+
+def kio_versions(name: str, form: type[Any]) -> list[int]:
+    """The versions of our form that kio has; tests/compat compares the others with Kafka's."""
+    newer = {NEWER[name][0]} if name in NEWER else set()
+    return [version for version in versions_of(form) if version not in newer]
 
 
 def kio_class(name: str, version: int, entity: EntityType) -> type[Any]:

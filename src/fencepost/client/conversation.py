@@ -25,7 +25,7 @@ from fencepost.client.failures import AuthenticationFailed, UnsupportedByBroker
 from fencepost.client.options import OAUTHBEARER, Login
 from fencepost.client.sasl import SaslExchange, sasl_exchange
 from fencepost.client.steps import Reply
-from fencepost.client.versions import Offer, Range, finalized_features
+from fencepost.client.versions import USED, Offer, Range, finalized_features
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.codec import decode_response, encode_request
 from fencepost.wire.forms.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -115,7 +115,7 @@ class Conversation:
         """Returns the bytes of the first request on a new connection."""
         assert self.phase is Phase.NEW
         self.phase = Phase.GREETING
-        return self._ask_versions(API[ApiKey.API_VERSIONS].max_version)
+        return self._ask_versions(USED[ApiKey.API_VERSIONS].most)
 
     def send(self, api: ApiKey, request: Any, at_most: int | None = None) -> tuple[int, Chunks]:
         """Returns a ticket and the request's bytes; UnsupportedByBroker if no version fits."""
@@ -168,7 +168,7 @@ class Conversation:
         return self._log_in(self._login)
 
     def _greet_again(self, offered: Range | None) -> Chunks:
-        known = API[ApiKey.API_VERSIONS].max_version
+        known = USED[ApiKey.API_VERSIONS].most
         version = 0 if offered is None else min(offered.most, known - 1)
         if self._next_id > 1 or version < 0:
             raise UnsupportedByBroker(

@@ -1,11 +1,11 @@
 """Chooses the version of a request: the highest that both the broker and this client support.
 
-The forms of `wire` cover every version of Apache Kafka 4.3; `USED` lists what this client uses of
+The forms of `wire` cover every version of Apache Kafka 4.4; `USED` lists what this client uses of
 them. The upper ends stop before topic names became topic ids (Produce 13, OffsetCommit and
-OffsetFetch 10) and before the broker-to-broker versions of AddPartitionsToTxn: users have names,
-and both brokers serve these versions. Fetch goes up to 13 for a caller that passes topic ids, and
-to 12 otherwise (`reading.py`). The lower ends are those of Kafka 2.1, where the form has the same
-shape.
+OffsetFetch 10, TxnOffsetCommit 6) and before the broker-to-broker versions of AddPartitionsToTxn:
+users have names, and both brokers serve these versions. Fetch goes up to 13 for a caller that
+passes topic ids, and to 12 otherwise (`reading.py`). The lower ends are those of Kafka 2.1, where
+the form has the same shape.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ USED: Final[Mapping[ApiKey, Range]] = {
     ApiKey.TXN_OFFSET_COMMIT: Range(0, 5),
     ApiKey.INIT_PRODUCER_ID: Range(0, 5),
     ApiKey.SASL_HANDSHAKE: Range(1, 1),
+    # 5 would cost a second question at every broker before Kafka 4.4.
+    ApiKey.API_VERSIONS: Range(0, 4),
 }
 """The versions used; of other APIs, all that `wire` has."""
 

@@ -1,4 +1,4 @@
-"""The APIs and their versions in Apache Kafka 4.3.
+"""The APIs and their versions in Apache Kafka 4.4.
 
 The classes of an API are imported on first use: a tool that uses three APIs does not pay for forty.
 """
@@ -57,11 +57,11 @@ class ApiKey(IntEnum):
     DESCRIBE_GROUPS = 15, (0, 6), 5
     LIST_GROUPS = 16, (0, 5), 3
     SASL_HANDSHAKE = 17, (0, 1), NEVER
-    API_VERSIONS = 18, (0, 4), 3
+    API_VERSIONS = 18, (0, 5), 3
     CREATE_TOPICS = 19, (2, 7), 5
     DELETE_TOPICS = 20, (1, 6), 4
     DELETE_RECORDS = 21, (0, 2), 2
-    # The schema has version 6 (two-phase commit, KIP-939), which Kafka 4.3 calls unstable and does
+    # The schema has version 6 (two-phase commit, KIP-939), which Kafka 4.4 calls unstable and does
     # not offer.
     INIT_PRODUCER_ID = 22, (0, 5), 2
     OFFSET_FOR_LEADER_EPOCH = 23, (2, 4), 4
@@ -69,7 +69,7 @@ class ApiKey(IntEnum):
     ADD_OFFSETS_TO_TXN = 25, (0, 4), 3
     END_TXN = 26, (0, 5), 3
     WRITE_TXN_MARKERS = 27, (1, 2), 1
-    TXN_OFFSET_COMMIT = 28, (0, 5), 3
+    TXN_OFFSET_COMMIT = 28, (0, 6), 3
     DESCRIBE_ACLS = 29, (1, 3), 2
     CREATE_ACLS = 30, (1, 3), 2
     DELETE_ACLS = 31, (1, 3), 2
@@ -78,7 +78,7 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35, (1, 5), 2
     SASL_AUTHENTICATE = 36, (0, 2), 2
     CREATE_PARTITIONS = 37, (0, 3), 2
-    DELETE_GROUPS = 42, (0, 2), 2
+    DELETE_GROUPS = 42, (0, 3), 2
     ELECT_LEADERS = 43, (0, 2), 2
     INCREMENTAL_ALTER_CONFIGS = 44, (0, 1), 1
     ALTER_PARTITION_REASSIGNMENTS = 45, (0, 1), 0

@@ -11,6 +11,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.api_versions import ApiVersionsRequest
 from fencepost.wire.forms.describe_transactions import DescribeTransactionsRequest
+from fencepost.wire.forms.metadata import MetadataRequest
 from fencepost.wire.schema import OUR_CLIENT
 from tests.broker.conftest import Complaints
 from tests.broker.raw import RawClient
@@ -24,7 +25,7 @@ REPLY_HEADER_BYTES = 5
 KNOWN = ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
 
 
-@pytest.mark.parametrize("version", [5, 99, 32767, -1])
+@pytest.mark.parametrize("version", [6, 99, 32767, -1])
 def test_an_unknown_version_gets_a_reply_in_version_0(
     client: RawClient, complaints: Complaints, version: int
 ) -> None:
@@ -34,7 +35,7 @@ def test_an_unknown_version_gets_a_reply_in_version_0(
     reply = client.read_frame()
     correlation_id, error, count, key, lowest, highest = struct.unpack(">ihihhh", reply)
     assert (correlation_id, error) == (7, ErrorCode.UNSUPPORTED_VERSION)
-    assert (count, key, lowest, highest) == (1, ApiKey.API_VERSIONS, 0, 4)
+    assert (count, key, lowest, highest) == (1, ApiKey.API_VERSIONS, 0, 5)
     assert client.call(ApiKey.API_VERSIONS, 4, KNOWN).error_code == ErrorCode.NONE
     assert complaints() == []
 
@@ -57,6 +58,43 @@ def test_an_invalid_client_software_name_is_an_invalid_request(
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
     assert client.call(ApiKey.API_VERSIONS, 3, request).error_code == ErrorCode.INVALID_REQUEST
     assert client.call(ApiKey.API_VERSIONS, 2, request).error_code == ErrorCode.NONE
+
+
+def address_of(client: RawClient) -> tuple[str, int]:
+    """The cluster and the only broker."""
+    reply = client.call(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
+    return reply.cluster_id, reply.brokers[0].node_id
+
+
+def wanting(cluster_id: str | None, node_id: int) -> ApiVersionsRequest:
+    return ApiVersionsRequest(
+        client_software_name="raw",
+        client_software_version="1.0",
+        cluster_id=cluster_id,
+        node_id=node_id,
+    )
+
+
+def test_a_client_that_reached_another_broker_or_cluster_bootstraps_again(
+    client: RawClient,
+) -> None:
+    """KIP-1242: its address belongs to someone else by now."""
+    cluster, node = address_of(client)
+    for request in (wanting("another", node), wanting(cluster, node + 1)):
+        reply = client.call(ApiKey.API_VERSIONS, 5, request)
+        assert (reply.error_code, reply.api_keys) == (ErrorCode.REBOOTSTRAP_REQUIRED, [])
+        assert client.call(ApiKey.API_VERSIONS, 4, request).error_code == ErrorCode.NONE
+    for request in (wanting(cluster, node), wanting(None, -1)):
+        reply = client.call(ApiKey.API_VERSIONS, 5, request)
+        assert reply.error_code == ErrorCode.NONE
+        assert reply.api_keys
+
+
+def test_a_cluster_without_a_broker_is_an_invalid_request(client: RawClient) -> None:
+    cluster, node = address_of(client)
+    for request in (wanting(cluster, -1), wanting(None, node)):
+        reply = client.call(ApiKey.API_VERSIONS, 5, request)
+        assert reply.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_transaction_version_2_is_advertised(client: RawClient) -> None:

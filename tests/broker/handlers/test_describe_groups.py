@@ -130,8 +130,8 @@ def test_these_tests_cover_all_versions_that_are_served() -> None:
         ApiKey.OFFSET_DELETE: (0, 0),
         ApiKey.DESCRIBE_GROUPS: (0, 6),
         ApiKey.LIST_GROUPS: (0, 5),
-        ApiKey.DELETE_GROUPS: (0, 2),
-        ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+        ApiKey.DELETE_GROUPS: (0, 3),
+        ApiKey.TXN_OFFSET_COMMIT: (0, 6),
     }
     assert {key: (API[key].min_version, API[key].max_version) for key in served} == served
 

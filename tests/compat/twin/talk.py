@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.apis import API, BY_NUMBER, ApiKey
 from fencepost.wire.forms.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -56,10 +56,28 @@ class Step(NamedTuple):
     """The row of docs/compatibility.md that says why the two brokers differ here."""
 
 
+NEWER: Final[Mapping[int, int]] = {
+    ApiKey.API_VERSIONS: 5,
+    ApiKey.TXN_OFFSET_COMMIT: 6,
+    ApiKey.DELETE_GROUPS: 3,
+}
+"""Versions of Kafka 4.4, which the broker of the twin does not have."""
+
+
+def newest_version(api: int) -> int:
+    """The newest version that both brokers serve."""
+    return NEWER.get(api, BY_NUMBER[api].max_version + 1) - 1
+
+
+def versions(api: ApiKey) -> range:
+    """All versions that both brokers serve."""
+    return range(API[api].min_version, newest_version(api) + 1)
+
+
 def _chosen(ask: Ask, version: int | None) -> int:
     if version is not None:
         return version
-    return API[ask.api].max_version if ask.version < 0 else ask.version
+    return newest_version(ask.api) if ask.version < 0 else ask.version
 
 
 class Later(NamedTuple):

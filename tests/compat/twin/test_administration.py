@@ -53,7 +53,7 @@ from tests.compat.twin.administered import (
     replace,
     settings_of,
 )
-from tests.compat.twin.talk import Ask
+from tests.compat.twin.talk import Ask, newest_version, versions
 from tests.compat.twin.transactional import batch, produce
 
 if TYPE_CHECKING:
@@ -63,10 +63,6 @@ if TYPE_CHECKING:
 ODD_REQUESTS = (
     "a bad operation in IncrementalAlterConfigs, an empty name in DescribeTopicPartitions"
 )
-
-
-def versions(api: ApiKey) -> range:
-    return range(API[api].min_version, API[api].max_version + 1)
 
 
 # -- creating and deleting
@@ -656,7 +652,11 @@ def test_api_versions_in_every_version(twins: Twins) -> None:
             return (
                 reply.error_code,
                 sorted(
-                    (a.api_key, a.min_version, a.max_version)
+                    (
+                        a.api_key,
+                        a.min_version,
+                        min(a.max_version, newest_version(a.api_key)),
+                    )
                     for a in reply.api_keys
                     if a.api_key in API and a.api_key not in NOT_SERVED
                 ),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -29,17 +29,13 @@ from tests.compat.twin.grouped import (
     list_groups,
     sync,
 )
-from tests.compat.twin.talk import Ask
+from tests.compat.twin.talk import Ask, versions
 from tests.compat.twin.transactional import offsets_of
 
 if TYPE_CHECKING:
     from tests.compat.twin.talk import Later, Talk, Twins
 
 REBALANCE_IN_PROGRESS = 27
-
-
-def versions(api: ApiKey) -> range:
-    return range(API[api].min_version, API[api].max_version + 1)
 
 
 class TwinMember:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -27,7 +27,7 @@ from fencepost.wire.forms.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from tests.compat.twin.likeness import EPOCH_MS
-from tests.compat.twin.talk import Ask
+from tests.compat.twin.talk import Ask, versions
 from tests.compat.twin.transactional import (
     batch,
     fetch,
@@ -41,10 +41,6 @@ from tests.transactions.protocol import TV1, TV2, Protocol
 
 if TYPE_CHECKING:
     from tests.compat.twin.talk import Talk, Twins
-
-
-def versions(api: ApiKey) -> range:
-    return range(API[api].min_version, API[api].max_version + 1)
 
 
 def filled(talk: Talk, topic: str, count: int = 3) -> bytes:

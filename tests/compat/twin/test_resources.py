@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -39,7 +39,7 @@ from tests.compat.twin.administered import (
     replace,
     settings_of,
 )
-from tests.compat.twin.talk import Ask
+from tests.compat.twin.talk import Ask, versions
 
 if TYPE_CHECKING:
     from tests.compat.twin.talk import Talk, Twins
@@ -47,10 +47,6 @@ if TYPE_CHECKING:
 LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
 METADATA = "__cluster_metadata"
 UNKNOWN_PART = "a request about ACLs with an UNKNOWN (0) part"
-
-
-def versions(api: ApiKey) -> range:
-    return range(API[api].min_version, API[api].max_version + 1)
 
 
 # -- ACLs

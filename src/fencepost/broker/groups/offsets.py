@@ -29,13 +29,15 @@ class Admitted(NamedTuple):
 class Sorting:
     """The partitions of one request: those already answered, and those for the coordinator."""
 
-    __slots__ = ("_context", "_expected_ids", "admitted", "topics")
+    __slots__ = ("_context", "_expected_ids", "_unknown", "admitted", "topics")
 
     def __init__(
         self, context: Context, expected_ids: Mapping[str, bytes | None] | None = None
     ) -> None:
         """`expected_ids`: a topic that has another id by now is unknown."""
         self._context = context
+        self._unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        """The error of a topic that is deleted while the request waits."""
         self._expected_ids = expected_ids
         self.admitted: list[Admitted] = []
         self.topics: list[Any] = []
@@ -53,6 +55,8 @@ class Sorting:
 
         `refused` is the error of a request that is refused as a whole: no topic is looked at.
         """
+        if by_id:
+            self._unknown = ErrorCode.UNKNOWN_TOPIC_ID
         for topic in topics:
             name, topic_id, error = (
                 ("", ZERO_TOPIC_ID, refused) if refused else self._find(topic, by_id=by_id)
@@ -106,7 +110,7 @@ class Sorting:
             if metadata.topic_id(admitted.partition.topic) == admitted.topic_id:
                 still_there.append(admitted)
             else:
-                admitted.reply.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                admitted.reply.error_code = self._unknown
         self.admitted = still_there
 
     def add_errors(self, decided: CommitReply) -> None:

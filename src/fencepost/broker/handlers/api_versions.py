@@ -1,14 +1,18 @@
-"""ApiVersions (18): v0-4
+"""ApiVersions (18): v0-5
 
 Behaviour: lists the APIs of the handler table, and the features by which a client chooses its
            transaction protocol: transaction.version 2 is finalised, so Java and franz-go use TV2.
 Versions:  v3 flexible, the client's name; v4 may show features whose lowest level is 0, which older
-           clients reject (KAFKA-17011). An unsupported version is answered in the layout of v0.
-Errors:    UNSUPPORTED_VERSION, INVALID_REQUEST (a client name outside of Kafka's pattern).
+           clients reject (KAFKA-17011); v5 the cluster and the broker that the client wants
+           (KIP-1242). An unsupported version is answered in the layout of v0.
+Errors:    UNSUPPORTED_VERSION, INVALID_REQUEST (a client name outside of Kafka's pattern; a cluster
+           without a broker, or a broker without a cluster), REBOOTSTRAP_REQUIRED (this is another
+           cluster or broker: the address that the client knows belongs to someone else by now).
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Final
 
@@ -24,8 +28,12 @@ from fencepost.wire.forms.api_versions import (
     SupportedFeatureKey,
 )
 
+log = logging.getLogger(__name__)
+
+NO_NODE: Final = -1
 FIRST_VERSION_WITH_NAMES: Final = 3
 FIRST_VERSION_WITH_LOWEST_LEVEL_ZERO: Final = 4
+FIRST_VERSION_WITH_CLUSTER: Final = 5
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 TRANSACTION_VERSION: Final = 2
@@ -45,6 +53,10 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
         and SOFTWARE_NAME.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if context.api_version >= FIRST_VERSION_WITH_CLUSTER and (
+        error := _refuse_address(request, context)
+    ):
+        return ApiVersionsResponse(error_code=error)
     lowest = 0 if context.api_version >= FIRST_VERSION_WITH_LOWEST_LEVEL_ZERO else 1
     return ApiVersionsResponse(
         api_keys=_served_versions(),
@@ -59,6 +71,21 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
             for name, _, _, level in FEATURES
         ],
     )
+
+
+def _refuse_address(request: ApiVersionsRequest, context: Context) -> ErrorCode:
+    """Compares the broker that the client wants with this one."""
+    names_a_broker = request.node_id != NO_NODE
+    if names_a_broker != (request.cluster_id is not None):
+        return ErrorCode.INVALID_REQUEST
+    if not names_a_broker:
+        return ErrorCode.NONE
+    services = context.services
+    wanted = (request.cluster_id, request.node_id)
+    if wanted == (services.follower.cluster_id, services.config.node_id):
+        return ErrorCode.NONE
+    log.debug("%s at %s wants another broker: %s", context.client_id, context.client_host, wanted)
+    return ErrorCode.REBOOTSTRAP_REQUIRED
 
 
 def _served_versions() -> list[ApiVersion]:

@@ -1,8 +1,9 @@
-"""DeleteGroups (42): v0-2
+"""DeleteGroups (42): v0-3
 
 Behaviour: deletes empty groups with their offsets, including pending offsets of transactions.
            Answers when durable.
-Versions:  v2 flexible.
+Versions:  v2 flexible; v3 a message of each group, which is about streams groups in Kafka and
+           always null here.
 Errors:    GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR,
            COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
 """

@@ -1,14 +1,17 @@
-"""TxnOffsetCommit (28): v0-5
+"""TxnOffsetCommit (28): v0-6
 
 Behaviour: keeps offsets of a group pending until the producer's transaction ends: a COMMIT marker
            commits them, an ABORT marker drops them. First the transaction coordinator verifies that
            the group's partition is in the transaction (KIP-890, up to v4), or adds it (from v5 on).
            Answers when durable. More than 1,000 partitions are committed in slices.
 Versions:  v2 leader epochs; v3 flexible, member and generation, which fence a zombie's commit
-           (KIP-447); v4 TRANSACTION_ABORTABLE, before that INVALID_TXN_STATE; v5 TV2.
+           (KIP-447); v4 TRANSACTION_ABORTABLE, before that INVALID_TXN_STATE; v5 TV2; v6 topic
+           ids, so that offsets never go to a new topic of the same name, and GROUP_ID_NOT_FOUND
+           for a group that does not exist, before that ILLEGAL_GENERATION (KIP-1319).
 Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
-           TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, INVALID_GROUP_ID,
-           OFFSET_METADATA_TOO_LARGE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+           TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
+           INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, OFFSET_METADATA_TOO_LARGE, UNKNOWN_MEMBER_ID,
+           FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
            INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE,
            CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE, NOT_COORDINATOR,
            COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS (before v2:
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_LOADING: Final = 2
 FIRST_VERSION_WITH_ABORTABLE: Final = 4
 FIRST_VERSION_OF_TV2: Final = 5
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 6
 
 
 def handle(request: TxnOffsetCommitRequest, context: Context) -> object:
@@ -56,6 +60,7 @@ def _commit(
         request.topics,
         TxnOffsetCommitResponseTopic,
         TxnOffsetCommitResponsePartition,
+        by_id=context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS,
         refused=_refuse(request, context),
     )
     response = TxnOffsetCommitResponse(topics=sorting.topics)
@@ -70,7 +75,7 @@ def _commit(
 
     def read_now() -> Commit:
         sorting.refuse_deleted()
-        return _read(request, sorting)
+        return _read(request, sorting, context)
 
     context.services.groups.commit_in_transaction(
         request.group_id,
@@ -92,7 +97,8 @@ def _refuse(request: TxnOffsetCommitRequest, context: Context) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _read(request: TxnOffsetCommitRequest, sorting: Sorting) -> Commit:
+def _read(request: TxnOffsetCommitRequest, sorting: Sorting, context: Context) -> Commit:
+    newer = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     return Commit(
         group_id=request.group_id,
         offsets=offsets_of(sorting),
@@ -100,6 +106,9 @@ def _read(request: TxnOffsetCommitRequest, sorting: Sorting) -> Commit:
         generation_id=request.generation_id,
         group_instance_id=request.group_instance_id,
         transactional=True,
+        unknown_group_error=(
+            ErrorCode.GROUP_ID_NOT_FOUND if newer else ErrorCode.ILLEGAL_GENERATION
+        ),
     )
 
 

@@ -180,7 +180,7 @@ class Commit:
     retention_ms: int = -1
     transactional: bool = False
     unknown_group_error: ErrorCode = ErrorCode.ILLEGAL_GENERATION
-    """From v9 on, OffsetCommit returns GROUP_ID_NOT_FOUND."""
+    """Later versions return GROUP_ID_NOT_FOUND: OffsetCommit v9, TxnOffsetCommit v6."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
 # Made by tools/fold_schema.py from kio's schema: change the tool, not this file.
-"""ApiVersions (18): v0-4."""
+"""ApiVersions (18): v0-5."""
 
 from __future__ import annotations
 
 from fencepost.wire.schema import field, message, struct
 
 
-@message(versions="0-4", flexible="3+")
+@message(versions="0-5", flexible="3+")
 class ApiVersionsRequest:
     client_software_name: str = field("string", versions="3+")
     client_software_version: str = field("string", versions="3+")
+    cluster_id: str | None = field("string", versions="5+", nullable="5+", default=None)
+    node_id: int = field("int32", versions="5+", default=-1)
 
 
 @struct
@@ -33,7 +35,7 @@ class FinalizedFeatureKey:
     min_version_level: int = field("int16")
 
 
-@message(versions="0-4", flexible="3+")
+@message(versions="0-5", flexible="3+")
 class ApiVersionsResponse:
     error_code: int = field("int16")
     api_keys: list[ApiVersion] = field("[]ApiVersion")

@@ -1,5 +1,5 @@
 # Made by tools/fold_schema.py from kio's schema: change the tool, not this file.
-"""TxnOffsetCommit (28): v0-5."""
+"""TxnOffsetCommit (28): v0-6."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ class TxnOffsetCommitRequestPartition:
 
 @struct
 class TxnOffsetCommitRequestTopic:
-    name: str = field("string")
+    name: str = field("string", versions="0-5")
+    topic_id: bytes = field("uuid", versions="6+")
     partitions: list[TxnOffsetCommitRequestPartition] = field("[]TxnOffsetCommitRequestPartition")
 
 
-@message(versions="0-5", flexible="3+")
+@message(versions="0-6", flexible="3+")
 class TxnOffsetCommitRequest:
     transactional_id: str = field("string")
     group_id: str = field("string")
@@ -40,11 +41,12 @@ class TxnOffsetCommitResponsePartition:
 
 @struct
 class TxnOffsetCommitResponseTopic:
-    name: str = field("string")
+    name: str = field("string", versions="0-5")
+    topic_id: bytes = field("uuid", versions="6+")
     partitions: list[TxnOffsetCommitResponsePartition] = field("[]TxnOffsetCommitResponsePartition")
 
 
-@message(versions="0-5", flexible="3+")
+@message(versions="0-6", flexible="3+")
 class TxnOffsetCommitResponse:
     throttle_time_ms: int = field("int32")
     topics: list[TxnOffsetCommitResponseTopic] = field("[]TxnOffsetCommitResponseTopic")
