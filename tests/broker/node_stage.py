@@ -352,6 +352,10 @@ class Stage:
 
     def again(self, **changes: Any) -> Stage:
         """Starts the next run on the same disk."""
+        return self.next_run(**changes).start()
+
+    def next_run(self, **changes: Any) -> Stage:
+        """The next run on the same disk, which is not started yet."""
         given: dict[str, Any] = {
             "durability": self._given["durability"],
             "settings": self._given,
@@ -359,7 +363,7 @@ class Stage:
             "randomness": self.randomness,
             "now_ms": self.clock.now_ms() + 1,
         }
-        return Stage(**{**given, **changes}).start()
+        return Stage(**{**given, **changes})
 
     def _die(self) -> None:
         """Pending work never reaches the disk, whose power may have failed even earlier."""

@@ -39,7 +39,7 @@ from fencepost.broker.transactions.producer_ids import ProducerIds
 from fencepost.coordinator.metadata.state import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from fencepost.base.seams import Randomness
     from fencepost.broker.authorization import Authorizer
@@ -60,7 +60,6 @@ class BrokerCore:
         follower: MetadataFollower,
         *,
         randomness: Randomness,
-        on_fatal: Callable[[str], None],
         controller: ControllerPort,
         authorizer: Authorizer | None = None,
         trace: Trace | None = None,
@@ -69,6 +68,7 @@ class BrokerCore:
     ) -> None:
         """`counts_requests` is for metrics: it costs about a microsecond per request."""
         self.config = config
+        on_fatal = host.partitions.end
         self.fatal = on_fatal
         self.trace = trace
         self.faults = Faults()
@@ -104,7 +104,6 @@ class BrokerCore:
             self.partitions,
             self.groups,
             self.coordinators,
-            on_fatal,
         )
         follower.attach(self.effects)
 

@@ -160,7 +160,7 @@ class Housekeeping:
             log.critical("an internal assertion failed; stopping", exc_info=True)
             self._on_fatal("an internal assertion failed")
         except SyncError as failed:
-            self._on_fatal(f"{failed}; what the disk holds is unknown, stopping")
+            self._runtime.sync_failed(failed)
         except Exception:
             log.exception("%s failed", name)
             then()
@@ -238,7 +238,7 @@ class Housekeeping:
         self, partition: Partition, steps: Generator[PendingSync | None, None, Compacted | None]
     ) -> Generator[PendingSync | None, None, Compacted | None]:
         """The steps of a round, which ends early if a coordinator starts to read the log again."""
-        problem: SyncError | None = None
+        problem: StorageError | None = None
         while True:
             try:
                 sync = next(steps) if problem is None else steps.throw(problem)
@@ -248,7 +248,7 @@ class Housekeeping:
             problem = None
             try:
                 yield sync
-            except SyncError as failed:  # The round decides whether this is fatal.
+            except StorageError as failed:  # The round removes its new files.
                 problem = failed
             if not self._is_folded(partition):
                 steps.close()

@@ -79,7 +79,6 @@ class Node(BrokerCore):
             host,
             follower,
             randomness=randomness,
-            on_fatal=on_fatal,
             controller=self.controller,
             authorizer=authorizer,
             trace=trace,
@@ -106,6 +105,10 @@ class Node(BrokerCore):
 
         The first administrator is created if there is no such user.
         """
+        with self.host.ends_on_failed_sync():
+            return await self._start(administrator)
+
+    async def _start(self, administrator: Administrator | None) -> str:
         loop = asyncio.get_running_loop()
         self.attach(loop)
         started_at = perf_counter()
@@ -191,8 +194,9 @@ class Node(BrokerCore):
         """
         self.attach(asyncio.get_running_loop())
         try:
-            await self._load()
-            self._reconcile()
+            with self.host.ends_on_failed_sync():
+                await self._load()
+                self._reconcile()
         finally:
             await self.stop()
         if not self._is_reconciled:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from fencepost.base.failures import SyncError
 from fencepost.base.seams import Clock, Disk
 from fencepost.broker.coordinators.log_loader import LoadQueue
 from fencepost.broker.partitions.local_partitions import LocalPartitions
@@ -55,6 +56,10 @@ class Runtime:
         """Sets a timer of the loop."""
         assert self._loop is not None, "timers need a running loop"
         return self._loop.call_later(delay_ms / 1000, callback)
+
+    def sync_failed(self, problem: SyncError) -> None:
+        """Ends the process."""
+        self._partitions.sync_failed(problem)
 
     def when_durable(
         self, partition: Partition, end_offset: int, callback: Callable[[], None]

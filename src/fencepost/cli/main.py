@@ -25,6 +25,7 @@ FAILED: Final = 1
 USAGE_ERROR: Final = 2
 TROUBLE_FOUND: Final = 3
 CANNOT_TELL: Final = 4
+AT_RISK: Final = 70
 INTERRUPTED: Final = 128 + signal.SIGINT
 READER_GONE: Final = 128 + signal.SIGPIPE
 
@@ -66,7 +67,7 @@ def _drop_output() -> None:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    from fencepost.base.failures import FencepostError
+    from fencepost.base.failures import FencepostError, SyncError
 
     try:
         if arguments[:1] == ["serve"]:
@@ -74,6 +75,9 @@ def _dispatch(arguments: list[str]) -> int:
 
             return serve(arguments[1:])
         return _run_app(arguments)
+    except SyncError as problem:
+        complain(f"{problem}. What the disk holds is unknown: check it, then run the command again")
+        return AT_RISK
     except FencepostError as problem:
         complain(str(problem))
         return FAILED

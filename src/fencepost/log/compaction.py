@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from fencepost.base.failures import CorruptError, StorageError, SyncError
+from fencepost.base.failures import CorruptError, StorageError
 from fencepost.base.seams import Buffer, File
 from fencepost.log.cleaning import (
     RECORDS_PER_STEP,
@@ -282,7 +282,14 @@ def _give_up(log: Log, target: Segment) -> None:
 
 
 def _sync_of(log: Log, *, paths: Sequence[str] = (), folders: Sequence[str] = ()) -> PendingSync:
-    return PendingSync(log.disk, end_offset=0, number=0, paths=list(paths), folders=list(folders))
+    return PendingSync(
+        log.disk,
+        end_offset=0,
+        number=0,
+        paths=list(paths),
+        folders=list(folders),
+        is_temporary=bool(paths),  # New files, which are removed again: the log is unchanged.
+    )
 
 
 def _write_cleaned(
@@ -308,8 +315,7 @@ def _write_cleaned(
     written = [target.path(suffix + CLEANED) for suffix in SEGMENT_SUFFIXES]
     try:
         yield from _pause(log, _sync_of(log, paths=written))
-    except SyncError as problem:
-        # Not fatal: the new files are removed again, and the log is unchanged.
+    except StorageError as problem:
         raise StorageError(f"{log.folder}: compaction failed: {problem}") from problem
     return found
 

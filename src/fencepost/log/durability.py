@@ -1,5 +1,9 @@
 """Syncs: which part of a log is on the disk, and a sync that another thread may run.
 
+Every sync of a log is made by `PendingSync.run` or one of the three functions below it. If the disk
+does not confirm it, they raise SyncError, and `LocalPartitions.sync_failed` ends the process. Only
+new files that nothing relies on yet are an exception: they are dropped (`is_temporary`).
+
 `Durability` keeps track of what must reach the disk. Its `prepare_sync` lists the files,
 `PendingSync.run` waits for the disk and touches nothing else, and `complete` moves the recovery
 point. Files are opened again by name, so a segment may be sealed, compacted or deleted in between:
@@ -11,7 +15,7 @@ from __future__ import annotations
 import contextlib
 
 from fencepost.base.failures import StorageError, SyncError
-from fencepost.base.seams import Disk
+from fencepost.base.seams import Disk, File
 from fencepost.log.names import LOG, SEGMENT_SUFFIXES
 from fencepost.log.segment.segment import Segment
 from fencepost.log.segment_list import SegmentList
@@ -20,7 +24,7 @@ from fencepost.log.segment_list import SegmentList
 class PendingSync:
     """A prepared sync: everything below `end_offset` is durable after `run`."""
 
-    __slots__ = ("_disk", "end_offset", "folders", "number", "paths")
+    __slots__ = ("_disk", "_is_temporary", "end_offset", "folders", "number", "paths")
 
     def __init__(
         self,
@@ -30,8 +34,11 @@ class PendingSync:
         number: int,
         paths: list[str],
         folders: list[str],
+        is_temporary: bool = False,
     ) -> None:
+        """`is_temporary`: new files that the caller drops if the disk does not confirm them."""
         self._disk = disk
+        self._is_temporary = is_temporary
         self.end_offset = end_offset
         self.number = number
         self.paths = paths
@@ -43,17 +50,18 @@ class PendingSync:
         Raises SyncError if the disk does not confirm: do not rely on any of it, and do not retry.
         Raises StorageError if a file cannot be opened: retry later.
         """
-        for path in self.paths:
-            self._sync_file(path)
-        for folder in self.folders:
-            try:
-                self._disk.sync_dir(folder)
-            except FileNotFoundError:
-                pass  # Deleted in between.
-            except OSError as problem:
-                raise _not_confirmed(folder, problem) from problem
+        try:
+            for path in self.paths:
+                self._sync(path)
+            for folder in self.folders:
+                with contextlib.suppress(FileNotFoundError):  # Deleted in between.
+                    sync_names(self._disk, folder)
+        except SyncError as problem:
+            if self._is_temporary:
+                raise StorageError(str(problem)) from problem
+            raise
 
-    def _sync_file(self, path: str) -> None:
+    def _sync(self, path: str) -> None:
         try:
             file = self._disk.open(path)
         except FileNotFoundError:
@@ -61,11 +69,35 @@ class PendingSync:
         except OSError as problem:
             raise StorageError(f"{path} cannot be opened to be synced: {problem}") from problem
         try:
-            file.sync()
-        except OSError as problem:
-            raise _not_confirmed(path, problem) from problem
+            sync_file(file, path)
         finally:
             file.close()
+
+
+def sync_file(file: File, path: str) -> None:
+    """Syncs a file of a log; SyncError if the disk does not confirm."""
+    try:
+        file.sync()
+    except OSError as problem:
+        raise _not_confirmed(path, problem) from problem
+
+
+def sync_names(disk: Disk, folder: str) -> None:
+    """Syncs the names in a folder; SyncError if the disk does not confirm."""
+    try:
+        disk.sync_dir(folder)
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        raise _not_confirmed(folder, problem) from problem
+
+
+def sync_volume(disk: Disk, folder: str) -> bool:
+    """Syncs all that was written to the volume of a folder; False if the system cannot do that."""
+    try:
+        return disk.sync_all(folder)
+    except OSError as problem:
+        raise _not_confirmed(folder, problem) from problem
 
 
 def _not_confirmed(path: str, problem: OSError) -> SyncError:

@@ -31,6 +31,7 @@ from typing import Final, NamedTuple
 from fencepost.base.failures import CorruptError
 from fencepost.base.seams import Disk
 from fencepost.log.config import LogConfig
+from fencepost.log.durability import sync_file
 from fencepost.log.names import (
     CLEANED,
     DELETED,
@@ -258,7 +259,7 @@ class Recovery:
             return False
         self._cut_bytes += size - found.size_bytes
         segment.cut_tail()
-        segment.file().sync()
+        sync_file(segment.file(), segment.path(LOG))
         return True
 
 

@@ -25,8 +25,9 @@ from __future__ import annotations
 import contextlib
 from enum import Enum
 
-from fencepost.base.failures import CorruptError, SyncError
+from fencepost.base.failures import CorruptError
 from fencepost.base.seams import Disk
+from fencepost.log.durability import sync_names
 from fencepost.log.names import (
     CLEANED,
     LOG,
@@ -133,7 +134,7 @@ def finish_found_swap(disk: Disk, folder: str, base: int) -> None:
     for suffix in SEGMENT_SUFFIXES:
         if disk.exists(path + suffix + SWAP):
             disk.rename(path + suffix + SWAP, path + suffix)
-    _sync_names(disk, folder)
+    sync_names(disk, folder)
     _remove_empty_index(disk, path)
 
 
@@ -146,14 +147,6 @@ def _remove_empty_index(disk: Disk, path: str) -> None:
 def _remove_segment(disk: Disk, folder: str, base: int) -> None:
     for suffix in reversed(SEGMENT_SUFFIXES):
         disk.remove(f"{folder}/{file_name(base, suffix)}")
-
-
-def _sync_names(disk: Disk, folder: str) -> None:
-    """Makes renames durable; SyncError if the disk does not confirm."""
-    try:
-        disk.sync_dir(folder)
-    except OSError as problem:
-        raise SyncError(f"the disk did not confirm a sync of {folder}: {problem}") from problem
 
 
 def _end_of_file(disk: Disk, path: str, base: int) -> int:

@@ -19,6 +19,7 @@ process: all bytes stay.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Collection, Sequence
@@ -156,8 +157,8 @@ class UnsyncedFile:
         else:
             content.extend(bytes(size - len(content)))
 
-    def sync(self) -> None:
-        self._call("sync")
+    def sync(self, kind: str = "sync") -> None:
+        self._call(kind)
         self._inode.sync()
 
     def close(self) -> None:
@@ -237,7 +238,8 @@ class UnsyncedDisk:
     ) -> None:
         """Fails `count` calls from number `first` on; with `kinds` only calls of these kinds count.
 
-        A kind is the name of a method of `Disk` or `File`; `write_file` counts as its parts.
+        A kind is the name of a method of `Disk` or `File`; `write_file` counts as its parts, and
+        the sync of its temporary file as "sync_new".
         """
         self._failing = _FailingRange(first - 1, count, error, frozenset(kinds))
 
@@ -373,10 +375,15 @@ class UnsyncedDisk:
         inode = folder.entries[name] = _Inode()
         folder.changed()
         file = UnsyncedFile(self, inode)
-        file.append((data,))
-        if sync:
-            file.sync()
-        self.rename(temporary, path)
+        try:
+            file.append((data,))
+            if sync:
+                file.sync("sync_new")
+            self.rename(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.remove(temporary)
+            raise
         if sync:
             self.sync_dir(path.rpartition("/")[0])
 

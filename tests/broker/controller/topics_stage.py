@@ -275,7 +275,6 @@ class StubNode:
             self.partitions,
             self.groups,
             self.coordinators,
-            self.fatal_reasons.append,
         )
         self.follower.attach(self.effects)
         self.internal_topics = InternalTopics(self.metadata, self.controller)

@@ -68,7 +68,7 @@ BROKEN: Final[tuple[tuple[int, tuple[str, ...]], ...]] = (
     (errno.ENOSPC, ("append", "make_dir", "rename")),
     (errno.EIO, ("read", "view", "read_file", "size")),
     (errno.EMFILE, ("open", "read_file", "list_dir", "sync_dir")),
-    (errno.EIO, ("sync", "sync_dir")),
+    (errno.EIO, ("sync", "sync_new", "sync_dir")),
     (errno.EACCES, ("rename", "remove", "remove_tree")),
     (errno.EIO, ("truncate",)),
 )

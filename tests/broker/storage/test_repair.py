@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.failures import ConfigError
+from fencepost.base.failures import ConfigError, SyncError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.storage.directory_check import DirectoryCheck
 from fencepost.broker.storage.repair import LOSS, Repair
@@ -157,7 +157,7 @@ def test_a_repair_that_fails_at_any_call_leaves_each_file_as_it_was_or_repaired(
     for call in range(1, len(calls_of(name)) + 1):
         disk = copy.deepcopy(damaged(name).disk)
         disk.fail_call(call, error, short=failure == "short write")
-        with pytest.raises((OSError, ConfigError), match=os.strerror(error)):
+        with pytest.raises((OSError, ConfigError, SyncError), match=os.strerror(error)):
             repair(disk, name)
         disk.heal()
         before = contents(damaged(name).disk, name)

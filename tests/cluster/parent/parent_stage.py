@@ -317,9 +317,7 @@ class ParentStage:
             disk=cast("Disk", self._life),
             on_fatal=self._on_fatal,
         )
-        self.node = ControllerNode(
-            config, host, BROKERS, randomness=self.randomness, on_fatal=self._on_fatal
-        )
+        self.node = ControllerNode(config, host, BROKERS, randomness=self.randomness)
         self.parent = Parent(
             self.loop,
             self.node,

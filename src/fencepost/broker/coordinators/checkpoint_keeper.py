@@ -27,6 +27,7 @@ from fencepost.base.failures import StorageError
 from fencepost.base.seams import Disk
 from fencepost.broker.runtime import Runtime
 from fencepost.broker.turns import Turn
+from fencepost.log.durability import sync_names
 from fencepost.partition.partition import Partition
 from fencepost.records.coordinator_checkpoint import (
     FILE_NAME,
@@ -162,11 +163,14 @@ class CheckpointKeeper:
             log.warning("%s was not saved; the next start takes longer: %s", path, problem)
 
     def before_compaction(self) -> None:
-        """Removes the checkpoint durably, so that tombstones may go; OSError if that fails."""
+        """Removes the checkpoint durably, so that tombstones may go.
+
+        If that fails, it raises OSError or SyncError.
+        """
         self._rounds += 1
         if self._is_maybe_there:
             self._runtime.disk.remove(checkpoint_path(self._partition))
-            self._runtime.disk.sync_dir(self._partition.log.folder)
+            sync_names(self._runtime.disk, self._partition.log.folder)
             self._is_maybe_there = False
         self.unsaved = self._partition.log_end_offset - self._partition.log_start_offset
         self.count(0)
@@ -193,10 +197,10 @@ def read_checkpoint(disk: Disk, partition: Partition) -> Checkpoint:
     """The offset to read the log from, and the records before it; 0 without a usable file."""
     nothing = Checkpoint(0, 0, iter(()))
     path = checkpoint_path(partition)
-    if not disk.exists(path):
-        return nothing
     try:
         found = open_checkpoint(disk.read_file(path))
+    except FileNotFoundError:
+        return nothing
     except OSError as problem:
         log.warning("%s cannot be read: %s", path, problem)
         return nothing
@@ -208,7 +212,7 @@ def read_checkpoint(disk: Disk, partition: Partition) -> Checkpoint:
     log.warning("%s does not match its log and is deleted; the whole log is read", path)
     try:
         disk.remove(path)
-        disk.sync_dir(partition.log.folder)
+        sync_names(disk, partition.log.folder)
     except OSError as problem:
         # It must not come back by a power loss when the log has grown beyond it.
         raise StorageError(

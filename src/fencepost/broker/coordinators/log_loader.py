@@ -23,7 +23,7 @@ from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from fencepost.base.failures import CorruptError, StorageError
+from fencepost.base.failures import CorruptError, StorageError, SyncError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC
 from fencepost.broker.metrics.counters import LoadTimes
 from fencepost.broker.turns import Turn
@@ -98,9 +98,9 @@ class LogLoader:
         "_loaded",
         "_partition",
         "_queue",
+        "_runtime",
         "_skipped",
         "_started_at",
-        "_timers",
         "is_refused",
     )
 
@@ -121,7 +121,7 @@ class LogLoader:
         False if it cannot be decoded. `check` does some of the work that follows the last entry,
         and returns True while there is more. `loaded` is called at the end.
         """
-        self._timers = runtime
+        self._runtime = runtime
         self._queue = runtime.loads
         self._partition = partition
         self._data = data
@@ -165,6 +165,9 @@ class LogLoader:
             return True
         try:
             more = self._read_some(most)
+        except SyncError as problem:
+            self._runtime.sync_failed(problem)
+            return True
         except (StorageError, BatchError) as problem:
             self._fail(problem)
             return True
@@ -200,7 +203,7 @@ class LogLoader:
         log.error("%s cannot be read, and is tried again: %s", self._partition.name, problem)
         self._entries = None
         self._skipped = 0
-        self._timers.call_later(RETRY_LOAD_MS, self._go_on)
+        self._runtime.call_later(RETRY_LOAD_MS, self._go_on)
 
     def _finish(self) -> None:
         if self._skipped:

@@ -119,7 +119,6 @@ class MetadataEffects:
         partitions: LocalPartitions,
         groups: GroupCoordinator,
         coordinators: Coordinators,
-        on_fatal: Callable[[str], None],
     ) -> None:
         self._runtime = runtime
         self._config = config
@@ -130,7 +129,6 @@ class MetadataEffects:
         self._partitions = partitions
         self._groups = groups
         self._coordinators = coordinators
-        self._on_fatal = on_fatal
         self._offline: Final = partitions.offline
         self._to_retry: dict[TopicPartition, int] = {}
         """Partitions that could not be opened, each with the leader epoch of its opening. At a
@@ -234,7 +232,7 @@ class MetadataEffects:
                 self._start_ready()
                 return
             except SyncError as problem:
-                self._on_fatal(f"{problem}; what the disk holds is unknown, stopping")
+                self._runtime.sync_failed(problem)
                 return
             outcome = None
             if wait is None:
@@ -335,7 +333,7 @@ class MetadataEffects:
                 if not self._is_wanted(topic, index, leader_epoch):
                     return
         except SyncError as problem:
-            self._on_fatal(f"{problem}; what the disk holds is unknown, stopping")
+            self._runtime.sync_failed(problem)
         except (OSError, StorageError) as problem:
             self._set_offline(name, leader_epoch, problem)
         else:

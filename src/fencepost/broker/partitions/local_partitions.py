@@ -15,10 +15,11 @@ The mode defines durable:
   loop's executor, because it blocks for milliseconds; it touches only file descriptors. The high
   watermark moves when it returns.
 
-A sync that fails ends the process: after a failed fsync the content of the disk is unknown, and any
-acknowledgement would be a guess. So does an exception in a callback, or anywhere else between two
-syncs: it is a bug, and a process that no longer syncs would look alive and answer no request. After
-a failure nothing is synced and nothing is called back.
+A sync of a log that fails ends the process (`sync_failed`), in every phase: after a failed fsync
+the content of the disk is unknown, and any acknowledgement would be a guess. So does an exception
+in a callback, or anywhere else between two syncs: it is a bug, and a process that no longer syncs
+would look alive and answer no request. After a failure nothing is synced and nothing is called
+back.
 
 A partition may be removed (its topic is deleted) while requests wait for its durability. They are
 called back nevertheless, and find the partition `closed`. There may be a topic of the same name by
@@ -63,10 +64,11 @@ class LocalPartitions:
         self._moved: dict[TopicPartition, None] = {}
         self._to_wake: deque[FetchWaiter] = deque()
         self._reading: Turn | None = None
+        self.has_ended = False
+        """Whether the process ends after a failure: nothing is acknowledged or marked as clean."""
         self._dirty: dict[Partition, None] = {}
         self._waiting: defaultdict[Partition, list[tuple[int, Callback]]] = defaultdict(list)
         self._sync_running = False
-        self._failed = False
         self._last_sync: asyncio.Future[None] | None = None
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -189,7 +191,7 @@ class LocalPartitions:
 
     def _sync_dirty(self) -> None:
         assert self._loop is not None
-        if self._failed:
+        if self.has_ended:
             return
         pending = [(partition, partition.log.prepare_sync()) for partition in self._dirty]
         self._dirty.clear()
@@ -212,8 +214,7 @@ class LocalPartitions:
         try:
             done.result()
         except (Exception, asyncio.CancelledError) as problem:  # noqa: BLE001 - the process ends.
-            self._failed = True
-            self._on_fatal(f"{problem}; what the disk holds is unknown, stopping")
+            self.sync_failed(problem)
             return
         try:
             for partition, sync in pending:
@@ -244,7 +245,7 @@ class LocalPartitions:
 
     def _call(self, callback: Callback) -> None:
         """Calls back, unless there was a failure: after that nothing is answered."""
-        if self._failed:
+        if self.has_ended:
             return
         try:
             callback()
@@ -252,11 +253,19 @@ class LocalPartitions:
             self._fail("a request that waited for durability could not continue", problem)
 
     def _fail(self, what: str, problem: Exception) -> None:
-        if self._failed:
+        if self.has_ended:
             return
-        self._failed = True
         log.critical("%s; stopping", what, exc_info=problem)
-        self._on_fatal(f"{what}: {type(problem).__name__}: {problem}")
+        self.end(f"{what}: {type(problem).__name__}: {problem}")
+
+    def sync_failed(self, problem: BaseException) -> None:
+        """Ends the process, because what the disk holds is unknown: the one way out."""
+        self.end(f"{problem}; what the disk holds is unknown, stopping")
+
+    def end(self, reason: str) -> None:
+        """Ends the process; if it lives on (an embedded broker), no stop counts as clean."""
+        self.has_ended = True
+        self._on_fatal(reason)
 
 
 def _is_deleted(partition: Partition) -> bool:

@@ -6,8 +6,10 @@ partition is the metadata log. Clock and disk are arguments.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from fencepost.base.failures import SyncError
 from fencepost.broker.partitions.local_partitions import LocalPartitions
 from fencepost.broker.runtime import Runtime
 from fencepost.broker.storage.background import Background, Flusher
@@ -18,7 +20,7 @@ from fencepost.log.segment.open_segments import OpenSegments
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fencepost.base.seams import Clock, Disk
     from fencepost.broker.settings.config import BrokerConfig
@@ -49,7 +51,7 @@ class PartitionHost(Generic[L]):
         self.partitions = LocalPartitions(fsync=config.durability == "fsync", on_fatal=on_fatal)
         self.runtime = Runtime(clock, self.disk, self.partitions)
         self.layout = make_layout(self.disk)
-        self.background = Background(on_fatal)
+        self.background = Background(self.partitions.end)
         self.flusher = Flusher(self.runtime, self.partitions, self.layout, self.background)
         self.removal = Removal(self.disk)
         self.store = PartitionStore(
@@ -66,6 +68,15 @@ class PartitionHost(Generic[L]):
         """Sets the loop that runs timers and syncs."""
         self.runtime.attach(loop)
         self.partitions.attach(loop)
+
+    @contextmanager
+    def ends_on_failed_sync(self) -> Iterator[None]:
+        """Around a start or a stop: ends the process if a sync of a log fails in it."""
+        try:
+            yield
+        except SyncError as problem:
+            self.partitions.sync_failed(problem)
+            raise  # Where the process lives on.
 
     async def finish_work(self) -> None:
         """Waits until nothing touches the disk, so that the logs can be closed."""

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from fencepost.base.failures import ConfigError, StorageError
+from fencepost.base.failures import ConfigError, StorageError, SyncError
 from fencepost.base.seams import Clock, Disk
 from fencepost.broker.controller.metadata_log import MetadataLog
 from fencepost.broker.metadata.follower import MetadataFollower
@@ -114,4 +114,4 @@ async def _run(
 
 
 def _on_fatal(reason: str) -> None:
-    raise StorageError(reason)
+    raise SyncError(reason)

@@ -67,7 +67,7 @@ class Background:
             if not self._stopped or problem is None:
                 done(problem)
             return
-        self._on_fatal(f"{problem}; the state of the disk is unknown, stopping")
+        self._on_fatal(f"{problem}; what the disk holds is unknown, stopping")
 
     async def finish(self) -> None:
         """Accepts no more work, and returns when all running jobs have ended."""

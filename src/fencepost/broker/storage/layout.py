@@ -42,6 +42,7 @@ from fencepost.broker.storage.cluster_checkpoints import (
 from fencepost.broker.storage.folders import DELETED, PARTITION_METADATA, STRAY, Folders
 from fencepost.broker.storage.partition_layout import Save, SavedOffsets
 from fencepost.broker.storage.session import SYNCED, UNSYNCED, read_session, write_session
+from fencepost.log.durability import sync_names
 from fencepost.partition.partition import Partition
 from fencepost.records.broker_checkpoint import PartitionEntry
 from fencepost.records.text_files import decode_offsets, encode_offsets
@@ -148,7 +149,7 @@ class Layout:
             if self.is_synced and not sync:
                 write_session(self._disk, self.folder, self._session, UNSYNCED, sync=True)
             self._disk.remove(self._path(CLEAN_SHUTDOWN))
-            self._disk.sync_dir(self.folder)
+            sync_names(self._disk, self.folder)
         except OSError as problem:
             raise self._unusable(problem) from problem
         self._is_in_use = True
@@ -440,4 +441,9 @@ class Layout:
     def mark_clean(self) -> None:
         """Writes the mark of a clean stop, as the last write."""
         text = json.dumps({"version": 0, "brokerEpoch": -1})
-        self._disk.write_file(self._path(CLEAN_SHUTDOWN), text.encode("ascii"), sync=True)
+        try:
+            self._disk.write_file(self._path(CLEAN_SHUTDOWN), text.encode("ascii"), sync=True)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._disk.remove(self._path(CLEAN_SHUTDOWN))  # Its name may be there, unsynced.
+            raise

@@ -25,7 +25,8 @@ all files, and the next open begins again.
 
 When all partitions are closed at a clean stop, every log is on the disk before the offsets are
 saved, and the mark of a clean stop is written last. A step that fails leaves the directory without
-the mark, and the next start reads the logs as after a crash.
+the mark, and the next start reads the logs as after a crash. If that step is a sync, nothing more
+is synced, and the process ends as after any failed sync.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
 from fencepost.broker.storage.recovery_report import RecoveryReport
 from fencepost.broker.turns import Turn
 from fencepost.log.config import LogConfig
+from fencepost.log.durability import sync_volume
 from fencepost.log.opening import opening_log, run_to_end, unborn_log
 from fencepost.partition.partition import Partition
 
@@ -282,11 +284,15 @@ class PartitionStore:
         """
         partitions = [*self._partitions.by_name.values(), *self._leaving.values()]
         self._leaving.clear()
+        clean = clean and not self._partitions.has_ended
         if clean:
             clean = self._sync_at_once(partitions)
         for partition in partitions:
             try:
                 partition.close(clean=clean)
+            except SyncError as problem:
+                self._partitions.sync_failed(problem)
+                clean = False
             except StorageError as problem:
                 log.error("closing %s failed: %s", partition.name, problem)
                 clean = False
@@ -294,6 +300,8 @@ class PartitionStore:
             return
         try:
             self._layout.record_stop(partitions, settled=settled)
+        except SyncError as problem:
+            self._partitions.sync_failed(problem)
         except (OSError, StorageError) as problem:
             log.error("the stop is not recorded as clean: %s", problem)
 
@@ -313,14 +321,9 @@ class PartitionStore:
             return True
         syncs = [(each, each.prepare_sync()) for each in unsynced]
         try:
-            is_synced = self._runtime.disk.sync_all(self._layout.folder)
-        except OSError as problem:
-            log.critical(
-                "the disk did not confirm a sync of %s: %s. The stop is not recorded as clean; "
-                "check the disk before the next start, which reads the logs as after a crash",
-                self._layout.folder,
-                problem,
-            )
+            is_synced = sync_volume(self._runtime.disk, self._layout.folder)
+        except SyncError as problem:
+            self._partitions.sync_failed(problem)
             return False
         if is_synced:
             for each, sync in syncs:
@@ -338,12 +341,8 @@ def _sync_all(
 
     Logs that could not be opened are added to `failed`. A sync that fails is a SyncError.
     """
-    if len(syncs) >= SYNCED_AT_ONCE_FROM:
-        try:
-            if disk.sync_all(folder):
-                return
-        except OSError as problem:
-            raise SyncError(f"the disk did not confirm a sync of {folder}: {problem}") from problem
+    if len(syncs) >= SYNCED_AT_ONCE_FROM and sync_volume(disk, folder):
+        return
     for partition, sync in syncs:
         try:
             sync.run()

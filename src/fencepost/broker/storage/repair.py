@@ -19,6 +19,7 @@ offsets whose marker is lost would stay pending for ever.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
@@ -36,6 +37,7 @@ from fencepost.base.seams import Disk, File
 from fencepost.broker.storage.folders import PARTITION_METADATA
 from fencepost.broker.storage.known_ends import known_ends
 from fencepost.broker.storage.layout import Layout
+from fencepost.log.durability import sync_names
 from fencepost.log.names import INDEX, LEADER_EPOCHS, LOG, TIME_INDEX, file_name, offsets_with
 from fencepost.log.recovery import TEMPORARY, tidy_folder
 from fencepost.log.segment.damage import Damage
@@ -199,6 +201,9 @@ class Repair:
                     yield Repaired(path, damage.first_offset, damage.end_offset, mended is None)
                 _copy(source, position, 0 if source is None else source.size(), target, wrong)
                 target.sync()
+            except OSError:
+                self._drop(path + REPAIRED)
+                raise
             finally:
                 target.close()
         finally:
@@ -209,7 +214,7 @@ class Repair:
         self._disk.remove(self._path(plan.base, TIME_INDEX))
         self._disk.remove(f"{self._folder}/{SAVED_POINT}")
         self._disk.rename(path + REPAIRED, path)
-        self._disk.sync_dir(self._folder)
+        sync_names(self._disk, self._folder)
 
     def _keep(self, source: File, path: str) -> None:
         """Keeps a copy of the damaged file, from which more might be recovered by hand."""
@@ -222,10 +227,18 @@ class Repair:
         try:
             _copy(source, 0, source.size(), copy, ())
             copy.sync()
+        except OSError:
+            self._drop(kept + TEMPORARY)
+            raise
         finally:
             copy.close()
         self._disk.rename(kept + TEMPORARY, kept)
-        self._disk.sync_dir(self._folder)
+        sync_names(self._disk, self._folder)
+
+    def _drop(self, path: str) -> None:
+        """Removes a new file that could not be written; the old one stays."""
+        with contextlib.suppress(OSError):
+            self._disk.remove(path)
 
 
 def _epoch_at(epochs: Sequence[EpochEntry], offset: int) -> int:

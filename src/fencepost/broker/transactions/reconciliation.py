@@ -37,7 +37,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from fencepost.base.failures import StorageError
+from fencepost.base.failures import StorageError, SyncError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC
 from fencepost.base.refusal import Refusal
 from fencepost.broker.controller.controller import Controller
@@ -57,6 +57,7 @@ from fencepost.coordinator.txn.reconcile import (
     reconcile,
     renewed,
 )
+from fencepost.log.durability import sync_names
 from fencepost.partition.partition import Partition
 from fencepost.records.batch import BatchError
 
@@ -169,7 +170,7 @@ class Reconciliation:
             for partition in repaired:
                 partition.advance_high_watermark(partition.log.sync())
                 self._runtime.disk.remove(f"{partition.log.folder}/{LOSS}")
-                self._runtime.disk.sync_dir(partition.log.folder)
+                sync_names(self._runtime.disk, partition.log.folder)
         except OSError as problem:
             raise StorageError(
                 f"A repair could not be finished: {problem}. Start again when the disk can be "
@@ -182,6 +183,8 @@ class Reconciliation:
             if missing := self._coordinators.unopened():
                 raise StorageError(f"{missing[0]} could not be opened")
             self._coordinators.load_all(held=True)
+        except SyncError:
+            raise
         except (StorageError, BatchError) as problem:
             raise StorageError(
                 "A coordinator's log cannot be read, and without it open transactions cannot be "

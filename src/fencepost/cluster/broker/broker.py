@@ -172,7 +172,6 @@ class ClusterBroker(BrokerCore):
         owners: Owners,
         *,
         randomness: Randomness,
-        on_fatal: Callable[[str], None],
         trace: Trace | None = None,
         counts_requests: bool = False,
     ) -> None:
@@ -184,7 +183,6 @@ class ClusterBroker(BrokerCore):
             host,
             MetadataFollower(),
             randomness=randomness,
-            on_fatal=on_fatal,
             controller=controller,
             trace=trace,
             peers=self.peers,

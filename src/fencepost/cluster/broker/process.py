@@ -193,7 +193,6 @@ class BrokerProcess:
             self._controller,
             owners,
             randomness=SystemRandomness(),
-            on_fatal=_on_fatal,
             trace=_open_trace(settings["trace"], config.node_id),
             counts_requests=settings["metrics"] is not None,
         )

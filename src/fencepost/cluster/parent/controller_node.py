@@ -53,7 +53,6 @@ class ControllerNode(BrokerCore):
         broker_ids: Sequence[int],
         *,
         randomness: Randomness,
-        on_fatal: Callable[[str], None],
     ) -> None:
         follower = MetadataFollower()
         self.brokers: Final = RemoteFollowers(follower, self._end_offset)
@@ -65,7 +64,6 @@ class ControllerNode(BrokerCore):
             host,
             follower,
             randomness=randomness,
-            on_fatal=on_fatal,
             controller=self.controller,
         )
         self._randomness = randomness
@@ -86,6 +84,12 @@ class ControllerNode(BrokerCore):
 
         The first administrator is created if there is no such user.
         """
+        with self.host.ends_on_failed_sync():
+            self._load(administrator)
+        self._is_loaded = True
+        self.runtime.call_later(DELETE_AGAIN_MS, self._delete_again)
+
+    def _load(self, administrator: Administrator | None) -> None:
         disk, config = self.host.disk, self.config
         disk.set_starting(True)
         try:
@@ -108,8 +112,6 @@ class ControllerNode(BrokerCore):
             ) from problem
         finally:
             disk.set_starting(False)
-        self._is_loaded = True
-        self.runtime.call_later(DELETE_AGAIN_MS, self._delete_again)
 
     def _delete_again(self) -> None:
         """Renames folders of deleted partitions that could not be renamed, and goes on trying."""
@@ -158,5 +160,5 @@ class ControllerNode(BrokerCore):
         await self.close_services()
         if self._is_loaded:
             known = known_partitions if was_begun else partitions_to_open
-            clean = self.layout.end_cluster(known(self.metadata))
+            clean = not self.partitions.has_ended and self.layout.end_cluster(known(self.metadata))
             self.host.store.close_all(clean=clean, settled=True)

@@ -59,7 +59,6 @@ async def serve(
         host,
         [each.broker_id for each in brokers],
         randomness=randomness,
-        on_fatal=_on_fatal,
     )
     parent = Parent(
         loop,
