@@ -344,10 +344,10 @@ class Stage:
         self.disk.kill()
         return self
 
-    def lose_power(self, randomness: Randomness | None = None) -> Self:
+    def lose_power(self, randomness: Randomness | None = None, *, is_in_order: bool = True) -> Self:
         """Cuts the power now; the disk keeps only what was synced."""
         self._die()
-        self.disk.crash(randomness)
+        self.disk.crash(randomness, is_in_order=is_in_order)
         return self
 
     def again(self, **changes: Any) -> Stage:

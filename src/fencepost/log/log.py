@@ -81,6 +81,7 @@ class Log:
         """The swap that has not ended; see `swap.py`."""
         self._failure: str | None = None
         """Why the log cannot be used: a swap that has begun and not ended, or it is closed."""
+        self._rebuild_aborted: Callable[[int, int], list[AbortedTxn]] | None = None
         self.is_closed = False
         self.log_end_offset = segments.active.next_offset
         self.log_start_offset = max(log_start_offset, segments.base_offset)
@@ -232,6 +233,7 @@ class Log:
                 f"{self.folder}: a new segment was not created: {problem}"
             ) from problem
         old.seal()
+        self._watch_aborted(new)
         self.segment_list.add(new)
         self.active = new
         self._durability.note_segment(old)
@@ -295,6 +297,45 @@ class Log:
         return scan_whole_entries(self, from_offset)
 
     # --- aborted transactions ------------------------------------------------------------------
+
+    def rebuild_aborted_with(self, rebuild: Callable[[int, int], list[AbortedTxn]]) -> None:
+        """Sets who reads the aborted transactions of a damaged index from a range of batches."""
+        self._rebuild_aborted = rebuild
+        for segment in self.segments:
+            self._watch_aborted(segment)
+
+    def _watch_aborted(self, segment: Segment) -> None:
+        rebuild = self._rebuild_aborted
+        if rebuild is not None:
+            base_offset = segment.base_offset
+            segment.aborted.rebuild = lambda: rebuild(base_offset, segment.next_offset)
+
+    def check_aborted(self, segment: Segment, aborts: Sequence[tuple[int, int]]) -> None:
+        """Compares the transaction index of a sealed segment with its ABORT markers.
+
+        Each is (offset, producer id). If the index does not have them, it is rebuilt: readers would
+        take aborted records for committed ones. A failing disk leaves that to the next pass.
+        """
+        index = segment.aborted
+        if segment.is_active or index.rebuild is None:
+            return
+        try:
+            if not index.disagrees_with(aborts):
+                return
+            # A transaction without records has a marker, and no entry.
+            rebuilt, before = index.rebuild(), index.entries()
+            if rebuilt != before:
+                _LOGGER.error(
+                    "%s did not have the aborted transactions of its log (%d entries, %d in the "
+                    "log) and is rebuilt. Until now, readers may have got aborted records as "
+                    "committed ones. Check the disk",
+                    index.path,
+                    len(before),
+                    len(rebuilt),
+                )
+                index.replace(rebuilt)
+        except (OSError, StorageError) as problem:
+            _LOGGER.warning("%s cannot be compared with its log: %s", index.path, problem)
 
     def append_aborted(self, txn: AbortedTxn) -> None:
         """Adds an aborted transaction to the index of the segment with its marker.
@@ -380,6 +421,7 @@ class Log:
         self._swap = None
         self._failure = None
         self._durability.note_names()
+        self._watch_aborted(swap.new)
         self.segment_list.replace(swap.group, swap.new)
 
     # --- durability ----------------------------------------------------------------------------
@@ -436,6 +478,7 @@ class Log:
         finally:
             # Stops a round of compaction: the folder may soon belong to another log.
             self.is_closed = True
+            self._rebuild_aborted = None  # It refers to this log.
             self._swap = None  # The next open finishes it.
             self._failure = self._failure or f"{self.folder} is closed"
             for segment in self.segments:

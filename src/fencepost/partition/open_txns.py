@@ -13,6 +13,7 @@ reopens. Such transactions wait in `_ending` until the high watermark passes the
 from __future__ import annotations
 
 from fencepost.partition.producers import CompletedTxn
+from fencepost.records.index import AbortedTxn
 
 
 class OpenTxns:
@@ -40,6 +41,15 @@ class OpenTxns:
             if first_offset != completed.first_offset:
                 return first_offset
         return completed.last_offset + 1
+
+    def as_aborted(self, completed: CompletedTxn) -> AbortedTxn:
+        """The entry of the transaction index for a transaction that was aborted."""
+        return AbortedTxn(
+            completed.producer_id,
+            completed.first_offset,
+            completed.last_offset,
+            self.stable_after(completed),
+        )
 
     def end(self, completed: CompletedTxn) -> None:
         """Ends a transaction; it stays unstable until its marker is durable."""

@@ -40,7 +40,6 @@ from fencepost.records.batch import SealedBatch
 from fencepost.records.builder import build_pairs
 from fencepost.records.control import Marker, build_marker, read_marker
 from fencepost.records.entry import Entry
-from fencepost.records.index import AbortedTxn
 
 NONE: Final = ErrorCode.NONE
 
@@ -135,6 +134,7 @@ class Partition:
         self._on_moved: Callable[[Partition], None] | None = None
         self._on_sealed: Callable[[Partition], None] | None = None
         self._snapshots = ProducerSnapshots(log)
+        log.rebuild_aborted_with(self._snapshots.aborted_between)
         self._until_point = POINT_BYTES
         """Bytes to write before the next saved point; each batch counts a little more."""
         if recover:
@@ -362,14 +362,7 @@ class Partition:
         if completed.aborted and index_aborted:
             # Before the last stable offset moves: no reader may get aborted records as committed.
             # The log keeps the entry in memory if the disk fails.
-            self.log.append_aborted(
-                AbortedTxn(
-                    completed.producer_id,
-                    completed.first_offset,
-                    completed.last_offset,
-                    self.open_txns.stable_after(completed),
-                )
-            )
+            self.log.append_aborted(self.open_txns.as_aborted(completed))
         self.open_txns.end(completed)
 
     # -- recovery -------------------------------------------------------------------------------

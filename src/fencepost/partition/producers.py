@@ -308,7 +308,7 @@ class Producers:
     def restore(self, entries: Iterable[ProducerSnapshotEntry]) -> list[tuple[int, int]]:
         """Loads a snapshot; returns its open transactions as (first offset, producer id)."""
         self._states = {entry.producer_id: _restored(entry) for entry in entries}
-        return self._open_txns()
+        return self.open_txns()
 
     def save(self) -> list[SavedProducer]:
         """The producers for a saved point: all remembered batches of each."""
@@ -336,9 +336,10 @@ class Producers:
     def restore_saved(self, saved: Iterable[SavedProducer]) -> list[tuple[int, int]]:
         """Loads the producers of a saved point; returns their open transactions."""
         self._states = {each.producer_id: _from_saved(each) for each in saved}
-        return self._open_txns()
+        return self.open_txns()
 
-    def _open_txns(self) -> list[tuple[int, int]]:
+    def open_txns(self) -> list[tuple[int, int]]:
+        """The open transactions as (first offset, producer id), oldest first."""
         return sorted(
             (state.txn_first_offset, state.producer_id)
             for state in self._states.values()

@@ -10,12 +10,16 @@ After a kill recovery starts at the saved point (`log/saved_points.py`), if that
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Final
 
 from fencepost.base.failures import StorageError
 from fencepost.log.log import Log
+from fencepost.partition.open_txns import OpenTxns
 from fencepost.partition.producers import Producers
+from fencepost.records.batch import SealedBatch
 from fencepost.records.control import read_marker
+from fencepost.records.index import AbortedTxn
 from fencepost.records.saved_point import SavedPoint
 from fencepost.records.snapshot import decode_snapshot, encode_snapshot
 
@@ -138,16 +142,47 @@ class ProducerSnapshots:
             except ValueError:  # Damaged: an older one needs more batches and gives the same.
                 found = log.snapshots.latest(found[0] - 1)
                 continue
+            if found[0] < start:
+                producers.forget_txns()  # As in `restore`.
             start = max(start, found[0])
             break
-        for batch in log.scan(start, headers_only=True):
-            if batch.base_offset >= offset:
-                break
-            if batch.producer_id < 0 or batch.base_offset < start:
-                continue
+        for batch in _of_producers(log, start, offset):
             if not batch.is_control:
-                if batch.base_sequence >= 0 or batch.is_transactional:
-                    producers.apply_batch(batch)
+                producers.apply_batch(batch)
             elif (marker := read_marker(batch)) is not None:
                 producers.apply_marker(batch, marker)
         return producers
+
+    def aborted_between(self, base_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions whose marker is in a segment, as its batches say.
+
+        For a transaction index that is damaged. Transactions that were open where the segment
+        begins come from the snapshot there, or from the batches before it.
+        """
+        producers, open_txns = self._producers_at(base_offset, Producers()), OpenTxns()
+        for first_offset, producer_id in producers.open_txns():
+            open_txns.begin(first_offset, producer_id)
+        aborted: list[AbortedTxn] = []
+        for batch in _of_producers(self._log, base_offset, end_offset):
+            if not batch.is_control:
+                if producers.apply_batch(batch):
+                    open_txns.begin(batch.base_offset, batch.producer_id)
+                continue
+            marker = read_marker(batch)
+            completed = None if marker is None else producers.apply_marker(batch, marker)
+            if completed is not None:
+                if completed.aborted:
+                    aborted.append(open_txns.as_aborted(completed))
+                open_txns.end(completed)
+        return aborted
+
+
+def _of_producers(log: Log, start: int, end: int) -> Iterator[SealedBatch]:
+    """The batches in a range that change the state of a producer."""
+    for batch in log.scan(start, headers_only=True):
+        if batch.base_offset >= end:
+            return
+        if batch.producer_id < 0 or batch.base_offset < start:
+            continue
+        if batch.is_control or batch.base_sequence >= 0 or batch.is_transactional:
+            yield batch

@@ -10,7 +10,10 @@ first. In particular:
 - unsynced renames and deletions are undone.
 
 With randomness, `crash` keeps a random prefix of the bytes appended since the last sync, and of the
-changes to a folder's names. This produces torn tails.
+changes to a folder's names. This produces torn tails. `is_in_order=False` is all that POSIX allows:
+of the sectors written since the last sync any may be missing, also between two that are there (they
+read as zeros, or as what was there before), a truncation may have happened or not, and of the
+changes to names any may be missing.
 
 A test can also fill the disk, fail the n-th call or a range of calls, or cut the power at the n-th
 call: from then on every call raises `PowerLost` until `crash` is called. `kill` ends only the
@@ -23,8 +26,12 @@ import contextlib
 import errno
 import os
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from fencepost.base.seams import Buffer, Randomness, Space
+
+SECTOR_BYTES: Final = 512
+"""What a disk writes at once."""
 
 
 class PowerLost(Exception):  # noqa: N818 - an event, not an error.
@@ -67,27 +74,54 @@ class _Inode:
 
     sync_all = sync
 
-    def crash(self, randomness: Randomness | None) -> None:
+    def crash(self, randomness: Randomness | None, is_in_order: bool) -> None:
+        if randomness is not None and not is_in_order:
+            self.durable = self._some_sectors(randomness)
+        else:
+            self._keep_a_prefix(randomness)
+        self.content = bytearray(self.durable)
+
+    def _some_sectors(self, randomness: Randomness) -> bytes:
+        old, new = self.durable, bytes(self.content)
+        if old == new:
+            return old
+        shorter, longer = sorted((len(old), len(new)))
+        # A file grows by any number of bytes, and shrinks at once.
+        size = shorter + _below(randomness, longer - shorter + 1)
+        if len(new) < len(old):
+            size = (shorter, longer)[_below(randomness, 2)]
+        kept = bytearray(size)
+        for start in range(0, size, SECTOR_BYTES):
+            end = min(size, start + SECTOR_BYTES)
+            source = new if _below(randomness, 4) else old
+            part = source[start:end]
+            if source is new and len(part) < end - start:
+                part = old[start:end]
+            kept[start : start + len(part)] = part
+        return bytes(kept)
+
+    def _keep_a_prefix(self, randomness: Randomness | None) -> None:
         kept = len(self.durable)
         appended = self.content[:kept] == self.durable
         if randomness is not None and appended and len(self.content) > kept:
             kept += int.from_bytes(randomness.bytes(4), "big") % (len(self.content) - kept + 1)
             self.durable = bytes(self.content[:kept])
-        self.content = bytearray(self.durable)
 
 
 class _Folder:
-    """The names in a folder, now and at the last sync, and every state in between."""
+    """The names in a folder, now and at the last sync, and every change in between."""
 
     __slots__ = ("durable", "entries", "journal")
 
     def __init__(self) -> None:
         self.entries: dict[str, _Inode | _Folder] = {}
         self.durable: dict[str, _Inode | _Folder] = {}
-        self.journal: list[dict[str, _Inode | _Folder]] = []
+        self.journal: list[dict[str, _Inode | _Folder | None]] = []
+        """Each change: names with what they mean from then on; None for a name that is gone."""
 
-    def changed(self) -> None:
-        self.journal.append(dict(self.entries))
+    def changed(self, *names: str) -> None:
+        """Notes one change of these names; a rename changes two at once."""
+        self.journal.append({name: self.entries.get(name) for name in names})
 
     def sync(self) -> None:
         self.durable = dict(self.entries)
@@ -98,14 +132,26 @@ class _Folder:
         for entry in self.entries.values():
             entry.sync_all()
 
-    def crash(self, randomness: Randomness | None) -> None:
+    def crash(self, randomness: Randomness | None, is_in_order: bool) -> None:
         if randomness is not None and self.journal:
-            chosen = int.from_bytes(randomness.bytes(4), "big") % (len(self.journal) + 1)
-            self.durable = [self.durable, *self.journal][chosen]
+            if is_in_order:
+                kept = self.journal[: _below(randomness, len(self.journal) + 1)]
+            else:
+                kept = [change for change in self.journal if _below(randomness, 4)]
+            for change in kept:
+                for name, entry in change.items():
+                    if entry is None:
+                        self.durable.pop(name, None)
+                    else:
+                        self.durable[name] = entry
         self.entries = dict(self.durable)
         self.journal.clear()
         for entry in self.entries.values():
-            entry.crash(randomness)
+            entry.crash(randomness, is_in_order)
+
+
+def _below(randomness: Randomness, limit: int) -> int:
+    return int.from_bytes(randomness.bytes(4), "big") % limit
 
 
 class UnsyncedFile:
@@ -177,6 +223,8 @@ class UnsyncedDisk:
         self._late_failures: dict[int, int] = {}
         self._open_failures: dict[int, int] = {}
         self._failing: _FailingRange | None = None
+        self.unreadable: dict[str, int] = {}
+        """Paths of files that cannot be opened or read, and the error."""
         self._power_lost_at: int | None = None
         self.calls = 0
         """Calls so far, of the disk and its files (closing does not count)."""
@@ -189,11 +237,14 @@ class UnsyncedDisk:
 
     # --- for tests -----------------------------------------------------------------------------
 
-    def crash(self, randomness: Randomness | None = None) -> None:
-        """Simulates a power loss and a reboot."""
+    def crash(self, randomness: Randomness | None = None, *, is_in_order: bool = True) -> None:
+        """Simulates a power loss and a reboot; with randomness some unsynced changes survive.
+
+        `is_in_order` is whether each file and each folder loses only its newest changes.
+        """
         self._power_losses += 1
         self._root.sync()  # The mount point itself survives.
-        self._root.crash(randomness)
+        self._root.crash(randomness, is_in_order)
         self.kill()
         self._used_bytes = _bytes_below(self._root)
 
@@ -297,10 +348,8 @@ class UnsyncedDisk:
         inode = folder.entries.get(name)
         if inode is None and create:
             inode = folder.entries[name] = _Inode()
-            folder.changed()
-        if not isinstance(inode, _Inode):
-            raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        return UnsyncedFile(self, inode)
+            folder.changed(name)
+        return UnsyncedFile(self, self._inode(inode, path))
 
     def exists(self, path: str) -> bool:
         self.call("exists")
@@ -325,7 +374,7 @@ class UnsyncedDisk:
             entry = folder.entries.get(name)
             if entry is None:
                 entry = folder.entries[name] = _Folder()
-                folder.changed()
+                folder.changed(name)
             if not isinstance(entry, _Folder):
                 raise NotADirectoryError(errno.ENOTDIR, "not a folder", path)
             folder = entry
@@ -333,7 +382,9 @@ class UnsyncedDisk:
     def remove(self, path: str) -> None:
         self.call("remove")
         folder, name = self._parent(path)
-        if isinstance(folder.entries.get(name), _Inode):
+        if isinstance(folder.entries.get(name), _Folder):
+            raise IsADirectoryError(errno.EISDIR, "is a folder", path)
+        if name in folder.entries:
             self._drop(folder, name)
         self._call_took_effect()
 
@@ -349,12 +400,17 @@ class UnsyncedDisk:
         target, new_name = self._parent(new)
         if old_name not in source.entries:
             raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        moved, replaced = source.entries[old_name], target.entries.get(new_name)
+        if isinstance(replaced, _Folder) and not isinstance(moved, _Folder):
+            raise IsADirectoryError(errno.EISDIR, "is a folder", new)
         if new_name in target.entries:
             self._used_bytes -= _bytes_of(target.entries[new_name])
         target.entries[new_name] = source.entries.pop(old_name)
-        target.changed()
-        if source is not target:
-            source.changed()
+        if source is target:
+            target.changed(old_name, new_name)
+        else:
+            target.changed(new_name)
+            source.changed(old_name)
         self._call_took_effect()
 
     def sync_dir(self, path: str) -> None:
@@ -373,7 +429,7 @@ class UnsyncedDisk:
         if name in folder.entries:
             self._drop(folder, name)
         inode = folder.entries[name] = _Inode()
-        folder.changed()
+        folder.changed(name)
         file = UnsyncedFile(self, inode)
         try:
             file.append((data,))
@@ -404,7 +460,7 @@ class UnsyncedDisk:
 
     def _drop(self, folder: _Folder, name: str) -> None:
         self._used_bytes -= _bytes_of(folder.entries.pop(name))
-        folder.changed()
+        folder.changed(name)
 
     def _folder(self, path: str) -> _Folder:
         folder = self._root
@@ -421,10 +477,17 @@ class UnsyncedDisk:
 
     def _file(self, path: str) -> _Inode:
         folder, name = self._parent(path)
-        inode = folder.entries.get(name)
-        if not isinstance(inode, _Inode):
+        return self._inode(folder.entries.get(name), path)
+
+    def _inode(self, entry: _Inode | _Folder | None, path: str) -> _Inode:
+        """The file at a path; its scheduled error, or that of a path without a file."""
+        if error := self.unreadable.get(path, 0):
+            raise OSError(error, os.strerror(error), path)
+        if isinstance(entry, _Folder):
+            raise IsADirectoryError(errno.EISDIR, "is a folder", path)
+        if entry is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        return inode
+        return entry
 
 
 def _parts(path: str) -> list[str]:

@@ -47,7 +47,7 @@ def content(stage: Stage, folder: str = FOLDER) -> dict[str, bytes | None]:
         path = f"{folder}/{name}"
         try:
             found[path] = stage.disk.read_file(path)
-        except FileNotFoundError:
+        except IsADirectoryError:
             found[path] = None
             found |= content(stage, path)
     return found

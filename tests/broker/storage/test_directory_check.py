@@ -48,7 +48,7 @@ def content(stage: Stage, folder: str = FOLDER) -> dict[str, bytes]:
     for name in stage.disk.list_dir(folder):
         try:
             files[f"{folder}/{name}"] = stage.disk.read_file(f"{folder}/{name}")
-        except FileNotFoundError:
+        except IsADirectoryError:
             files |= content(stage, f"{folder}/{name}")
     return files
 

@@ -22,6 +22,7 @@ check records.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +37,8 @@ from fencepost.base.ids import (
 from fencepost.log.names import LOG
 from fencepost.log.segment.record_check import LISTED, RecordCheck, Unreadable
 from fencepost.log.segment.survey import Survey, examine
+from fencepost.records.batch import BatchError, SealedBatch
+from fencepost.records.control import read_marker
 
 if TYPE_CHECKING:
     from fencepost.base.seams import Disk, File
@@ -109,6 +112,8 @@ class SegmentRead:
         self.size_bytes = segment.size_bytes
         self.found: Survey | None = None
         self.unreadable: list[Unreadable] = []
+        self.aborts: list[tuple[int, int]] = []
+        """The offsets of ABORT markers, and their producer ids."""
         self.problem: OSError | None = None
 
     def run(self) -> None:
@@ -118,12 +123,17 @@ class SegmentRead:
             try:
                 paced = _PacedFile(file, self._scrub)
                 records = RecordCheck(paced.rest)
+
+                def look(batch: SealedBatch, position: int) -> None:
+                    records.look(batch, position)
+                    self._note_abort(batch)
+
                 self.found = examine(
                     paced,
                     self.size_bytes,
                     self._base,
                     self._end_offset,
-                    records.look,
+                    look,
                     piece_bytes=PIECE_BYTES,
                 )
                 self.unreadable = records.found(self.found.damage)
@@ -133,6 +143,13 @@ class SegmentRead:
             self.problem = problem
         except _StoppedError:
             pass
+
+    def _note_abort(self, batch: SealedBatch) -> None:
+        if batch.is_control:
+            with contextlib.suppress(BatchError):  # `RecordCheck` reports it.
+                marker = read_marker(batch)
+                if marker is not None and not marker.commit:
+                    self.aborts.append((batch.base_offset, batch.producer_id))
 
 
 class Scrub:
@@ -243,6 +260,8 @@ class Scrub:
                 if reading.found.damage:
                     self._damaged += 1
                     segment.adopt_examination(reading.found)
+                else:
+                    partition.log.check_aborted(segment, reading.aborts)
                 if reading.unreadable:
                     self._invalid += 1
                     self._report_unreadable(segment, reading.unreadable)

@@ -73,7 +73,7 @@ class IndexFiles:
                 self._disk.read_file(path + TIME_INDEX),
                 size_bytes,
             )
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, IsADirectoryError, PermissionError):
             return None
 
 

@@ -21,7 +21,7 @@ from typing import Final
 from fencepost.base.failures import CorruptError, DamagedError, StorageError
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.base.seams import Disk, File
-from fencepost.log.names import LOG, SEGMENT_SUFFIXES, TXN_INDEX, file_name
+from fencepost.log.names import INDEX, LOG, SEGMENT_SUFFIXES, TXN_INDEX, file_name
 from fencepost.log.segment.aborted import AbortedIndex
 from fencepost.log.segment.batches import sound_run
 from fencepost.log.segment.damage import Damage
@@ -90,7 +90,7 @@ class Segment:
         self._bytes_since_index = 0
         self.folder = folder
         self.base_offset = base_offset
-        self.aborted = AbortedIndex(disk, self.path(TXN_INDEX))
+        self.aborted = AbortedIndex(disk, self.path(TXN_INDEX), base_offset)
         self.next_offset = base_offset
         self.size_bytes = size_bytes
         self.created_ms = created_ms
@@ -201,6 +201,7 @@ class Segment:
         self._open_segments.forget(self)
         self.is_active = False
         self.is_gone = True
+        self.aborted.rebuild = None
         self.release()
 
     def delete(self) -> None:
@@ -258,7 +259,10 @@ class Segment:
         if index is None or not is_plausible(index, self.file(), self.base_offset):
             index = self._examine()
             if self.size_bytes > SMALL_LOG_BYTES:
-                self._index_files.write(index, self.next_offset)
+                try:
+                    self._index_files.write(index, self.next_offset)
+                except OSError as problem:
+                    log.warning("%s cannot be written: %s", self.path(INDEX), problem)
         else:
             self._index_files.keep(index)
         return index
