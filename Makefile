@@ -17,8 +17,8 @@ STAMP := $(VENV)/.made-from-constraints
 PYTHON ?= $(shell for candidate in python3.11 python3 python3.12 python3.13 python; do \
 	$$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$candidate && break; done)
 
-# Spark needs a Java runtime: where there is none, one comes from PyPI.
-EXTRAS := spark,connect,postgres$(shell command -v java >/dev/null || echo ,java)
+# Spark needs Java (src/fencepost/spark/java.py says which): where there is none, one comes from PyPI.
+EXTRAS = spark,connect,postgres$(shell $(PYTHON) src/fencepost/spark/java.py || echo ,java)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
@@ -37,7 +37,7 @@ XDIST := --dist loadfile --no-loadscope-reorder
 help: ## Show this page
 	@echo "fencepost: exactly-once for Python data teams"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make test TESTS=tests/wire ARGS='-x -k fence'     some tests only"
 	@echo "  make bench QUICK=1 ONLY=small                     a short look at one load"
@@ -102,7 +102,7 @@ format: $(STAMP) ## Bring the code into the house format
 
 .PHONY: compat
 compat: $(STAMP) $(ARCHIVE) ## Run fencepost and Apache Kafka beside each other (needs Java and Maven)
-	@command -v javac >/dev/null && command -v mvn >/dev/null || { echo "make compat needs Java 17 and Maven."; exit 1; }
+	@missing=$$($(PY) -m tools.apache_kafka); test -z "$$missing" || { echo "make compat needs $$missing."; exit 1; }
 	@$(PY) -m pytest tests/compat -n 2 $(XDIST) --timeout=300 $(ARGS)
 
 .PHONY: bench
@@ -113,6 +113,19 @@ bench: $(STAMP) ## Measure fencepost, compiled where it can be, beside Apache Ka
 .PHONY: mutants
 mutants: $(STAMP) ## Plant known bugs in a copy of the source: the tests must catch each (ONLY=word, CHANGED=1, DOCS=1; takes minutes)
 	@$(PY) -m tools.mutants --jobs $(JOBS) $(foreach name,$(ONLY),--only $(name)) $(if $(CHANGED),--changed) $(if $(DOCS),--write-docs) $(ARGS)
+
+.PHONY: histories
+histories: $(STAMP) ## Random histories of a broker with seeds from the date, for SECONDS (300); a failure prints how to replay it
+	@PYTHONPATH=src:. $(PY) -m tests.broker.histories --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# The tests that crash or fail disk calls; in `make test` they take samples. Each file runs in one process.
+EVERY_CALL := $(addprefix tests/,broker/crashes broker/controller/test_checkpoint_crashes.py broker/groups/test_partition_crashes.py \
+	broker/storage/test_broker_layout_resizing.py cluster/parent/test_parent_crashes.py log/test_compaction.py \
+	partition/test_partition_failed_steps.py transactions/test_kill.py cluster/processes/test_kill_points.py)
+
+.PHONY: test-every-call
+test-every-call: $(STAMP) ## Crash and fail every disk call, of which `make test` takes samples (before a change of storage is done)
+	@FENCEPOST_EVERY_CALL=1 $(PY) -m pytest $(EVERY_CALL) --timeout 0 -n $(JOBS) --dist load $(ARGS)
 
 .PHONY: chaos
 chaos: $(STAMP) ## Kill, pause and move brokers under four copiers, and count every record (SEED=7, FAULTS=200)
@@ -166,14 +179,16 @@ PURE    := $(addprefix tests/,base wire records log partition coordinator)
 
 .PHONY: test-pythons
 test-pythons: ## Run the tests of the pure rooms on the other Pythons that are found here (PYTHONS=python3.13)
-	@for python in $(PYTHONS); do \
+	@found=; for python in $(PYTHONS); do \
 	$$python -c '' 2>/dev/null || { echo "$$python: not found"; continue; }; \
+	found="$$found $$python"; \
 	venv=build/pythons/$$(basename $$python); \
 	echo "$$($$python --version): installing the core and the tests' libraries"; \
 	test -x $$venv/bin/python || $$python -m venv $$venv; \
 	$$venv/bin/python -m pip install --quiet --constraint constraints.txt --upgrade pip; \
 	$$venv/bin/python -m pip install --quiet --constraint constraints.txt --group test .; \
-	$$venv/bin/python -m pytest $(PURE) --quiet $(ARGS); done
+	$$venv/bin/python -m pytest $(PURE) --quiet $(ARGS); done; \
+	test -n "$$found" || { echo "none of $(PYTHONS) was found: nothing was tested"; exit 1; }
 
 .PHONY: constraints
 constraints: ## Pin the newest versions of everything again (look at the difference before keeping it)

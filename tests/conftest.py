@@ -30,6 +30,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.broker.histories import seeds
 from tests.halves import HALF, described
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -134,8 +135,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_report_header() -> str:
-    return described()
+def pytest_report_header() -> list[str]:
+    return [line for line in (described(), seeds.described()) if line]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

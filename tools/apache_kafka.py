@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
+from fencepost.spark.java import LEAST_VERSION, has_java
 from tools.processes import STOP_SECONDS, ServerProcess, free_port
 
 VERSION: Final = "4.3.0"
@@ -51,7 +52,8 @@ class UnavailableError(Exception):
 
 def missing_programs() -> list[str]:
     """What must be installed first."""
-    return [program for program in ("java", "javac", "mvn") if shutil.which(program) is None]
+    missing = [] if has_java() else [f"java {LEAST_VERSION} or newer"]
+    return missing + [program for program in ("javac", "mvn") if shutil.which(program) is None]
 
 
 def fetch_libs() -> Path:
@@ -229,3 +231,7 @@ def _run(
         timeout=seconds,
         check=False,
     )
+
+
+if __name__ == "__main__":  # For the Makefile and CI: what is missing, if anything is.
+    print(", ".join(missing_programs()), end="")

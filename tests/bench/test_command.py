@@ -39,7 +39,7 @@ def test_without_apache_kafka_that_side_is_skipped_with_a_message(
 
     assert status == 2
     said = capfd.readouterr().out
-    assert "skipped: Apache Kafka needs java, javac, mvn" in said
+    assert "skipped: Apache Kafka needs java 17 or newer, javac, mvn" in said
     assert "nothing to measure" in said
 
 

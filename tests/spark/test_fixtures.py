@@ -38,4 +38,4 @@ def test_without_java_a_test_is_skipped_with_the_reason(
         "-p", "fencepost.spark.fixtures", "-p", "no:cacheprovider", "-rs"
     )
     ended.assert_outcomes(skipped=1)
-    ended.stdout.fnmatch_lines(["*Spark needs a Java runtime, and none was found*"])
+    ended.stdout.fnmatch_lines(["*Spark needs Java 17 or newer, and none was found*"])

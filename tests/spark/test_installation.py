@@ -12,7 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fencepost.spark.installation import JavaMissing, has_java, provide_java, write_java_home
+from fencepost.spark.installation import JavaMissing, provide_java, write_java_home
+from fencepost.spark.java import has_java
 
 
 @pytest.fixture
@@ -28,7 +29,10 @@ def echoing_java(tmp_path: Path) -> Path:
     """A Java that prints its arguments."""
     program = tmp_path / "a folder" / "java"
     program.parent.mkdir()
-    program.write_text('#!/bin/sh\nfor a in "$@"; do echo "$a"; done\n')
+    program.write_text(
+        '#!/bin/sh\nfor a in "$@"; do echo "$a"; done\n'
+        '[ "$*" != -version ] || echo \'version "17"\'\n'
+    )
     program.chmod(0o755)
     return program
 

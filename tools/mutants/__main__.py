@@ -23,10 +23,15 @@ from tools.mutants.mutants import ROOT, SOURCE, Mutant, StaleMutantError, load_m
 from tools.processes import die_with_the_parent
 
 PATIENCE_SECONDS: Final = 300
-"""A bug that makes the tests hang for longer counts as caught."""
+"""Tests that run for longer hang."""
 TESTS_FAILED: Final = 1
+HUNG: Final = -1
+"""Instead of an exit code. No test has noticed the bug: where each hangs, none says what is wrong,
+and a slow machine looks the same."""
 RESULTS: Final = ROOT / "build" / "mutants.json"
 FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+TIMEOUT: Final = re.compile(r"^(?:FAILED|ERROR) .* Timeout [(>]|^\++ Timeout \++$", re.MULTILINE)
+"""The first failure, after which pytest stops, is that of pytest-timeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,8 @@ class Result:
     caught_by: str | None
     """The first test that failed; None if the bug survived."""
     seconds: float
+    has_hung: bool = False
+    """Whether a test ran into its timeout instead."""
 
 
 class Tree:
@@ -75,8 +82,8 @@ class Tree:
                 output, _ = process.communicate(timeout=PATIENCE_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
-                return TESTS_FAILED, f"FAILED (nothing for {PATIENCE_SECONDS} s)"
-        return process.returncode, output
+                return HUNG, ""
+        return (HUNG if TIMEOUT.search(output) else process.returncode), output
 
 
 def try_mutant(mutant: Mutant, tree: Tree) -> Result:
@@ -90,8 +97,8 @@ def try_mutant(mutant: Mutant, tree: Tree) -> Result:
     finally:
         tree.write(mutant.path, whole)
     seconds = time.monotonic() - started
-    if code == 0:
-        return Result(mutant, None, seconds)
+    if code in (0, HUNG):
+        return Result(mutant, None, seconds, has_hung=code == HUNG)
     if code != TESTS_FAILED:
         raise StaleMutantError(f"{mutant.name}: pytest ended with {code}:\n{output[-2000:]}")
     found = FAILED.search(output)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from fencepost.base.failures import FencepostError
+from fencepost.spark.java import has_java
 
 PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "numpy")
 """What the sink needs; numba only makes it faster. Spark itself needs pandas for `mapInArrow`."""
@@ -33,7 +34,7 @@ PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "numpy")
 MISSING_MODULE: Final = "jdk.incubator.vector"
 
 ADVICE: Final = (
-    "Spark needs a Java runtime, and none was found: install Java 17 and set JAVA_HOME or PATH, "
+    "Spark needs Java 17 or newer, and none was found: install it and set JAVA_HOME or PATH, "
     "or pip install 'fencepost[java]'"
 )
 
@@ -59,8 +60,8 @@ def require_spark() -> None:
 def prepare() -> None:
     """Makes sure that a session can be created; raises one sentence if it cannot.
 
-    Call it before `SparkSession.builder...getOrCreate()`. If the machine has no Java, it sets
-    JAVA_HOME to that of the `java` extra; without that it raises JavaMissing.
+    Call it before `SparkSession.builder...getOrCreate()`. If the machine has no Java (`java.py`),
+    it sets JAVA_HOME to that of the `java` extra; without that it raises JavaMissing.
     """
     require_spark()
     provide_java()
@@ -77,14 +78,6 @@ def provide_java() -> None:
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     write_java_home(Path(home), real)
     os.environ["JAVA_HOME"] = home
-
-
-def has_java() -> bool:
-    """Whether Spark would find a Java by itself: JAVA_HOME wins over PATH, even if it is wrong."""
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        return (Path(home) / "bin" / "java").exists()
-    return shutil.which("java") is not None
 
 
 def bundled_java() -> Path | None:

@@ -1,21 +1,16 @@
 """Random histories of a whole broker: races, kills, failing and full disks, clock jumps.
 
-`make test` runs half of them, and `make test-compiled` the others. FENCEPOST_HISTORIES=500 runs
-that many, FENCEPOST_HISTORY_SEED=7 runs one.
+`make test` runs half of them, and `make test-compiled` the others; CI adds new seeds (`seeds.py`).
+`make histories` tries new ones for a time.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Final
 
 import pytest
 
-from fencepost.broker import turns
-from fencepost.broker.controller import checkpoint as metadata_checkpoint
-from fencepost.broker.coordinators import checkpoint_keeper
-from fencepost.broker.groups import slices
 from fencepost.broker.partitions.local_partitions import LocalPartitions
 from fencepost.broker.transactions.ending import Ending
 from fencepost.broker.transactions.producer_ids import ProducerIds
@@ -24,47 +19,19 @@ from fencepost.log.segment.aborted import AbortedIndex
 from fencepost.partition.partition import Partition
 from fencepost.partition.producers import Producers, ProducerState
 from tests.broker.histories.model import ViolationError
+from tests.broker.histories.seeds import ALWAYS, FRESH, FRESH_SEEDS, chosen, replay_command
+from tests.broker.histories.small import make_small
 from tests.broker.histories.world import History
-from tests.halves import half_of
 
 pytestmark = pytest.mark.usefixtures("quiet", "small")
-
-SEED: Final = os.environ.get("FENCEPOST_HISTORY_SEED")
-COUNT: Final = os.environ.get("FENCEPOST_HISTORIES")
-ALWAYS: Final = range(40)
-
-
-def chosen() -> list[int]:
-    if SEED:
-        return [int(SEED)]
-    if COUNT:
-        return list(range(int(COUNT)))
-    return list(half_of(ALWAYS))
-
-
-SEEDS: Final = chosen()
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the broker does after thousands of records, it does after a few."""
-    monkeypatch.setattr(metadata_checkpoint, "LEAST_RECORDS", 20)
-    monkeypatch.setattr(metadata_checkpoint, "HISTORY_PER_RECORD", 1)
-    monkeypatch.setattr(checkpoint_keeper, "LEAST_RECORDS", 20)
-    monkeypatch.setattr(slices, "COMMITTED_PER_TURN", 2)
-    # How long something takes on this machine decides nothing.
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
-    monkeypatch.setattr(turns, "SHORT_TURN_SECONDS", 1_000.0)
+    make_small(monkeypatch.setattr)
 
 
-def replay_command(seed: int) -> str:
-    return (
-        f"FENCEPOST_HISTORY_SEED={seed} .venv/bin/python -m pytest "
-        "tests/broker/histories/test_histories.py -q -k every_promise"
-    )
-
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", chosen())
 def test_a_random_history_keeps_every_promise(seed: int) -> None:
     history = History(seed)
     try:
@@ -81,6 +48,13 @@ def test_a_seed_gives_the_same_history_again() -> None:
     first.run()
     second.run()
     assert first.events == second.events
+
+
+def test_a_ci_run_tries_new_seeds_besides_the_fixed_ones() -> None:
+    fixed = chosen({})
+    assert set(fixed) <= set(ALWAYS)
+    assert len(set(chosen({FRESH_SEEDS: "1700000000"})) - set(fixed)) == FRESH
+    assert chosen({"FENCEPOST_HISTORY_SEED": "7", FRESH_SEEDS: "1700000000"}) == [7]
 
 
 # -- the checks notice what is wrong

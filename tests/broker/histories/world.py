@@ -264,8 +264,9 @@ class World:
     def revive(self, loses_power: bool) -> None:
         """The process is dead, and is started again, maybe on a disk that fails."""
         if loses_power and self.is_durable:
-            whole = SeededRandomness(self.rng.randrange(1 << 30))
-            self.stage.lose_power(whole if self.rng.random() < 0.7 else None)
+            some = SeededRandomness(self.rng.randrange(1 << 30))
+            kept = self.rng.random()
+            self.stage.lose_power(some if kept < 0.7 else None, is_in_order=kept < 0.3)
         else:
             self.stage.kill()
         self.stage.disk.empty()

