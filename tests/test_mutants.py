@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from tools.mutants.__main__ import TIMEOUT
 from tools.mutants.changes import changed_since, concerns
 from tools.mutants.document import DOCUMENT
 from tools.mutants.mutants import ROOT, SOURCE, Mutant, StaleMutantError, load_mutants
@@ -55,3 +56,17 @@ def test_a_bug_is_planted_again_when_its_room_or_one_of_its_tests_changed() -> N
 def test_all_bugs_are_planted_when_the_last_complete_run_is_unknown() -> None:
     assert changed_since(None, MUTANTS) == MUTANTS
     assert changed_since("0" * 40, MUTANTS) == MUTANTS
+
+
+@pytest.mark.parametrize(
+    ("output", "hangs"),
+    [
+        ("FAILED tests/a.py::test_b - Failed: Timeout (>60.0s) from pytest-timeout.", True),
+        ("FAILED tests/a.py::test_b - Failed: Timeout >60.0s", True),
+        ("+++++++++++++ Timeout +++++++++++++", True),
+        ("FAILED tests/a.py::test_b - TimeoutError: no reply", False),
+        ("FAILED tests/a.py::test_b - AssertionError: REQUEST_TIMED_OUT", False),
+    ],
+)
+def test_a_test_that_runs_into_its_timeout_has_caught_nothing(output: str, hangs: bool) -> None:
+    assert bool(TIMEOUT.search(output)) is hangs

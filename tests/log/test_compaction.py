@@ -420,7 +420,7 @@ def test_an_abandoned_round_leaves_no_files_behind(log: Log, disk: UnsyncedDisk)
     assert not [name for name in disk.list_dir(FOLDER) if name.endswith(".cleaned")]
 
 
-def test_a_disk_failure_at_any_call_loses_only_the_round(disk: UnsyncedDisk) -> None:
+def test_a_disk_failure_at_sampled_calls_loses_only_the_round(disk: UnsyncedDisk) -> None:
     for number in count(1) if EVERY_CALL else count(HALF, 2):
         log = filled(UnsyncedDisk())
         broken = log.disk

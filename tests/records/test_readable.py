@@ -23,7 +23,12 @@ STATE, OFFSETS, METADATA = "__transaction_state", "__consumer_offsets", "__clust
 def test_any_bytes_become_a_row_for_json(
     topic: str, key: bytes | None, value: bytes | None
 ) -> None:
-    assert "type" in json.loads(json.dumps(readable_record(topic, key, value)))
+    row = readable_record(topic, key, value)
+    assert json.loads(json.dumps(row)) == row, "JSON changes what the row says"
+    assert isinstance(row["type"], str)
+    assert row["type"], "a row says what it is"
+    # What cannot be decoded says why, and nothing else does.
+    assert (row["type"] == "unreadable") == bool(row.get("problem"))
 
 
 @given(name=st.text(max_size=30), damage=st.integers(0, 60), byte=st.integers(0, 255))

@@ -404,7 +404,7 @@ def nothing_more(clients: Clients) -> None:
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("crash", ["kill", "lose_power"])
-def test_clients_continue_after_a_crash_at_any_disk_call(
+def test_clients_continue_after_a_crash_at_sampled_disk_calls(
     story: Story, durability: str, crash: str
 ) -> None:
     crash_at_calls(story, durability, crash)
@@ -537,15 +537,18 @@ def test_clients_continue_after_a_power_loss_that_removes_any_tails(seed: int) -
     clients.stage.abandon()
 
 
-def test_a_crash_during_reconciliation_is_recovered_by_the_next_start() -> None:
+def test_a_crash_at_sampled_disk_calls_of_a_reconciliation_is_recovered_by_the_next_start() -> None:
     for call in half_of(range(1, 400, 1 if EVERY_CALL else 23)):
         clients = started("os")
         transactions(clients)
         lost = clients.stage.lose_power(SeededRandomness(call))
         lost.disk.lose_power_at(call)
+        dies_at = lost.disk._power_lost_at
+        assert dies_at is not None
         try:
             lost.again().kill()
         except Exception:  # noqa: BLE001 - after a crash any failure is expected.
+            assert lost.disk.calls >= dies_at, "the start failed before the crash"
             lost.disk.kill()
         clients.move_to(lost.again())
         go_on_after_a_loss(clients)
@@ -558,7 +561,7 @@ def test_a_crash_during_reconciliation_is_recovered_by_the_next_start() -> None:
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("failure", ["EIO", "ENOSPC", "short write"][0 if EVERY_CALL else 1 :])
-def test_after_one_failed_disk_call_the_broker_continues_or_stops_with_a_reason(
+def test_after_one_failed_call_at_sampled_disk_calls_the_broker_continues_or_stops_with_a_reason(
     story: Story, durability: str, failure: str
 ) -> None:
     """`test_failed_steps.py` does it with EIO, before each other operation."""

@@ -133,7 +133,9 @@ def crashed(durability: str, crash: str, call: int) -> Clients:
         roll(clients)
         transactions(clients)
     except Exception:  # noqa: BLE001 - after a crash any failure is expected.
-        pass
+        died_at = clients.stage.disk._power_lost_at
+        assert died_at is not None
+        assert clients.stage.disk.calls >= died_at, "the story failed before the crash"
     stage = clients.stage
     stage.kill() if crash == "kill" else stage.lose_power(CountingRandomness())
     return clients

@@ -124,7 +124,7 @@ OPERATIONS: tuple[Story, ...] = (
 
 @pytest.mark.parametrize("following", OPERATIONS)
 @pytest.mark.parametrize("failing", OPERATIONS)
-def test_whatever_runs_after_a_failed_disk_call_loses_nothing(
+def test_whatever_runs_after_a_failed_call_at_sampled_disk_calls_loses_nothing(
     failing: Story, following: Story
 ) -> None:
     pair = failing.__name__, following.__name__

@@ -279,7 +279,7 @@ def crashing(
 
 @pytest.mark.parametrize("ending", ["kill", "power"])
 @pytest.mark.parametrize(("prepare", "story"), STORIES)
-def test_a_crash_at_any_disk_call_of_a_start_or_stop_loses_nothing(
+def test_a_crash_at_sampled_disk_calls_of_a_start_or_stop_loses_nothing(
     prepare: Callable[[ClusterStage], None], story: Callable[[ClusterStage], None], ending: str
 ) -> None:
     for call, stage in crashing(prepare, story):

@@ -263,7 +263,7 @@ def test_a_cluster_that_nothing_happens_to_stops_cleanly_and_starts_again() -> N
 @pytest.mark.parametrize(
     ("durability", "loses_power"), [("os", False), ("fsync", False), ("fsync", True)]
 )
-def test_after_the_death_of_the_parent_at_any_call_everything_is_as_answered(
+def test_after_the_death_of_the_parent_at_sampled_calls_everything_is_as_answered(
     durability: str, loses_power: bool
 ) -> None:
     for call in some_of(kinds_of(durability)):
@@ -287,7 +287,7 @@ def test_after_the_death_of_the_parent_at_any_call_everything_is_as_answered(
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("failure", ["EIO", "ENOSPC", "short write"])
-def test_after_any_call_has_failed_once_everything_is_as_answered(
+def test_after_each_of_the_sampled_calls_has_failed_once_everything_is_as_answered(
     durability: str, failure: str
 ) -> None:
     error = errno.EIO if failure == "EIO" else errno.ENOSPC
