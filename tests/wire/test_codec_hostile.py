@@ -132,7 +132,7 @@ def test_the_number_of_small_items_is_bounded_at_any_depth() -> None:
     # 1,500 topics that each claim 1,000 partitions: 9 MB that would become 1.5 million objects.
     topic = bytes.fromhex("0274") + b"\xe9\x07" + bytes.fromhex("00000000 01 00") * 1000 + b"\0"
     data = bytes.fromhex("00 0001 00000000 dd0b") + topic * 1500 + b"\0"
-    with pytest.raises(WireError, match="more items than it can have"):
+    with pytest.raises(WireError, match="more items than are allowed"):
         reader(ProduceRequest, 9)(data, 0)
 
 

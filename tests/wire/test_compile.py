@@ -171,7 +171,7 @@ def test_a_tag_whose_size_is_wrong_is_refused() -> None:
 def test_the_total_number_of_array_items_is_bounded() -> None:
     half = [""] * (MAX_ARRAY_ITEMS // 2 + 1)
     data = encode(Sample(words=half, items=[Item()] * len(half)), 2)
-    with pytest.raises(WireError, match="items claims more items"):
+    with pytest.raises(WireError, match="items has more items than are allowed"):
         decode(Sample, 2, data)
 
 

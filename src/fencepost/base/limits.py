@@ -55,6 +55,13 @@ LOGIN_SECONDS: Final = 60.0
 more than a TLS handshake, its turn and the queue for the hasher take. Kafka waits for
 connections.max.idle.ms, and begins anew with each request."""
 
+MAX_BYTES_BEFORE_LOGIN: Final = 32_764
+"""sasl.server.max.receive.size: the largest request of a client that has not logged in. With its
+size it fits into the inbox that each connection has anyway (32 KB), so strangers take nothing from
+`QUEUED_REQUEST_BYTES`: all of them together hold 320 MB at `MAX_CONNECTIONS`, and a listener's own
+max.connections makes that less. Kafka's 512 KB are for tokens of Kerberos with hundreds of groups,
+which this broker does not accept; PLAIN and SCRAM send less than 1 KB."""
+
 FETCH_MEMORY_WAIT_MS: Final = 1_000
 """How long a fetch waits for memory before it is answered without records; the client fetches
 again."""
@@ -70,10 +77,19 @@ other connections wait for: its client has stopped reading, or sends a large req
 MAX_REQUEST_BYTES: Final = 104_857_600
 """socket.request.max.bytes, Kafka's default: a frame is held in memory as a whole."""
 
+MAX_REQUEST_ITEMS: Final = 50_000
+"""Items of all arrays of one request together: topics, partitions, groups, settings. A request is
+decoded, and its reply encoded, in one turn of the loop; for 50,000 names that takes 45 and 15 ms.
+Their rights and the rest are looked at over several turns (`broker/turns.py`). Kafka has no such
+bound but socket.request.max.bytes. Clients name each topic or partition once, and a machine serves
+some 20,000 partitions; a tool that wants all topics sends no names. The largest legal request that
+we know is CreateTopics with `MAX_NEW_PARTITIONS` and three replicas by hand, 40,001 items. A larger
+request closes the connection, with a line in the log."""
+
 MAX_ARRAY_ITEMS: Final = 200_000
-"""Items of one array in a request. Each item takes at least a byte, so the frame bounds it too;
-this keeps 100 MB of one-byte items from becoming gigabytes of Python objects and seconds of the
-event loop."""
+"""Items of the arrays of any other message that we read: a reply, a record of an internal topic.
+Each item takes at least a byte, so the frame bounds it too; this keeps 100 MB of one-byte items
+from becoming gigabytes of Python objects."""
 
 MAX_STRING_BYTES: Final = 32_767
 """Bytes of one string on the wire: the largest signed 16-bit length, in every version of the

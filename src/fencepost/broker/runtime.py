@@ -13,6 +13,7 @@ from fencepost.base.failures import SyncError
 from fencepost.base.seams import Clock, Disk
 from fencepost.broker.coordinators.log_loader import LoadQueue
 from fencepost.broker.partitions.local_partitions import LocalPartitions
+from fencepost.broker.turns import Line
 from fencepost.partition.partition import Partition
 
 
@@ -34,6 +35,8 @@ class Runtime:
     def __init__(self, clock: Clock, disk: Disk, partitions: LocalPartitions) -> None:
         self.clock = clock
         self.disk = disk
+        self.line = Line(self)
+        """The large requests that wait for their next turn."""
         self.loads = LoadQueue(self)
         """The coordinator logs that are being read."""
         self.crash_points: Callable[[str], None] | None = None

@@ -83,6 +83,15 @@ class Parked:
             if self._released is not None:
                 self._released()
 
+    def follow(self, reply: object) -> None:
+        """Answers with a reply, or as another parked request is released and answered."""
+        if isinstance(reply, Parked):
+            self._abandoned = reply.abandon
+            reply.when_released(self.release)
+            reply.when_answered(self.answer)
+        else:
+            self.answer(reply)
+
     def when_answered(self, callback: Callable[[object], None]) -> None:
         """Calls back with the reply, at once if it is ready."""
         if self.answered:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from fencepost.base.errors import ErrorCode
@@ -260,7 +261,8 @@ def request_reader(api: Api | ApiKey, version: int) -> MessageReader:
     """The reader of requests in a version that must be served."""
     found = _REQUEST_READERS.get((api, version))
     if found is None:
-        found = MessageReader(*_compiled(api, version, reader, RAISE_REQUEST, is_request=True))
+        bounded = partial(reader, is_request=True)
+        found = MessageReader(*_compiled(api, version, bounded, RAISE_REQUEST, is_request=True))
         _REQUEST_READERS[api, version] = found
     return found
 

@@ -17,17 +17,23 @@ from fencepost.wire.writing import Writer, WriterSource
 
 F = TypeVar("F")
 
-_READERS: Final[dict[tuple[type[Any], int], Callable[[Buffer, int], tuple[Any, int]]]] = {}
+_READERS: Final[dict[tuple[type[Any], int, bool], Callable[[Buffer, int], tuple[Any, int]]]] = {}
 _WRITERS: Final[dict[tuple[type[Any], int], Writer]] = {}
 
 
-def reader(form: type[F], version: int) -> Callable[[Buffer, int], tuple[F, int]]:
-    """The function (data, position) -> (form, next position); it raises only WireError."""
-    found = _READERS.get((form, version))
+def reader(
+    form: type[F], version: int, *, is_request: bool = False
+) -> Callable[[Buffer, int], tuple[F, int]]:
+    """The function (data, position) -> (form, next position); it raises only WireError.
+
+    `is_request`: it has at most as many items as a broker accepts.
+    """
+    found = _READERS.get((form, version, is_request))
     if found is None:
         if version not in versions_of(form):
             refuse_version(form, version)
-        found = _READERS[form, version] = ReaderSource(plan_of(form, version)).function()
+        source = ReaderSource(plan_of(form, version), is_request=is_request)
+        found = _READERS[form, version, is_request] = source.function()
     return found
 
 

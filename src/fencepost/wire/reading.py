@@ -12,9 +12,9 @@ fast:
 
 Why it is safe: a length is compared with the remaining bytes before it is used, and so is a count
 (each item has a minimum size). `MAX_ARRAY_ITEMS` limits each array of numbers, and the total items
-of all other arrays in a message, which cost at least an object each. One handler around the body
-turns an overrun in `unpack_from` or an index into a WireError. Bytes after the message are ignored,
-as in Kafka.
+of all other arrays in a message, which cost at least an object each. `MAX_REQUEST_ITEMS` limits the
+items of all arrays of a request together. One handler around the body turns an overrun in
+`unpack_from` or an index into a WireError. Bytes after the message are ignored, as in Kafka.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from fencepost.base.failures import WireError
-from fencepost.base.limits import MAX_ARRAY_ITEMS, MAX_STRING_BYTES
+from fencepost.base.limits import MAX_ARRAY_ITEMS, MAX_REQUEST_ITEMS, MAX_STRING_BYTES
 from fencepost.base.seams import Buffer
 from fencepost.wire.plan import (
     Place,
@@ -75,7 +75,7 @@ _RUNS: Final = {kind: Runs(code, "unpack_from") for kind, code in FIXED.items()}
 class ReaderSource(Source):
     """Generates the source of one reader."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, is_request: bool = False) -> None:
         super().__init__(
             plan,
             {
@@ -88,6 +88,7 @@ class ReaderSource(Source):
             },
         )
         self.from_view = holds_records(plan)
+        self.is_request = is_request
 
     def function(self) -> Callable[[Buffer, int], tuple[Any, int]]:
         """Compile the reader."""
@@ -106,7 +107,7 @@ class ReaderSource(Source):
                 f"    if type(data) is not {wanted}:",
                 f"        data = {wanted}(data)",
                 "    limit = len(data)",
-                f"    room = {MAX_ARRAY_ITEMS}",
+                f"    room = {MAX_REQUEST_ITEMS if self.is_request else MAX_ARRAY_ITEMS}",
                 "    try:",
                 *self.lines,
                 f"        return {root}, p",
@@ -242,12 +243,17 @@ class ReaderSource(Source):
             self._emit(f"{size} -= 1")
         smallest = item_size(plan, place)
         fixed = place.kind in FIXED
-        if not fixed:
-            self._emit(f"room -= {size}")
-        allowed = f"{size} > {MAX_ARRAY_ITEMS}" if fixed else "room < 0"
-        self._emit(f"if {size} * {smallest} > limit - p or {allowed}:")
+        is_counted = self.is_request or not fixed
+        self._emit(f"if {size} * {smallest} > limit - p:")
         self.depth += 1
-        self._fail(path, "claims more items than it can have")
+        self._fail(path, "claims more items than were received")
+        self.depth -= 1
+        if is_counted:
+            self._emit(f"room -= {size}")
+        self._emit("if room < 0:" if is_counted else f"if {size} > {MAX_ARRAY_ITEMS}:")
+        self.depth += 1
+        most = f"{MAX_REQUEST_ITEMS:,} in one request" if self.is_request else MAX_ARRAY_ITEMS
+        self._fail(path, f"has more items than are allowed ({most})")
         self.depth -= 1
         if fixed:
             runs = f"runs_{place.kind}"

@@ -112,6 +112,8 @@ def test_a_deleted_topic_is_removed_with_its_files(node: StubNode) -> None:
     node.made("orders", 2)
     heard: list[Outcome] = []
     node.controller.delete(["orders", "absent"], heard.extend)
+    while node.turn():
+        pass
     assert errors(heard) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert node.partition("orders", 0) is None
     assert not node.disk.exists("/data/orders-0")

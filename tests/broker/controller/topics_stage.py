@@ -26,6 +26,7 @@ from fencepost.broker.storage.identity import load_identity
 from fencepost.broker.storage.layout import Layout
 from fencepost.broker.storage.partition_store import PartitionStore
 from fencepost.broker.transactions.producer_ids import ProducerIds
+from fencepost.broker.turns import Line
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.registry import decide_bump_leader_epochs
 from fencepost.coordinator.metadata.state import Endpoint
@@ -138,6 +139,7 @@ class StageRuntime:
     def __init__(self, disk: UnsyncedDisk, *, fsync: bool) -> None:
         self.disk = disk
         self.clock = Clock()
+        self.line = Line(self)  # type: ignore[arg-type]
         self.loads = LoadQueue(self)  # type: ignore[arg-type]
         self._fsync = fsync
         self.timers: list[Callable[[], None]] = []

@@ -391,6 +391,8 @@ def test_many_resources_are_altered_over_several_turns_of_the_loop(
     if durability == "fsync":
         assert heard == [], "no reply before the change is durable"
         node.sync()
+        while node.turn():
+            pass
     (reply,) = heard
     assert [(each.resource_name, each.error_code) for each in reply.responses] == [
         (name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name == "absent" else ErrorCode.NONE)

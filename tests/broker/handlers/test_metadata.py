@@ -418,19 +418,21 @@ def test_forbidden_topics_are_not_described() -> None:
 # -- many topics
 
 
-def test_a_description_over_several_turns_shows_the_state_at_its_end(node: StubNode) -> None:
+def test_a_description_over_several_turns_shows_each_topic_as_it_is_at_its_turn(
+    node: StubNode,
+) -> None:
     for number in range(4):
         node.made(f"wide-{number}", 900)
     node.follower.shown.clear()
     reply = metadata_handler.handle(MetadataRequest(topics=None), node.context())
     assert isinstance(reply, Parked)
-    node.controller.delete(["wide-1"], lambda _: None)  # Between two turns.
+    node.controller.delete(["wide-3"], lambda _: None)  # Between two turns.
     while node.turn():
         pass
     assert reply.answered
     assert isinstance(reply.reply, MetadataResponse)
     found = {topic.name: len(topic.partitions) for topic in reply.reply.topics}
-    assert found == {"wide-0": 900, "wide-2": 900, "wide-3": 900}
+    assert found == {"wide-0": 900, "wide-1": 900, "wide-2": 900}
     assert not any(each.error_code for topic in reply.reply.topics for each in topic.partitions)
 
 

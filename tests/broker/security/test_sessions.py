@@ -24,6 +24,7 @@ from fencepost.wire.forms.api_versions import ApiVersionsRequest
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
 from fencepost.wire.forms.sasl_authenticate import SaslAuthenticateRequest
 from fencepost.wire.forms.sasl_handshake import SaslHandshakeRequest
+from fencepost.wire.framing import INBOX_BYTES
 from tests.broker.node_stage import Stage
 from tests.broker.raw import ClosedError, frame_of
 from tests.broker.security.logging_in import (
@@ -257,6 +258,27 @@ def test_a_frame_is_small_before_a_login_and_large_after_it() -> None:
     topics = [f"topic-{number}" for number in range(200)]
     form = MetadataRequest(topics=[MetadataRequestTopic(name=each) for each in topics])
     assert len(line.call(ApiKey.METADATA, 12, form).topics) == len(topics)
+    stage.abandon()
+
+
+def test_a_stranger_takes_nothing_from_the_memory_for_requests() -> None:
+    stage = secured({"queued.max.request.bytes": "65536"})
+    most = stage.node.config.sasl_server_max_receive_size
+    assert most + 4 == INBOX_BYTES, "a larger frame gets a buffer of its own"
+    strangers = [stage.connect() for _ in range(5)]
+    for line in strangers:
+        line.send_bytes(struct.pack(">i", most) + bytes(most - 1))
+    refused = stage.connect()
+    refused.send_bytes(struct.pack(">i", most + 1))
+    stage.settle()
+    assert refused.is_closed
+    assert not any(line.is_closed for line in strangers)
+    assert stage.node.requests.taken_bytes == 0
+    known = stage.connect()
+    log_in(known)
+    topics = [MetadataRequestTopic(name=f"topic-{number}") for number in range(5_000)]
+    reply = known.call(ApiKey.METADATA, 12, MetadataRequest(topics=topics))
+    assert len(reply.topics) == len(topics), "it has more than 32 KB"
     stage.abandon()
 
 

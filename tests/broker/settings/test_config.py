@@ -136,6 +136,7 @@ def test_only_these_settings_differ_from_kafka() -> None:
         "max.connections",
         "queued.max.request.bytes",
         "sasl.enabled.mechanisms",
+        "sasl.server.max.receive.size",
         "ssl.keystore.type",
         "ssl.truststore.type",
         "group.initial.rebalance.delay.ms",

@@ -52,7 +52,8 @@ def test_a_listener_has_its_own_settings_or_those_of_the_broker() -> None:
         ("listener.name.inside.plain.connections.max.reauth.ms", "soon", "whole number"),
         ("listener.name.inside.plain.sasl.jaas.config", f"{JAAS};", "has no user"),
         ("connection.failed.authentication.delay.ms", "-1", "at least 0"),
-        ("sasl.server.max.receive.size", "0", "at least 1"),
+        ("sasl.server.max.receive.size", "0", "between 1 and 32764"),
+        ("sasl.server.max.receive.size", "524288", "between 1 and 32764"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused(name: str, value: str, said: str) -> None:

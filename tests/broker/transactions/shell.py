@@ -21,6 +21,7 @@ from fencepost.broker.coordinators.log_loader import LoadQueue
 from fencepost.broker.peers import NO_PEERS, FirstWrite
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.markers import MarkerWriter
+from fencepost.broker.turns import Line
 from fencepost.coordinator.metadata.state import PartitionState
 from fencepost.coordinator.txn.events import AddPartitions, EndTxn, InitProducerId, Reply
 from fencepost.log.config import LogConfig
@@ -107,6 +108,7 @@ class ShellNode:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.waiting: list[tuple[Partition, int, Callback]] = []
         self.timers: list[ShellTimer] = []
+        self.line = Line(self)
         self.loads = LoadQueue(self)
         for topic, partition_count in self.counts.items():
             for index in range(partition_count):

@@ -126,6 +126,9 @@ class StageBroker:
     def wait(self, seconds: float) -> int | None:
         return self.reap()
 
+    def processor_ms(self) -> int | None:
+        return None
+
     def kill(self) -> None:
         self.exit(-9)
 

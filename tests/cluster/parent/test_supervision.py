@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fencepost.cluster.parent.supervision import (
+    BUSY_MS,
     FIRST_PAUSE_MS,
     FIRST_REPORT_MS,
     HEARTBEAT_MS,
     LONGEST_PAUSE_MS,
+    LOOK_MS,
     REAP_MS,
     STABLE_MS,
     STOOD_STILL_MS,
@@ -35,8 +37,15 @@ class Parent:
 
     def __init__(self, *, brokers: int = 2) -> None:
         self.now_ms = 1_000_000
+        self.used_ms: int | None = None
+        """The processor time that every broker has used, if the system tells."""
+        self.share = 0
+        """Percent of a processor that a broker uses."""
         self.rules = Supervision(
-            list(range(1, brokers + 1)), session_timeout_ms=SESSION_MS, now_ms=self.now_ms
+            list(range(1, brokers + 1)),
+            session_timeout_ms=SESSION_MS,
+            now_ms=self.now_ms,
+            processor_ms=lambda _: self.used_ms,
         )
         self.silent: set[int] = set()
         self.actions: list[Action] = []
@@ -60,6 +69,8 @@ class Parent:
         until_ms = self.now_ms + duration_ms
         while self.now_ms < until_ms:
             self.now_ms += HEARTBEAT_MS
+            if self.used_ms is not None:
+                self.used_ms += HEARTBEAT_MS * self.share // 100
             for broker_id in self.rules.processes:
                 if broker_id not in self.silent:
                     self.rules.on_heartbeat(broker_id, self.now_ms)
@@ -86,6 +97,40 @@ def test_a_broker_that_is_silent_for_the_session_timeout_is_killed() -> None:
     parent.silent = {1}
     assert parent.run(SESSION_MS - HEARTBEAT_MS) == []
     assert parent.run(HEARTBEAT_MS) == [kill(1)]
+
+
+def busy(share: int) -> Parent:
+    parent = Parent().serve()
+    parent.used_ms, parent.share, parent.silent = 5_000, share, {1}
+    return parent
+
+
+def test_a_silent_broker_that_uses_the_processor_has_half_a_minute() -> None:
+    parent = busy(90)
+    assert parent.run(BUSY_MS - HEARTBEAT_MS) == [], "it may be busy with a request"
+    assert parent.run(2 * HEARTBEAT_MS) == [kill(1)], "or in an endless loop"
+
+
+def test_a_busy_broker_that_reports_again_is_left_alone() -> None:
+    parent = busy(50)
+    assert parent.run(2 * SESSION_MS) == []
+    parent.silent = set()
+    assert parent.run(SESSION_MS) == []
+    parent.silent, parent.share = {1}, 0
+    assert parent.run(SESSION_MS) == [kill(1)]
+
+
+def test_a_silent_broker_that_waits_for_its_disk_is_killed_after_the_session_timeout() -> None:
+    parent = busy(1)
+    assert parent.run(SESSION_MS - HEARTBEAT_MS) == []
+    assert parent.run(HEARTBEAT_MS) == [kill(1)]
+
+
+def test_a_broker_that_was_busy_and_then_hangs_is_killed_at_the_next_look() -> None:
+    parent = busy(90)
+    assert parent.run(2 * SESSION_MS) == []
+    parent.share = 0
+    assert kill(1) in parent.run(2 * LOOK_MS)
 
 
 def test_a_broker_that_hangs_while_it_starts_is_killed() -> None:

@@ -33,7 +33,7 @@ from fencepost.broker.controller.new_topics import (
 )
 from fencepost.broker.storage.cluster_checkpoints import known_partitions
 from fencepost.broker.storage.identity import draw_id
-from fencepost.broker.turns import run_in_turns
+from fencepost.broker.turns import Steps, run_in_turns
 from fencepost.coordinator.acl.changes import Created, Removed, decide_create, decide_delete
 from fencepost.coordinator.metadata.decide import decide_create_partitions, decide_delete_topic
 from fencepost.coordinator.metadata.events import (
@@ -369,8 +369,9 @@ class Controller:
 
         Returns whether everything was decided in this turn of the loop.
         """
+        state = self._state
         changes = [
-            _Change(event.name, partial(decide_create_partitions, self._state, event))
+            _Change(event.name, partial(decide_create_partitions, state, event))
             for event in requests
         ]
         return self._start(changes, done, validate_only, timeout_ms, waits_for_removal=False)
@@ -454,20 +455,24 @@ class Controller:
         done: Callable[[Outcomes], None],
         *,
         timeout_ms: int | None = None,
-    ) -> None:
-        """Deletes or refuses each topic; calls `done` when the deletions are durable and done."""
+    ) -> bool:
+        """Deletes or refuses each topic; calls `done` when the deletions are durable and done.
+
+        Returns whether everything was decided in this turn of the loop.
+        """
         answer = Answer(done)
         outcomes: Outcomes = []
         effects: list[Effect] = []
         deleted: set[str] = set()
-        for name in names:
-            topic_id = self._state.topic_id(name) or bytes(16)
-            decision, removal = self._append(decide_delete_topic(self._state, DeleteTopic(name)))
-            if decision.error is ErrorCode.NONE:
-                deleted.add(name)
-                effects += removal
-            outcomes.append(_outcome(name, decision, topic_id))
-        self._removing |= deleted
+
+        def decided() -> None:
+            if not self._stopped:
+                self._log.finish(effects, removed)
+
+        def late() -> Outcomes:
+            undecided = names[len(outcomes) :]
+            expired = (Outcome(each, ErrorCode.REQUEST_TIMED_OUT, TIMED_OUT) for each in undecided)
+            return [*_late(outcomes), *expired]
 
         def removed() -> None:
             self._removing -= deleted
@@ -475,8 +480,26 @@ class Controller:
             if deleted:
                 self._create_waiting()
 
-        self._log.finish(effects, removed)
-        self._set_deadline(answer, timeout_ms, lambda: _late(outcomes))
+        steps = self._deleting(names, outcomes, effects, deleted)
+        is_over = run_in_turns(self._runtime, steps, decided)
+        self._set_deadline(answer, timeout_ms, late)
+        return is_over
+
+    def _deleting(
+        self, names: Sequence[str], outcomes: Outcomes, effects: list[Effect], deleted: set[str]
+    ) -> Steps:
+        for name in names:
+            if outcomes:
+                yield None
+            if self._stopped:
+                return
+            topic_id = self._state.topic_id(name) or bytes(16)
+            decision, removal = self._append(decide_delete_topic(self._state, DeleteTopic(name)))
+            if decision.error is ErrorCode.NONE:
+                deleted.add(name)
+                self._removing.add(name)
+                effects += removal
+            outcomes.append(_outcome(name, decision, topic_id))
 
     def _create_waiting(self) -> None:
         """Continues with topics whose names may be free now."""
@@ -623,7 +646,7 @@ class Controller:
         decide: Callable[[list[T]], tuple[Decision, PartitionOutcomes]],
         outcomes: PartitionOutcomes,
         effects: list[Effect],
-    ) -> Iterator[None]:
+    ) -> Steps:
         while not self._stopped and (part := list(islice(left, PARTITIONS_PER_STEP))):
             decision, found = decide(part)
             taken, changed = self._append(decision)
@@ -631,7 +654,7 @@ class Controller:
                 found = _unless_refused(found, taken.error, taken.message)
             outcomes += found
             effects += changed
-            yield
+            yield len(part)
 
     def rebalance(self, at_most: int | None, done: Callable[[ErrorCode], None]) -> None:
         """Gives every active broker its share of the partitions; moves at most this many."""

@@ -7,7 +7,7 @@ errors are put into the reply. The reply lists everything in the order of the re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fencepost.base.errors import ErrorCode
@@ -55,13 +55,31 @@ class Sorting:
 
         `refused` is the error of a request that is refused as a whole: no topic is looked at.
         """
+        for _ in self.steps(topics, topic_reply, partition_reply, by_id=by_id, refused=refused):
+            pass
+
+    def steps(
+        self,
+        topics: Sequence[Any],
+        topic_reply: type[Any],
+        partition_reply: type[Any],
+        *,
+        by_id: bool = False,
+        refused: ErrorCode = ErrorCode.NONE,
+    ) -> Iterator[None]:
+        """The same in steps, for a request with many partitions."""
         if by_id:
             self._unknown = ErrorCode.UNKNOWN_TOPIC_ID
         for topic in topics:
             name, topic_id, error = (
                 ("", ZERO_TOPIC_ID, refused) if refused else self._find(topic, by_id=by_id)
             )
-            replies = []
+            replies: list[Any] = []
+            made = topic_reply(name=topic.name, partitions=replies)
+            if by_id:
+                made.topic_id = topic.topic_id
+            self.topics.append(made)
+            yield
             for asked in topic.partitions:
                 reply = partition_reply(partition_index=asked.partition_index)
                 replies.append(reply)
@@ -69,10 +87,7 @@ class Sorting:
                 if reply.error_code == ErrorCode.NONE:
                     partition = TopicPartition(name, asked.partition_index)
                     self.admitted.append(Admitted(partition, topic_id, asked, reply))
-            made = topic_reply(name=topic.name, partitions=replies)
-            if by_id:
-                made.topic_id = topic.topic_id
-            self.topics.append(made)
+                yield
 
     def _find(self, topic: Any, *, by_id: bool) -> tuple[str, bytes, ErrorCode]:
         metadata = self._context.services.metadata

@@ -17,6 +17,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
+from fencepost.broker.turns import then
 from fencepost.broker.waiting import Parked
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ def serve_in_slices(request: Any, context: Context, serve: Serve) -> object:
 
     `serve` gets the ids that the topics had when a sliced request arrived, by name.
     """
-    if sum(len(topic.partitions) for topic in request.topics) <= COMMITTED_PER_TURN:
+    items = len(request.topics) + sum(len(topic.partitions) for topic in request.topics)
+    if items <= COMMITTED_PER_TURN:
         return serve(request, context, None)
     slices = _Slices(request, context, serve)
-    slices.serve_next()
-    return slices.parked
+    return then(context.services.runtime, slices.find_ids(), slices.start)
 
 
 class _Slices:
@@ -62,15 +63,24 @@ class _Slices:
         self._context: Final = context
         self._serve: Final = serve
         self._left: Final = _divide(request.topics)
-        metadata = context.services.metadata
-        self._topic_ids: Final = {
-            topic.name: metadata.topic_id(topic.name) for topic in request.topics
-        }
+        self._topic_ids: Final[dict[str, bytes | None]] = {}
         self._reply: Any = None
         self._is_abandoned = False
         # The next request of this connection may depend on offsets of a later slice.
         self.parked: Final = Parked(holds_followers=True)
         self.parked.when_abandoned(self._abandon)
+
+    def find_ids(self) -> Iterator[None]:
+        """Finds the topics that exist now."""
+        metadata = self._context.services.metadata
+        for topic in self._request.topics:
+            self._topic_ids[topic.name] = metadata.topic_id(topic.name)
+            yield
+
+    def start(self) -> Parked:
+        """Serves the first slice."""
+        self.serve_next()
+        return self.parked
 
     def _abandon(self) -> None:
         self._is_abandoned = True

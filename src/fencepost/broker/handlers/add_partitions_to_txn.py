@@ -17,7 +17,7 @@ Errors:    CLUSTER_AUTHORIZATION_FAILED (v4 up, of the whole reply); per partiti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -27,6 +27,7 @@ from fencepost.broker.authorization import CLUSTER_NAME
 from fencepost.broker.context import Context
 from fencepost.broker.peers import FirstWrite
 from fencepost.broker.transactions.coordinator import partitions_of
+from fencepost.broker.turns import run_in_turns, then
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.events import AddPartitions
 from fencepost.wire.forms.add_partitions_to_txn import (
@@ -39,6 +40,7 @@ from fencepost.wire.forms.add_partitions_to_txn import (
 )
 from fencepost.wire.schema import constructor
 
+NONE: Final = ErrorCode.NONE
 PRODUCER_FENCED: Final = ErrorCode.PRODUCER_FENCED
 FIRST_VERSION_WITH_FENCED: Final = 2
 FIRST_VERSION_OF_BROKERS: Final = 4
@@ -52,12 +54,65 @@ Errors = Sequence[tuple[TopicPartition, ErrorCode]]
 """One error per partition of the request; a partition that is listed twice has two."""
 
 
-def handle(
-    request: AddPartitionsToTxnRequest, context: Context
-) -> AddPartitionsToTxnResponse | Parked:
+def handle(request: AddPartitionsToTxnRequest, context: Context) -> object:
     """Serves one request; see above."""
     if not _may_ask(context):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    checked: list[Checked] = []
+    steps = _check(request, context, checked)
+    return then(context.services.runtime, steps, partial(_add, request, context, checked))
+
+
+class Checked:
+    """The partitions of one transaction, and why some of them cannot join it."""
+
+    __slots__ = ("errors", "is_denied", "names")
+
+    def __init__(self, *, is_denied: bool) -> None:
+        self.is_denied = is_denied
+        """Whether the client may not use the transactional id, even without any partition."""
+        self.names: list[TopicPartition] = []
+        self.errors: dict[TopicPartition, ErrorCode] = {}
+
+    def refused(self) -> Errors:
+        """The errors of all partitions if one of them cannot join, otherwise nothing."""
+        errors = self.errors
+        if not errors:
+            return []
+        return [(name, errors.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED)) for name in self.names]
+
+
+def _check(
+    request: AddPartitionsToTxnRequest, context: Context, checked: list[Checked]
+) -> Iterator[None]:
+    from_client = context.api_version < FIRST_VERSION_OF_BROKERS
+    for transaction in request.transactions:
+        denied = from_client and not context.authorize(
+            "WRITE", "TRANSACTIONAL_ID", transaction.transactional_id
+        )
+        found = Checked(is_denied=denied)
+        checked.append(found)
+        yield
+        for topic in transaction.topics:
+            error = NONE
+            if denied:
+                error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            elif from_client and not _may_write(topic.name, context):
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            yield
+            for index in topic.partitions:
+                name = TopicPartition(topic.name, index)
+                found.names.append(name)
+                if error is not NONE:
+                    found.errors[name] = error
+                elif context.services.metadata.partition(topic.name, index) is None:
+                    found.errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                yield
+
+
+def _add(
+    request: AddPartitionsToTxnRequest, context: Context, checked: list[Checked]
+) -> AddPartitionsToTxnResponse | Parked:
     parked = Parked(holds_followers=True)
     results = [
         _result(transactional_id=transaction.transactional_id)
@@ -66,15 +121,25 @@ def handle(
     left = len(results)
 
     def answered(result: AddPartitionsToTxnResult, errors: Errors) -> None:
+        steps = _describe(errors, context.api_version, result.topic_results)
+        run_in_turns(context.services.runtime, steps, described)
+
+    def described() -> None:
         nonlocal left
-        result.topic_results = _results_by_topic(errors, context.api_version)
         left -= 1
         if left == 0:
             parked.answer(_reply(results_by_transaction=results))
 
-    for transaction, result in zip(request.transactions, results, strict=True):
-        _serve(transaction, context, partial(answered, result))
-    return parked if results else AddPartitionsToTxnResponse()
+    def serving() -> Iterator[None]:
+        for number, transaction in enumerate(request.transactions):
+            if number:
+                yield
+            _serve(transaction, checked[number], context, partial(answered, results[number]))
+
+    if not results:
+        return AddPartitionsToTxnResponse()
+    run_in_turns(context.services.runtime, serving(), lambda: None)
+    return parked
 
 
 def _may_ask(context: Context) -> bool:
@@ -85,15 +150,14 @@ def _may_ask(context: Context) -> bool:
 
 
 def _serve(
-    transaction: AddPartitionsToTxnTransaction, context: Context, done: Callable[[Errors], None]
+    transaction: AddPartitionsToTxnTransaction,
+    checked: Checked,
+    context: Context,
+    done: Callable[[Errors], None],
 ) -> None:
-    names = [
-        TopicPartition(topic.name, index)
-        for topic in transaction.topics
-        for index in topic.partitions
-    ]
-    refused = _refuse(transaction.transactional_id, names, context)
-    if refused:
+    names = checked.names
+    refused = checked.refused()
+    if refused or checked.is_denied:
         done(refused)
         return
     transactions = context.services.transactions
@@ -117,36 +181,21 @@ def _serve(
     transactions.add_partitions(event, lambda reply: done([(name, reply.error) for name in names]))
 
 
-def _refuse(transactional_id: str, names: list[TopicPartition], context: Context) -> Errors:
-    """Returns the errors of all partitions if one of them cannot join, otherwise nothing."""
-    from_client = context.api_version < FIRST_VERSION_OF_BROKERS
-    if from_client and not context.authorize("WRITE", "TRANSACTIONAL_ID", transactional_id):
-        return [(name, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED) for name in names]
-    errors = {}
-    for name in names:
-        if from_client and not _may_write(name.topic, context):
-            errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif context.services.metadata.partition(*name) is None:
-            errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not errors:
-        return []
-    return [(name, errors.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED)) for name in names]
-
-
 def _may_write(topic: str, context: Context) -> bool:
     """Refuses internal topics, as clients do not write to them; AddOffsetsToTxn adds groups."""
     return topic not in INTERNAL_TOPICS and context.authorize("WRITE", "TOPIC", topic)
 
 
-def _results_by_topic(errors: Errors, version: int) -> list[AddPartitionsToTxnTopicResult]:
+def _describe(
+    errors: Errors, version: int, results: list[AddPartitionsToTxnTopicResult]
+) -> Iterator[None]:
     by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
     for (topic, index), error in errors:
         fenced = error is PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED
         code = ErrorCode.INVALID_PRODUCER_EPOCH if fenced else error
-        by_topic.setdefault(topic, []).append(
-            _partition_result(partition_index=index, partition_error_code=code)
-        )
-    return [
-        _topic_result(name=topic, results_by_partition=results)
-        for topic, results in by_topic.items()
-    ]
+        of_topic = by_topic.get(topic)
+        if of_topic is None:
+            of_topic = by_topic[topic] = []
+            results.append(_topic_result(name=topic, results_by_partition=of_topic))
+        of_topic.append(_partition_result(partition_index=index, partition_error_code=code))
+        yield

@@ -30,7 +30,7 @@ from fencepost.wire.forms.alter_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from fencepost.broker.context import Context
     from fencepost.broker.controller.controller import Reassignment
@@ -50,7 +50,7 @@ def handle(
             allow_replication_factor_change=allowed, error_message=None
         )
         found = {outcome.partition: outcome for outcome in outcomes}
-        steps = _describing(response, request.topics, found)
+        steps = _describing(response, request.topics, found.__getitem__)
         run_in_turns(context.services.runtime, steps, partial(parked.answer, response))
 
     # The next request of this connection may be about replicas that are not decided yet.
@@ -85,27 +85,26 @@ def _refuse_all(
         error_code=error,
         error_message=message,
     )
-    names = (
-        TopicPartition(topic.name, each.partition_index)
-        for topic in request.topics
-        for each in topic.partitions
-    )
-    refused = {name: PartitionOutcome(name, error, message) for name in names}
-    steps = _describing(response, request.topics, refused)
+
+    def outcome_of(name: TopicPartition) -> PartitionOutcome:
+        return PartitionOutcome(name, error, message)
+
+    steps = _describing(response, request.topics, outcome_of)
     return in_turns(context.services.runtime, steps, response, holds_followers=True)
 
 
 def _describing(
     response: AlterPartitionReassignmentsResponse,
     topics: Sequence[ReassignableTopic],
-    found: Mapping[TopicPartition, PartitionOutcome],
+    outcome_of: Callable[[TopicPartition], PartitionOutcome],
 ) -> Iterator[None]:
     """The steps of a reply in the order of the request."""
     for topic in topics:
         result = ReassignableTopicResponse(name=topic.name)
         response.responses.append(result)
         names = (TopicPartition(topic.name, each.partition_index) for each in topic.partitions)
-        yield from fill(result.partitions, map(found.__getitem__, names), _describe)
+        yield from fill(result.partitions, map(outcome_of, names), _describe)
+        yield
 
 
 def _describe(outcome: PartitionOutcome) -> ReassignablePartitionResponse:

@@ -12,7 +12,7 @@ Errors:    RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE, UNACCEPTABLE_CREDENTIAL,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.refusal import Refusal
@@ -20,6 +20,7 @@ from fencepost.base.scram import BY_NUMBER
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.broker.context import Context
 from fencepost.broker.security.audit import printable
+from fencepost.broker.turns import fill, in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.users import Removal, Upsertion, UserChange, UserOutcome
 from fencepost.wire.forms.alter_user_scram_credentials import (
@@ -37,19 +38,30 @@ def handle(
     request: AlterUserScramCredentialsRequest, context: Context
 ) -> AlterUserScramCredentialsResponse | Parked:
     """Serves one request; see above."""
-    changes = _changes(request)
     if not context.authorize("ALTER", CLUSTER, CLUSTER_NAME):
-        users = dict.fromkeys(change.user for change in changes)
-        return _respond(UserOutcome(user, _UNAUTHORIZED) for user in users)
+        return _refuse_all(request, context)
+    changes = _changes(request)
     parked = Parked()
 
     def done(outcomes: Sequence[UserOutcome]) -> None:
         refused = {outcome.user for outcome in outcomes if outcome.refusal is not None}
         _note([change for change in changes if change.user not in refused], context)
-        parked.answer(_respond(outcomes))
+        parked.answer(AlterUserScramCredentialsResponse(results=list(map(_result, outcomes))))
 
     context.services.controller.alter_users(changes, done)
     return parked
+
+
+def _refuse_all(
+    request: AlterUserScramCredentialsRequest, context: Context
+) -> AlterUserScramCredentialsResponse | Parked:
+    """Not authorized: the error for each user of the request."""
+    response = AlterUserScramCredentialsResponse()
+    users = dict.fromkeys(
+        [each.name for each in request.deletions] + [each.name for each in request.upsertions]
+    )
+    steps = fill(response.results, users, lambda user: _result(UserOutcome(user, _UNAUTHORIZED)))
+    return in_turns(context.services.runtime, steps, response, holds_followers=True)
 
 
 def _note(made: Sequence[UserChange], context: Context) -> None:
@@ -84,14 +96,10 @@ def _changes(request: AlterUserScramCredentialsRequest) -> Sequence[UserChange]:
     ]
 
 
-def _respond(outcomes: Iterable[UserOutcome]) -> AlterUserScramCredentialsResponse:
-    return AlterUserScramCredentialsResponse(
-        results=[
-            AlterUserScramCredentialsResult(
-                user=user,
-                error_code=ErrorCode.NONE if refusal is None else refusal.error,
-                error_message=None if refusal is None else refusal.message,
-            )
-            for user, refusal in outcomes
-        ]
+def _result(outcome: UserOutcome) -> AlterUserScramCredentialsResult:
+    user, refusal = outcome
+    return AlterUserScramCredentialsResult(
+        user=user,
+        error_code=ErrorCode.NONE if refusal is None else refusal.error,
+        error_message=None if refusal is None else refusal.message,
     )

@@ -11,12 +11,14 @@ Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (not more than before,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.authorization import TOPIC
 from fencepost.broker.context import Context
 from fencepost.broker.controller.controller import Outcome
+from fencepost.broker.turns import fill, run_in_turns, then
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.events import CreatePartitions
 from fencepost.wire.forms.create_partitions import (
@@ -27,18 +29,30 @@ from fencepost.wire.forms.create_partitions import (
 )
 
 
-def handle(request: CreatePartitionsRequest, context: Context) -> Parked:
+def handle(request: CreatePartitionsRequest, context: Context) -> object:
     """Serves one request; see above."""
-    outcomes = _refuse_some(request.topics, context)
-    events = [_read(topic) for topic in request.topics if topic.name not in outcomes]
+    outcomes: dict[str, Outcome] = {}
+    events: list[CreatePartitions] = []
+    steps = _sort(request.topics, context, outcomes, events)
+    return then(
+        context.services.runtime, steps, partial(_create, request, context, outcomes, events)
+    )
+
+
+def _create(
+    request: CreatePartitionsRequest,
+    context: Context,
+    outcomes: dict[str, Outcome],
+    events: Sequence[CreatePartitions],
+) -> Parked:
     parked = Parked()
 
     def created(results: Sequence[Outcome]) -> None:
         outcomes.update((outcome.name, outcome) for outcome in results)
         names = dict.fromkeys(topic.name for topic in request.topics)
-        parked.answer(
-            CreatePartitionsResponse(results=[_describe(outcomes[name]) for name in names])
-        )
+        response = CreatePartitionsResponse()
+        steps = fill(response.results, names, lambda name: _describe(outcomes[name]))
+        run_in_turns(context.services.runtime, steps, partial(parked.answer, response))
 
     # The next request of this connection may be about partitions that are not decided yet.
     parked.holds_followers = not context.services.controller.create_partitions(
@@ -47,18 +61,27 @@ def handle(request: CreatePartitionsRequest, context: Context) -> Parked:
     return parked
 
 
-def _refuse_some(topics: Sequence[CreatePartitionsTopic], context: Context) -> dict[str, Outcome]:
-    refused = {}
-    for name, times in Counter(topic.name for topic in topics).items():
-        if times > 1:
+def _sort(
+    topics: Sequence[CreatePartitionsTopic],
+    context: Context,
+    refused: dict[str, Outcome],
+    events: list[CreatePartitions],
+) -> Iterator[None]:
+    """Refuses names that occur twice, and those that this client may not alter."""
+    times = Counter(topic.name for topic in topics)
+    for topic in topics:
+        name = topic.name
+        if times[name] > 1:
             refused[name] = Outcome(
-                name, ErrorCode.INVALID_REQUEST, f"Topic {name!r} is named {times} times."
+                name, ErrorCode.INVALID_REQUEST, f"Topic {name!r} is named {times[name]} times."
             )
         elif not context.authorize("ALTER", TOPIC, name):
             refused[name] = Outcome(
                 name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to alter {name!r}."
             )
-    return refused
+        else:
+            events.append(_read(topic))
+        yield
 
 
 def _read(topic: CreatePartitionsTopic) -> CreatePartitions:

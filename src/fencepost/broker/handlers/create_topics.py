@@ -13,7 +13,7 @@ Errors:    TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from fencepost.base.errors import ErrorCode
@@ -22,7 +22,7 @@ from fencepost.broker.context import Context
 from fencepost.broker.controller.controller import Outcome
 from fencepost.broker.controller.new_topics import NewTopic
 from fencepost.broker.settings.views import describe_topic
-from fencepost.broker.turns import fill, run_in_turns
+from fencepost.broker.turns import fill, run_in_turns, then
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.create_topics import (
     CreatableTopic,
@@ -33,10 +33,22 @@ from fencepost.wire.forms.create_topics import (
 )
 
 
-def handle(request: CreateTopicsRequest, context: Context) -> Parked:
+def handle(request: CreateTopicsRequest, context: Context) -> object:
     """Serves one request; see above."""
-    outcomes = _refuse_some(request.topics, context)
-    wanted = {topic.name: topic for topic in request.topics if topic.name not in outcomes}
+    outcomes: dict[str, Outcome] = {}
+    wanted: dict[str, NewTopic] = {}
+    steps = _sort(request.topics, context, outcomes, wanted)
+    return then(
+        context.services.runtime, steps, partial(_create, request, context, outcomes, wanted)
+    )
+
+
+def _create(
+    request: CreateTopicsRequest,
+    context: Context,
+    outcomes: dict[str, Outcome],
+    wanted: Mapping[str, NewTopic],
+) -> Parked:
     parked = Parked()
 
     def created(results: Sequence[Outcome]) -> None:
@@ -53,7 +65,7 @@ def handle(request: CreateTopicsRequest, context: Context) -> Parked:
 
     # The next request of this connection may be about topics that are not decided yet.
     parked.holds_followers = not context.services.controller.create(
-        [_read(topic) for topic in wanted.values()],
+        list(wanted.values()),
         created,
         validate_only=request.validate_only,
         timeout_ms=request.timeout_ms,
@@ -61,19 +73,27 @@ def handle(request: CreateTopicsRequest, context: Context) -> Parked:
     return parked
 
 
-def _refuse_some(topics: Sequence[CreatableTopic], context: Context) -> dict[str, Outcome]:
+def _sort(
+    topics: Sequence[CreatableTopic],
+    context: Context,
+    refused: dict[str, Outcome],
+    wanted: dict[str, NewTopic],
+) -> Iterator[None]:
     """Refuses names that occur twice, and those that this client may not create."""
-    refused = {}
-    for name, times in Counter(topic.name for topic in topics).items():
-        if times > 1:
+    times = Counter(topic.name for topic in topics)
+    for topic in topics:
+        name = topic.name
+        if times[name] > 1:
             refused[name] = Outcome(
-                name, ErrorCode.INVALID_REQUEST, f"Topic {name!r} is named {times} times."
+                name, ErrorCode.INVALID_REQUEST, f"Topic {name!r} is named {times[name]} times."
             )
         elif not may_create_topic(context, name):
             refused[name] = Outcome(
                 name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to create {name!r}."
             )
-    return refused
+        else:
+            wanted[name] = _read(topic)
+        yield
 
 
 def _read(topic: CreatableTopic) -> NewTopic:
@@ -86,9 +106,7 @@ def _read(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _describe(
-    outcome: Outcome, asked: CreatableTopic | None, context: Context
-) -> CreatableTopicResult:
+def _describe(outcome: Outcome, asked: NewTopic | None, context: Context) -> CreatableTopicResult:
     if outcome.error is not ErrorCode.NONE or asked is None:
         return CreatableTopicResult(
             name=outcome.name, error_code=outcome.error, error_message=_tell(outcome, context)
@@ -117,9 +135,9 @@ def _tell(outcome: Outcome, context: Context) -> str | None:
     return f"Topic {outcome.name!r} was refused."
 
 
-def _describe_settings(asked: CreatableTopic, context: Context) -> list[CreatableTopicConfigs]:
+def _describe_settings(asked: NewTopic, context: Context) -> list[CreatableTopicConfigs]:
     """Describes the settings of the request, so that a validated topic has settings too."""
-    overrides = {each.name: each.value for each in asked.configs if each.value is not None}
+    overrides = {name: value for name, value in asked.settings if value is not None}
     return [
         CreatableTopicConfigs(
             name=row.name, value=row.value, read_only=row.read_only, config_source=row.source

@@ -23,7 +23,7 @@ from fencepost.base.ids import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.authorization import TOPIC
 from fencepost.broker.context import Context
 from fencepost.broker.partitions import leadership
-from fencepost.broker.turns import fill, in_turns
+from fencepost.broker.turns import fill, run_in_turns, then
 from fencepost.broker.waiting import Parked
 from fencepost.log.config import DELETE
 from fencepost.partition.partition import Partition
@@ -41,11 +41,23 @@ UP_TO_THE_HIGH_WATERMARK: Final = -1
 UNKNOWN_OFFSET: Final = -1
 
 
-def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse | Parked:
+def handle(request: DeleteRecordsRequest, context: Context) -> object:
     """Serves one request; see above."""
     response = DeleteRecordsResponse()
-    steps = _Deletion(context).steps(request, response)
-    return in_turns(context.services.runtime, steps, response, holds_followers=True)
+    deletion = _Deletion(context)
+    steps = deletion.prepare(request, response)
+    return then(context.services.runtime, steps, partial(_perform, deletion, response, context))
+
+
+def _perform(
+    deletion: _Deletion, response: DeleteRecordsResponse, context: Context
+) -> DeleteRecordsResponse | Parked:
+    """Once the new starts are saved, each start is moved, even if the client leaves."""
+    parked = Parked(holds_followers=True)
+    steps = deletion.perform()
+    if run_in_turns(context.services.runtime, steps, partial(parked.answer, response)):
+        return response
+    return parked
 
 
 class _Cut(NamedTuple):
@@ -63,13 +75,16 @@ class _Deletion:
         self._context: Final = context
         self._cuts: list[_Cut] = []
 
-    def steps(
+    def prepare(
         self, request: DeleteRecordsRequest, response: DeleteRecordsResponse
     ) -> Iterator[None]:
         for topic in request.topics:
             told = DeleteRecordsTopicResult(name=topic.name)
             response.topics.append(told)
             yield from fill(told.partitions, topic.partitions, partial(self._prepare, topic.name))
+            yield
+
+    def perform(self) -> Iterator[None]:
         # One write for all of them, in the same turn as the first cut: the file lists every
         # partition whose start was ever moved.
         error = self._save()

@@ -10,7 +10,7 @@ Errors:    CLUSTER_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR (the directory cann
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC
@@ -46,21 +46,23 @@ def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirs
 
     def steps() -> Iterator[None]:
         for partition in _wanted(request, services.partitions):
-            if partition.closed:
-                continue  # Deleted or moved since.
+            yield
+            if partition is None or partition.closed:
+                continue  # Not here, or deleted or moved since.
             name = partition.name.topic
             if name not in by_topic:
                 by_topic[name] = DescribeLogDirsTopic(name=name)
                 result.topics.append(by_topic[name])
             by_topic[name].partitions.append(_describe(partition))
-            yield
 
     response = DescribeLogDirsResponse(results=[result])
     return in_turns(services.runtime, steps(), response, holds_followers=True)
 
 
-def _wanted(request: DescribeLogDirsRequest, partitions: LocalPartitions) -> Iterable[Partition]:
-    """The requested partitions whose logs are here."""
+def _wanted(
+    request: DescribeLogDirsRequest, partitions: LocalPartitions
+) -> Iterator[Partition | None]:
+    """The requested partitions; None for one whose log is not here."""
     if request.topics is None:
         for name, partition in list(partitions.by_name.items()):
             if name.topic != CLUSTER_METADATA_TOPIC:
@@ -68,9 +70,7 @@ def _wanted(request: DescribeLogDirsRequest, partitions: LocalPartitions) -> Ite
         return
     for topic in request.topics:
         for index in dict.fromkeys(topic.partitions):
-            found = partitions.get(topic.topic, index)
-            if found is not None:
-                yield found
+            yield partitions.get(topic.topic, index)
 
 
 def _describe(partition: Partition) -> DescribeLogDirsPartition:

@@ -38,6 +38,7 @@ def handle(
             refusal = _refuse_topic(topic.name, context)
             result = TopicResponse(name=topic.name)
             response.topics.append(result)
+            yield
             for index in topic.partition_indexes:
                 result.partitions.append(
                     _refused(index, *refusal) if refusal else _describe(topic.name, index, context)

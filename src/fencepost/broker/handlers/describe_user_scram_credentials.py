@@ -9,10 +9,13 @@ Errors:    RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE, CLUSTER_AUTHORIZATION_FAILED.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.broker.context import Context
+from fencepost.broker.turns import fill, in_turns
+from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -23,7 +26,7 @@ from fencepost.wire.forms.describe_user_scram_credentials import (
 
 def handle(
     request: DescribeUserScramCredentialsRequest, context: Context
-) -> DescribeUserScramCredentialsResponse:
+) -> DescribeUserScramCredentialsResponse | Parked:
     """Serves one request; see above."""
     if not context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME):
         return DescribeUserScramCredentialsResponse(
@@ -33,11 +36,13 @@ def handle(
     known = context.services.metadata.users
     # No names at all mean every user, as in Kafka.
     named = Counter(user.name for user in request.users or ()) or Counter(sorted(known))
-    results = [_describe(context, user, count) for user, count in named.items()]
-    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+    response = DescribeUserScramCredentialsResponse(error_message=None)
+    steps = fill(response.results, named.items(), partial(_describe, context))
+    return in_turns(context.services.runtime, steps, response, holds_followers=True)
 
 
-def _describe(context: Context, user: str, count: int) -> DescribeUserScramCredentialsResult:
+def _describe(context: Context, named: tuple[str, int]) -> DescribeUserScramCredentialsResult:
+    user, count = named
     if count > 1:
         return _refuse(user, ErrorCode.DUPLICATE_RESOURCE, f"User {user!r} is named twice.")
     credentials = context.services.metadata.users.get(user)

@@ -106,6 +106,7 @@ def _describing(
         response.replica_election_results.append(result)
         names = (TopicPartition(topic.topic, index) for index in topic.partitions)
         yield from fill(result.partition_result, map(outcome_of, names), _describe)
+        yield
 
 
 def _listing(

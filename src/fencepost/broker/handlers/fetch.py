@@ -18,17 +18,20 @@ Errors:    OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import DamagedError, StorageError
 from fencepost.base.limits import FETCH_MEMORY_WAIT_MS
+from fencepost.broker import turns
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.broker.context import Context
 from fencepost.broker.partitions import leadership
 from fencepost.broker.runtime import TimerHandle
+from fencepost.broker.turns import Steps, run_in_turns
 from fencepost.broker.waiting import Parked
-from fencepost.coordinator.metadata.state import MetadataState
 from fencepost.partition.partition import Fetched, Partition
 from fencepost.wire.forms.fetch import (
     AbortedTransaction,
@@ -51,6 +54,8 @@ LEADER_ELSEWHERE: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LE
 """Errors whose reply names the leader."""
 FULL_FETCH_EPOCHS: Final = (0, -1)
 READ_COMMITTED: Final = 1
+PARTITIONS_PER_STEP: Final = 100
+"""Partitions of one topic that a wide fetch reads without a look at the time."""
 MOST_COPIED_BYTES: Final = 4 * 1024 * 1024
 """Bytes that one reply may copy, which takes a few milliseconds. Small batches are copied, and all
 batches while too many views of the page cache are in use; views take hardly any time."""
@@ -69,7 +74,7 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
     """Serves one request; see above."""
     if request.session_epoch not in FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    if not context.services.partitions.may_read_now():
+    if _is_wide(request) or not context.services.partitions.may_read_now():
         return _LongPoll(request, context, None, 0).parked
     read = read_all(request, context)
     if (
@@ -85,18 +90,31 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
     return _LongPoll(request, context, partitions, read.size_bytes).parked
 
 
+def _is_wide(request: FetchRequest) -> bool:
+    """Whether it has too many topics and partitions for one turn of the loop."""
+    items = len(request.topics) + sum(len(topic.partitions) for topic in request.topics)
+    return items > turns.ELEMENTS_PER_TURN
+
+
 class _LongPoll:
     """A fetch that waits for more to read, or for its turn to read.
 
     After its timeout it is answered in one of the next turns of the loop, as many fetches may have
     the same timeout.
+
+    A wide fetch reads over several turns of the loop. If it finds nothing, it also watches its
+    partitions over several turns; a partition that has moved since it was read ends that, and the
+    fetch reads again.
     """
 
     __slots__ = (
         "_context",
+        "_is_busy",
         "_is_hurried",
         "_is_late",
+        "_is_moved",
         "_is_waiting",
+        "_is_wide",
         "_partitions",
         "_request",
         "_timer",
@@ -116,6 +134,11 @@ class _LongPoll:
         self._context = context
         self._partitions = partitions or []
         self._is_waiting = True
+        self._is_wide = _is_wide(request)
+        self._is_busy = False
+        """Whether a wide fetch is reading, or is about to watch."""
+        self._is_moved = False
+        """Whether a partition has moved in this time."""
         self._is_hurried = False
         self._is_late = request.max_wait_ms <= 0
         self._timer: TimerHandle = context.services.runtime.call_later(
@@ -158,8 +181,70 @@ class _LongPoll:
         """Reads again: one of its partitions has its share of bytes, or has changed otherwise."""
         if not self._is_waiting:
             return  # Answered or abandoned after it was put on the list to wake.
+        if self._is_busy:
+            self._is_moved = True
+            return
         self._unwatch()
-        read = read_all(self._request, self._context)
+        if self._is_wide:
+            self._read_in_turns()
+        else:
+            self._have_read(read_all(self._request, self._context))
+
+    def _read_in_turns(self) -> None:
+        self._is_busy, self._is_moved = True, False
+        reading = Reading(self._request, self._context)
+        run_in_turns(
+            self._context.services.runtime,
+            self._reading_steps(reading),
+            partial(self._have_read_in_turns, reading),
+        )
+
+    def _reading_steps(self, reading: Reading) -> Steps:
+        for count in reading.steps():
+            if not self._is_waiting:
+                return
+            yield count
+
+    def _have_read_in_turns(self, reading: Reading) -> None:
+        self._is_busy = False
+        if not self._is_waiting:
+            return
+        read = reading.end()
+        if read.size_bytes:
+            self._answer(read.response)  # Without a look at `min_bytes`: it was a long way.
+        elif self._is_late or read.settled or self._context.services.replies.is_full:
+            self._have_read(read)
+        else:
+            self._partitions = []
+            self._is_busy = True
+            run_in_turns(
+                self._context.services.runtime, self._watching(reading), self._have_watched
+            )
+
+    def _watching(self, reading: Reading) -> Iterator[None]:
+        """Watches all partitions, unless one of them is not as it was read."""
+        partitions = self._context.services.partitions
+        waiters = partitions.fetch_waiters
+        read_committed = self._request.isolation_level == READ_COMMITTED
+        for partition, data in reading.found:
+            if not self._is_waiting or self._is_moved:
+                return
+            is_here = partitions.by_name.get(partition.name) is partition
+            if not is_here or not _is_as_read(partition, data):
+                self._is_moved = True
+                return
+            self._partitions.append(partition)
+            waiters.add(self, [partition], missing_bytes=1, read_committed=read_committed)
+            yield
+
+    def _have_watched(self) -> None:
+        self._is_busy = False
+        if not self._is_waiting:
+            self._unwatch()
+        elif self._is_moved:
+            self.wake()
+
+    def _have_read(self, read: Read) -> None:
         if self._is_late or read.settled:
             self._answer(read.response)
             return
@@ -226,49 +311,127 @@ def _most_bytes(request: FetchRequest, context: Context) -> int:
 
 
 def read_all(request: FetchRequest, context: Context) -> Read:
+    """Reads every partition of a request."""
+    reading = Reading(request, context)
+    for topic in request.topics:
+        reading.add(topic, topic.partitions)
+    return reading.end()
+
+
+class Reading:
     """Reads every partition in the order of the request until its limit is used up.
 
     Copied bytes are limited, too; the reader fetches the rest later. While unread replies take up
     all of their memory, nothing is read, and the reply has only the offsets of the partitions.
     """
-    share = context.services.replies.share()
-    most = _most_bytes(request, context)
-    left = min(most, share)
-    read_committed = request.isolation_level == READ_COMMITTED
-    may_copy = MOST_COPIED_BYTES
-    responses = []
-    total = 0
-    settled = False
-    is_follower = _replica_of(request) >= 0
-    for topic in request.topics:
-        name, error = _find_topic(topic, context, is_follower=is_follower)
+
+    __slots__ = (
+        "_context",
+        "_is_follower",
+        "_leaders",
+        "_left",
+        "_may_copy",
+        "_most",
+        "_read_committed",
+        "_request",
+        "_response",
+        "_settled",
+        "_share",
+        "_total",
+        "found",
+    )
+
+    def __init__(self, request: FetchRequest, context: Context) -> None:
+        self._request = request
+        self._context = context
+        self._share = context.services.replies.share()
+        self._most = _most_bytes(request, context)
+        self._left = min(self._most, self._share)
+        self._read_committed = request.isolation_level == READ_COMMITTED
+        self._may_copy = MOST_COPIED_BYTES
+        self._response = FetchResponse()
+        self._total = 0
+        self._settled = False
+        self._is_follower = _replica_of(request) >= 0
+        self._leaders: set[int] = set()
+        self.found: list[tuple[Partition, PartitionData]] = []
+        """The partitions that are here, and what was read from each."""
+
+    def steps(self) -> Steps:
+        """Reads a few partitions in each step."""
+        for topic in self._request.topics:
+            partitions = topic.partitions
+            for start in range(0, len(partitions) or 1, PARTITIONS_PER_STEP):
+                part = partitions[start : start + PARTITIONS_PER_STEP]
+                self.add(topic, part, goes_on=start > 0)
+                yield len(part) or 1
+
+    def add(
+        self, topic: FetchTopic, asked_for: list[FetchPartition], *, goes_on: bool = False
+    ) -> None:
+        """Reads partitions of a topic; `goes_on` if they are not the first in the reply."""
+        context = self._context
+        name, error = _find_topic(topic, context, is_follower=self._is_follower)
         partitions = []
-        for asked in topic.partitions:
+        for asked in asked_for:
             partition = context.services.partitions.get(name, asked.partition)
             if error is not None:
                 data = _failed(asked, error, aborted=[])
             elif partition is None:
                 data = _not_here(name, asked, context)
             else:
-                data = _read_one(partition, asked, left, total == 0 < share, read_committed)
-            size = len(data.records) if data.records is not None else 0
-            total += size
-            left -= size
-            if not isinstance(data.records, memoryview):
-                may_copy -= size
-                left = min(left, may_copy)
-            settled |= data.error_code != 0 or data.diverging_epoch is not None
+                first = self._total == 0 < self._share
+                data = _read_one(partition, asked, self._left, first, self._read_committed)
+                self.found.append((partition, data))
+            self._count(data)
+            if data.error_code in LEADER_ELSEWHERE:
+                self._name_leader(name, data)
             partitions.append(data)
-        if partitions:  # The reply leaves out a topic without partitions.
-            responses.append(
+        if goes_on:
+            self._response.responses[-1].partitions += partitions
+        elif partitions:  # The reply leaves out a topic without partitions.
+            self._response.responses.append(
                 FetchableTopicResponse(topic=name, topic_id=topic.topic_id, partitions=partitions)
             )
-    if total and (left <= 0 or share < most):
-        settled = True  # More would not fit, so it does not wait for more.
-    response = FetchResponse(responses=responses)
-    if settled and context.api_version >= FIRST_VERSION_WITH_LEADERS:
-        _name_leaders(response, context.services.metadata, context.listener)
-    return Read(response, total, settled)
+
+    def _count(self, data: PartitionData) -> None:
+        size = len(data.records) if data.records is not None else 0
+        self._total += size
+        self._left -= size
+        if not isinstance(data.records, memoryview):
+            self._may_copy -= size
+            self._left = min(self._left, self._may_copy)
+        self._settled |= data.error_code != 0 or data.diverging_epoch is not None
+
+    def _name_leader(self, topic: str, data: PartitionData) -> None:
+        """Adds the leader of a partition that another broker leads (KIP-951)."""
+        if self._context.api_version >= FIRST_VERSION_WITH_LEADERS:
+            metadata = self._context.services.metadata
+            found = leadership.current_leader(metadata, topic, data.partition_index)
+            data.current_leader = LeaderIdAndEpoch(**found._asdict())
+            self._leaders.add(found.leader_id)
+
+    def end(self) -> Read:
+        """What was read."""
+        if self._total and (self._left <= 0 or self._share < self._most):
+            self._settled = True  # More would not fit, so it does not wait for more.
+        metadata, listener = self._context.services.metadata, self._context.listener
+        addresses = (
+            leadership.address_of(metadata, node_id, listener) for node_id in sorted(self._leaders)
+        )
+        self._response.node_endpoints = [
+            NodeEndpoint(**found._asdict()) for found in addresses if found is not None
+        ]
+        return Read(self._response, self._total, self._settled)
+
+
+def _is_as_read(partition: Partition, data: PartitionData) -> bool:
+    """Whether there is no more to read in a partition than when it was read."""
+    return (
+        partition.high_watermark == data.high_watermark
+        and partition.last_stable_offset == data.last_stable_offset
+        and partition.log_start_offset == data.log_start_offset
+    )
 
 
 def _replica_of(request: FetchRequest) -> int:
@@ -299,21 +462,6 @@ def _not_here(topic: str, asked: FetchPartition, context: Context) -> PartitionD
     error = leadership.why_not(context.services, topic, asked.partition, epoch)
     is_unknown = error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return _failed(asked, error, aborted=[] if is_unknown else None)
-
-
-def _name_leaders(response: FetchResponse, metadata: MetadataState, listener: str) -> None:
-    """Adds the leaders of the partitions that other brokers lead (KIP-951)."""
-    leaders = set()
-    for topic in response.responses:
-        for data in topic.partitions:
-            if data.error_code in LEADER_ELSEWHERE:
-                found = leadership.current_leader(metadata, topic.topic, data.partition_index)
-                data.current_leader = LeaderIdAndEpoch(**found._asdict())
-                leaders.add(found.leader_id)
-    addresses = (leadership.address_of(metadata, node_id, listener) for node_id in sorted(leaders))
-    response.node_endpoints = [
-        NodeEndpoint(**found._asdict()) for found in addresses if found is not None
-    ]
 
 
 def _read_one(

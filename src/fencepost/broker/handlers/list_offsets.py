@@ -70,22 +70,20 @@ def _prepare(
 ) -> tuple[Iterator[None], ListOffsetsResponse]:
     """Returns the reply, and the steps that fill it in."""
     read_committed = request.isolation_level == 1
-    asked_for = Counter(
-        (topic.name, asked.partition_index)
-        for topic in request.topics
-        for asked in topic.partitions
-    )
-    response = ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(name=topic.name)
-            for topic in request.topics
-            if topic.partitions
-        ]
-    )
+    asked_for: Counter[tuple[str, int]] = Counter()
+    response = ListOffsetsResponse()
 
     def run() -> Iterator[None]:
-        asked_topics = (topic for topic in request.topics if topic.partitions)
-        for topic, told in zip(asked_topics, response.topics, strict=True):
+        for topic in request.topics:
+            for asked in topic.partitions:
+                asked_for[topic.name, asked.partition_index] += 1
+                yield
+        for topic in request.topics:
+            if not topic.partitions:
+                yield
+                continue
+            told = ListOffsetsTopicResponse(name=topic.name)
+            response.topics.append(told)
             # A partition that is listed twice is refused once.
             for asked in {each.partition_index: each for each in topic.partitions}.values():
                 is_repeated = asked_for[topic.name, asked.partition_index] > 1

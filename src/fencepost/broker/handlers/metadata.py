@@ -26,6 +26,7 @@ from fencepost.broker.authorization import (
     cluster_operations,
     may_create_topic,
 )
+from fencepost.broker.turns import Steps, fill, in_turns, run_in_turns, then
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.metadata import (
     MetadataRequest,
@@ -37,144 +38,179 @@ from fencepost.wire.forms.metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fencepost.broker.context import Context, Services
     from fencepost.broker.controller.controller import Outcome
     from fencepost.coordinator.metadata.state import MetadataState, PartitionState, Topic
 
 FIRST_VERSION_WITH_IDS: Final = 12
-DESCRIBED_AT_ONCE: Final = 1_000
-"""Partitions that are described in one turn of the loop, at up to 10 microseconds each."""
 
 
-def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Parked:
+def handle(request: MetadataRequest, context: Context) -> object:
     """Serves one request; see above."""
-    if refused := _refuse_early_ids(request, context):
-        return refused
-    missing = _topics_to_create(request, context)
-    if not missing:
-        return _answer_in_turns(request, context, {})
-    failed: dict[str, ErrorCode] = {
-        name: ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        for name in missing
-        if not may_create_topic(context, name)
-    }
-    missing = [name for name in missing if name not in failed]
-    if not missing:
-        return _answer_in_turns(request, context, failed)
-    parked = Parked()
-
-    def created(outcomes: Sequence[Outcome]) -> None:
-        failed.update((outcome.name, outcome.error) for outcome in outcomes if outcome.error)
-        parked.answer(_answer(request, context, failed))
-
-    context.services.controller_port.auto_create(missing, created)
-    return parked
+    if _has_early_ids(request, context):
+        return _refuse_early_ids(request, context)
+    answer = _Answer(request, context)
+    return then(context.services.runtime, answer.steps(), answer.create_missing)
 
 
-def _refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataResponse | None:
-    """Refuses ids before v12: v10 and v11 have a field for them that clients must leave empty."""
+def _has_early_ids(request: MetadataRequest, context: Context) -> bool:
+    """Whether there are ids before v12: v10 and v11 have a field that clients must leave empty."""
     if context.api_version >= FIRST_VERSION_WITH_IDS or not request.topics:
-        return None
-    if all(t.topic_id == ZERO_TOPIC_ID and t.name is not None for t in request.topics):
-        return None
-    return MetadataResponse(
-        topics=[
-            MetadataResponseTopic(
-                name=t.name or "", topic_id=t.topic_id, error_code=ErrorCode.INVALID_REQUEST
+        return False
+    return any(t.topic_id != ZERO_TOPIC_ID or t.name is None for t in request.topics)
+
+
+def _refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataResponse | Parked:
+    def refuse(topic: MetadataRequestTopic) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            name=topic.name or "", topic_id=topic.topic_id, error_code=ErrorCode.INVALID_REQUEST
+        )
+
+    response = MetadataResponse()
+    steps = fill(response.topics, request.topics or (), refuse)
+    return in_turns(context.services.runtime, steps, response, holds_followers=True)
+
+
+class _Answer:
+    """The reply to one request: each topic is looked up in its turn, and missing ones created."""
+
+    def __init__(self, request: MetadataRequest, context: Context) -> None:
+        self._request: Final = request
+        self._context: Final = context
+        self._topics: Final[dict[object, MetadataResponseTopic]] = {}
+        """One entry per distinct id, or per distinct name if the request has no ids."""
+        self._described = 0
+        """Partitions of the last topic, if it was not described before."""
+        self._missing: Final[list[str]] = []
+        """The topics that do not exist, and that the broker may create for this client."""
+
+    def steps(self) -> Steps:
+        wanted = self._request.topics
+        if wanted is None:
+            yield from self._add_all()
+            return
+        only_ids = _by_ids(wanted)
+        may_create = self._request.allow_auto_topic_creation and not only_ids
+        for topic in wanted:
+            key = topic.topic_id if only_ids or topic.name is None else topic.name
+            if key not in self._topics and not (only_ids and key == ZERO_TOPIC_ID):
+                self._topics[key] = (
+                    self._by_name(key, may_create=may_create)
+                    if isinstance(key, str)
+                    else self._by_id(key)
+                )
+            yield self._elements()
+
+    def _add_all(self) -> Steps:
+        """All topics that this client may describe; the others are left out."""
+        topics = self._context.services.metadata.topics
+        for name in list(topics):
+            if name in topics and self._context.may("DESCRIBE", TOPIC, name):
+                self._topics[name] = self._describe(topics[name])
+            yield self._elements()
+
+    def _by_name(self, name: str, *, may_create: bool) -> MetadataResponseTopic:
+        context = self._context
+        if not context.authorize("DESCRIBE", TOPIC, name):
+            return MetadataResponseTopic(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        topic = context.services.metadata.topics.get(name)
+        if topic is not None:
+            return self._describe(topic)
+        if refuse_name(name) is not None:
+            return self._not_found(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        config = context.services.config
+        if may_create and (config.auto_create_topics_enable or name in INTERNAL_TOPICS):
+            if not may_create_topic(context, name):
+                return self._not_found(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            self._missing.append(name)
+        return self._not_found(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _by_id(self, topic_id: bytes) -> MetadataResponseTopic:
+        topic = self._context.services.metadata.topics_by_id.get(topic_id)
+        if topic is None:
+            return MetadataResponseTopic(
+                name=None, topic_id=topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID
             )
-            for t in request.topics
-        ]
-    )
+        if not self._context.authorize("DESCRIBE", TOPIC, topic.name):
+            # Clients that may not describe the topic do not get its name.
+            return MetadataResponseTopic(
+                name=None, topic_id=topic_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            )
+        return self._describe(topic)
 
+    def _elements(self) -> int:
+        """The partitions of a topic that was not described before count, too."""
+        count, self._described = self._described, 0
+        return 1 + count
 
-def _answer_in_turns(
-    request: MetadataRequest, context: Context, failed: dict[str, ErrorCode]
-) -> MetadataResponse | Parked:
-    """Describes many uncached topics over several turns of the loop, then replies in one.
+    def _describe(self, topic: Topic) -> MetadataResponseTopic:
+        if topic.name not in self._context.services.follower.shown:
+            self._described += len(topic.partitions)
+        return self._with_operations(_describe_topic(self._context.services, topic))
 
-    Those that the client may not describe are not looked at: the time would tell that they exist.
-    """
-    state, shown = context.services.metadata, context.services.follower.shown
-    wanted = request.topics
-    names = state.topics if wanted is None else [_name_of(topic, state) for topic in wanted]
-    unseen = [name for name in names if name not in shown and context.may("DESCRIBE", TOPIC, name)]
-    if sum(map(state.partition_count, unseen)) <= DESCRIBED_AT_ONCE:
-        return _answer(request, context, failed)
-    parked = Parked()
+    def _not_found(self, name: str, error: ErrorCode) -> MetadataResponseTopic:
+        is_internal = name in INTERNAL_TOPICS
+        return self._with_operations(
+            MetadataResponseTopic(name=name, error_code=error, is_internal=is_internal)
+        )
 
-    def turn() -> None:
-        left = DESCRIBED_AT_ONCE
-        while unseen and left > 0:
-            # A topic may have been deleted, or recreated, since.
-            topic = state.topics.get(unseen.pop())
+    def _with_operations(self, topic: MetadataResponseTopic) -> MetadataResponseTopic:
+        """Copies the described topic, which other replies share."""
+        if (
+            not self._request.include_topic_authorized_operations
+            or topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            or topic.name is None
+        ):
+            return topic
+        return MetadataResponseTopic(
+            error_code=topic.error_code,
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions=topic.partitions,
+            topic_authorized_operations=authorized_operations(self._context, TOPIC, topic.name),
+        )
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def create_missing(self) -> object:
+        """Replies, or creates the missing topics first."""
+        if not self._missing:
+            return self._response()
+        parked = Parked()
+        services = self._context.services
+
+        def created(outcomes: Sequence[Outcome]) -> None:
+            steps = self._look_again({each.name: each.error for each in outcomes})
+            run_in_turns(services.runtime, steps, lambda: parked.answer(self._response()))
+
+        services.controller_port.auto_create(self._missing, created)
+        return parked
+
+    def _look_again(self, outcomes: Mapping[str, ErrorCode]) -> Steps:
+        for name in self._missing:
+            topic = self._context.services.metadata.topics.get(name)
+            error = outcomes.get(name, ErrorCode.NONE)
             if topic is not None:
-                _describe_topic(context.services, topic)
-                left -= len(topic.partitions)
-        if unseen:
-            context.services.runtime.call_later(0, turn)
-        else:
-            parked.answer(_answer(request, context, failed))
+                self._topics[name] = self._describe(topic)
+            elif error is not ErrorCode.NONE:
+                self._topics[name] = self._not_found(name, error)
+            yield self._elements()
 
-    turn()
-    return parked
-
-
-def _name_of(topic: MetadataRequestTopic, state: MetadataState) -> str:
-    """The name of a topic that is requested by name or by id; empty for an unknown id."""
-    return topic.name or state.topic_name(topic.topic_id) or ""
-
-
-# -- which topics
-# ----------------------------------------------------------------------------------------
-
-
-def _topics_to_create(request: MetadataRequest, context: Context) -> list[str]:
-    """The requested topics that do not exist, and that the broker may create for this client."""
-    services = context.services
-    if request.topics is None or not request.allow_auto_topic_creation or _by_ids(request.topics):
-        return []
-    state = services.metadata
-    missing = dict.fromkeys(
-        topic.name
-        for topic in request.topics
-        if topic.name is not None and topic.name not in state.topics
-    )
-    return [
-        name
-        for name in missing
-        if (services.config.auto_create_topics_enable or name in INTERNAL_TOPICS)
-        and refuse_name(name) is None
-        and context.may("DESCRIBE", TOPIC, name)
-    ]
-
-
-# -- the reply
-# ------------------------------------------------------------------------------------------
-
-
-def _answer(
-    request: MetadataRequest, context: Context, failed: dict[str, ErrorCode]
-) -> MetadataResponse:
-    services = context.services
-    topics = (
-        _all_topics(context)
-        if request.topics is None
-        else _named_topics(request.topics, context, failed)
-    )
-    if request.include_topic_authorized_operations:
-        topics = [_with_operations(topic, context) for topic in topics]
-    operations = NOT_REQUESTED
-    if request.include_cluster_authorized_operations:
-        operations = cluster_operations(context)
-    return MetadataResponse(
-        brokers=_describe_brokers(services.metadata, context.listener),
-        cluster_id=services.follower.cluster_id,
-        controller_id=services.follower.controller_id,
-        topics=topics,
-        cluster_authorized_operations=operations,
-    )
+    def _response(self) -> MetadataResponse:
+        services = self._context.services
+        operations = NOT_REQUESTED
+        if self._request.include_cluster_authorized_operations:
+            operations = cluster_operations(self._context)
+        return MetadataResponse(
+            brokers=_describe_brokers(services.metadata, self._context.listener),
+            cluster_id=services.follower.cluster_id,
+            controller_id=services.follower.controller_id,
+            topics=list(self._topics.values()),
+            cluster_authorized_operations=operations,
+        )
 
 
 def brokers_and_topic_names(context: Context) -> MetadataResponse:
@@ -205,63 +241,8 @@ def _describe_brokers(metadata: MetadataState, listener: str) -> list[MetadataRe
     ]
 
 
-def _all_topics(context: Context) -> list[MetadataResponseTopic]:
-    """All topics that this client may describe; the others are left out."""
-    services = context.services
-    return [
-        _describe_topic(services, topic)
-        for name, topic in services.metadata.topics.items()
-        if context.may("DESCRIBE", TOPIC, name)
-    ]
-
-
-def _named_topics(
-    wanted: Sequence[MetadataRequestTopic], context: Context, failed: dict[str, ErrorCode]
-) -> list[MetadataResponseTopic]:
-    """One entry per distinct id, or per distinct name if the request has no ids."""
-    found: dict[object, MetadataResponseTopic] = {}
-    only_ids = _by_ids(wanted)
-    for topic in wanted:
-        if only_ids and topic.topic_id == ZERO_TOPIC_ID:
-            continue
-        if only_ids or topic.name is None:
-            found.setdefault(topic.topic_id, _by_id(topic.topic_id, context))
-        else:
-            found.setdefault(topic.name, _by_name(topic.name, context, failed))
-    return list(found.values())
-
-
 def _by_ids(wanted: Sequence[MetadataRequestTopic]) -> bool:
     return any(topic.topic_id != ZERO_TOPIC_ID for topic in wanted)
-
-
-def _by_name(name: str, context: Context, failed: dict[str, ErrorCode]) -> MetadataResponseTopic:
-    if not context.authorize("DESCRIBE", TOPIC, name):
-        return MetadataResponseTopic(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    topic = context.services.metadata.topics.get(name)
-    if topic is not None:
-        return _describe_topic(context.services, topic)
-    if refuse_name(name) is not None:
-        return _not_found(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    return _not_found(name, failed.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-
-
-def _not_found(name: str, error: ErrorCode) -> MetadataResponseTopic:
-    return MetadataResponseTopic(name=name, error_code=error, is_internal=name in INTERNAL_TOPICS)
-
-
-def _by_id(topic_id: bytes, context: Context) -> MetadataResponseTopic:
-    topic = context.services.metadata.topics_by_id.get(topic_id)
-    if topic is None:
-        return MetadataResponseTopic(
-            name=None, topic_id=topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID
-        )
-    if not context.authorize("DESCRIBE", TOPIC, topic.name):
-        # Clients that may not describe the topic do not get its name.
-        return MetadataResponseTopic(
-            name=None, topic_id=topic_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        )
-    return _describe_topic(context.services, topic)
 
 
 def _describe_topic(services: Services, topic: Topic) -> MetadataResponseTopic:
@@ -314,17 +295,3 @@ def is_available(services: Services, topic: str, index: int, partition: Partitio
     if partition.leader == services.config.node_id:
         return services.partitions.get(topic, index) is not None
     return services.metadata.has_address(partition.leader)
-
-
-def _with_operations(topic: MetadataResponseTopic, context: Context) -> MetadataResponseTopic:
-    """Copies the described topic, which other replies share."""
-    if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED or topic.name is None:
-        return topic
-    return MetadataResponseTopic(
-        error_code=topic.error_code,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=topic.partitions,
-        topic_authorized_operations=authorized_operations(context, TOPIC, topic.name),
-    )

@@ -10,9 +10,12 @@ Errors:    INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members that a
 
 from __future__ import annotations
 
+from functools import partial
+
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.context import Context
 from fencepost.broker.groups.offsets import Sorting
+from fencepost.broker.turns import then
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.events import CommitReply, DeleteOffsets
 from fencepost.wire.forms.offset_delete import (
@@ -23,12 +26,18 @@ from fencepost.wire.forms.offset_delete import (
 )
 
 
-def handle(request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse | Parked:
+def handle(request: OffsetDeleteRequest, context: Context) -> object:
     """Serves one request; see above."""
     if not context.authorize("DELETE", "GROUP", request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     sorting = Sorting(context)
-    sorting.sort(request.topics, OffsetDeleteResponseTopic, OffsetDeleteResponsePartition)
+    steps = sorting.steps(request.topics, OffsetDeleteResponseTopic, OffsetDeleteResponsePartition)
+    return then(context.services.runtime, steps, partial(_delete, request, context, sorting))
+
+
+def _delete(request: OffsetDeleteRequest, context: Context, sorting: Sorting) -> Parked:
+    # A topic may have been deleted since its turn.
+    sorting.refuse_deleted()
     parked = Parked()
 
     def done(reply: CommitReply) -> None:

@@ -49,15 +49,18 @@ def handle(request: OffsetFetchRequest, context: Context) -> Parked:
             if number:
                 yield
             found = _find(group, context)
+            result = OffsetFetchResponseGroup(group_id=group.group_id)
+            response.groups.append(result)
             if isinstance(found, ErrorCode):
-                response.groups.append(_refused(group, found, context))
+                result.error_code = found
+                yield from _refused(group, found, result, context)
+                continue
+            asked.append(found)
+            reader = _Reader(found.state, group.group_id, request.require_stable, context)
+            if group.topics is None:
+                yield from reader.read_all(result)
             else:
-                asked.append(found)
-                reader = _Reader(found.state, group.group_id, request.require_stable, context)
-                topics = reader.read_all() if group.topics is None else reader.read(group.topics)
-                response.groups.append(
-                    OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
-                )
+                yield from reader.read(group.topics, result)
 
     parked = Parked()
     parked.holds_followers = not run_in_turns(
@@ -92,24 +95,26 @@ def _answer_when_durable(
 
 
 def _refused(
-    group: OffsetFetchRequestGroup, error: ErrorCode, context: Context
-) -> OffsetFetchResponseGroup:
-    topics = []
+    group: OffsetFetchRequestGroup,
+    error: ErrorCode,
+    result: OffsetFetchResponseGroup,
+    context: Context,
+) -> Iterator[None]:
     if context.api_version < FIRST_VERSION_WITH_GROUP_ERROR:
         # The oldest version has room for the error only in each partition.
-        topics = [_refused_topic(topic, error) for topic in group.topics or ()]
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
+        for topic in group.topics or ():
+            yield from _refused_topic(topic, error, result)
 
 
-def _refused_topic(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
-    return OffsetFetchResponseTopics(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            _show(OffsetView(TopicPartition(topic.name, index), error=error))
-            for index in topic.partition_indexes
-        ],
-    )
+def _refused_topic(
+    topic: OffsetFetchRequestTopics, error: ErrorCode, result: OffsetFetchResponseGroup
+) -> Iterator[None]:
+    told = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
+    result.topics.append(told)
+    yield
+    for index in topic.partition_indexes:
+        told.partitions.append(_show(OffsetView(TopicPartition(topic.name, index), error=error)))
+        yield
 
 
 class _Reader:
@@ -126,34 +131,41 @@ class _Reader:
         self._context = context
         self._by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
 
-    def read(self, topics: Iterable[OffsetFetchRequestTopics]) -> list[OffsetFetchResponseTopics]:
+    def read(
+        self, topics: Iterable[OffsetFetchRequestTopics], result: OffsetFetchResponseGroup
+    ) -> Iterator[None]:
         """Describes the requested partitions."""
-        return [self._read_topic(topic) for topic in topics]
+        for topic in topics:
+            yield from self._read_topic(topic, result)
 
-    def _read_topic(self, topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    def _read_topic(
+        self, topic: OffsetFetchRequestTopics, result: OffsetFetchResponseGroup
+    ) -> Iterator[None]:
         name: str | None = topic.name
         if self._by_id:
             name = self._context.services.metadata.topic_name(topic.topic_id)
         if name is None:
-            return _refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID)
+            yield from _refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID, result)
+            return
         if not self._context.authorize("DESCRIBE", "TOPIC", name):
-            return _refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            yield from _refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED, result)
+            return
         # Compared by id for names, too: a recreated topic does not inherit offsets.
         topic_id = self._context.services.metadata.topic_id(name) or ZERO_TOPIC_ID
-        views = [
-            fetch_offset(
+        told = OffsetFetchResponseTopics(name=name, topic_id=topic.topic_id)
+        result.topics.append(told)
+        yield
+        for index in topic.partition_indexes:
+            view = fetch_offset(
                 self._state,
                 OffsetKey(self._group_id, TopicPartition(name, index)),
                 require_stable=self._require_stable,
                 topic_id=topic_id,
             )
-            for index in topic.partition_indexes
-        ]
-        return OffsetFetchResponseTopics(
-            name=name, topic_id=topic.topic_id, partitions=[_show(view) for view in views]
-        )
+            told.partitions.append(_show(view))
+            yield
 
-    def read_all(self) -> list[OffsetFetchResponseTopics]:
+    def read_all(self, result: OffsetFetchResponseGroup) -> Iterator[None]:
         """Describes all offsets of the group, without topics that this client may not describe."""
         found: dict[str, list[OffsetFetchResponsePartitions]] = {}
         for view in fetch_all_offsets(
@@ -163,16 +175,15 @@ class _Reader:
             require_stable=self._require_stable,
         ):
             found.setdefault(view.partition.topic, []).append(_show(view))
-        topics = []
         for name, partitions in found.items():
             topic_id = self._context.services.metadata.topic_id(name)
             if self._context.may("DESCRIBE", "TOPIC", name) and (topic_id or not self._by_id):
-                topics.append(
+                result.topics.append(
                     OffsetFetchResponseTopics(
                         name=name, topic_id=topic_id or ZERO_TOPIC_ID, partitions=partitions
                     )
                 )
-        return topics
+            yield
 
 
 def _show(view: OffsetView) -> OffsetFetchResponsePartitions:

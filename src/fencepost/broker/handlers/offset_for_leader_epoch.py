@@ -40,6 +40,7 @@ def handle(
             yield from fill(
                 result.partitions, topic.partitions, partial(_end_of, topic.topic, context=context)
             )
+            yield
 
     return in_turns(context.services.runtime, steps(), response, holds_followers=True)
 

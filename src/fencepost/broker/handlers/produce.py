@@ -32,10 +32,11 @@ from fencepost.base.failures import StorageError
 from fencepost.base.ids import INTERNAL_TOPICS, topic_id_text
 from fencepost.base.refusal import Refusal
 from fencepost.base.seams import Buffer
+from fencepost.broker import turns
 from fencepost.broker.context import Context
 from fencepost.broker.partitions import leadership
 from fencepost.broker.peers import FirstWrite
-from fencepost.broker.turns import Turn
+from fencepost.broker.turns import Steps, Turn, run_in_turns
 from fencepost.broker.waiting import NO_REPLY, NoReply, Parked
 from fencepost.partition.opening import RECORDS_PER_STEP, SHORT_BYTES, Opening, must_open
 from fencepost.partition.partition import Appended, Partition
@@ -51,6 +52,7 @@ from fencepost.wire.forms.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from fencepost.wire.schema import constructor
@@ -70,6 +72,8 @@ WITHOUT_LOG_START: Final = frozenset(
 )
 """Errors whose reply has no log start offset. Kafka sends it for all batches that its log
 refuses."""
+PARTITIONS_PER_STEP: Final = 100
+"""Partitions of one topic that are admitted without a look at the time."""
 LOGGED_REFUSALS: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE, ErrorCode.CORRUPT_MESSAGE}
 )
@@ -95,11 +99,16 @@ class Write:
 
 def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Parked | NoReply:
     """Serves one request; see above."""
-    return Produce(request, context).open()
+    produce = Produce(request, context)
+    if _is_wide(request):
+        return produce.admit_in_turns()
+    for topic in request.topic_data:
+        produce.admission.add(topic, topic.partition_data)
+    return produce.admitted()
 
 
 class Produce:
-    """One request on its way: open, verify, append, answer.
+    """One request on its way: admit, open, verify, append, answer.
 
     Every step returns the reply, or `parked` if it comes later; then a callback goes on with the
     next step. The callbacks are methods, because a compiled closure refers to itself, and only the
@@ -107,6 +116,7 @@ class Produce:
     """
 
     __slots__ = (
+        "admission",
         "appended",
         "context",
         "first_writes",
@@ -123,10 +133,10 @@ class Produce:
         self.request = request
         self.context = context
         self.is_tv2 = context.api_version >= FIRST_VERSION_OF_TV2
-        response, writes = _admit(request, context)
-        self.response = response
+        self.admission = Admission(request, context)
+        self.response = self.admission.response
         """The reply, with the refusals so far in it."""
-        self.writes: list[Write] = writes
+        self.writes: list[Write] = self.admission.writes
         """The batches that are not refused."""
         self.parked: Parked | None = None
         self.first_writes: list[Write] = []
@@ -149,6 +159,29 @@ class Produce:
         if reply is not self.parked:
             self.parked.answer(reply)
 
+    # -- admit: rights, and checks that need no record ------------------------------------------
+
+    def admit_in_turns(self) -> Parked:
+        """Admits many batches over several turns, even if the client has left by then (acks=0)."""
+        parked = self._park()
+        run_in_turns(self.context.services.runtime, self.admission.steps(), self._admitted_later)
+        return parked
+
+    def _admitted_later(self) -> None:
+        for write in self.writes:
+            if write.partition.closed:
+                self._refuse_gone(write)
+        self.writes = [write for write in self.writes if not write.partition.closed]
+        self._go_on(self.admitted())
+
+    def admitted(self) -> ProduceResponse | Parked | NoReply:
+        """Refuses what is wrong with the request as a whole."""
+        error = self.admission.refusal()
+        if error is not NONE:
+            _refuse_all(self.response, error)
+            self.writes = []
+        return self.open()
+
     # -- open: check the records, in a thread or over several turns if there are many -------------
 
     def open(self) -> ProduceResponse | Parked | NoReply:
@@ -162,10 +195,10 @@ class Produce:
         return self._verify()
 
     def _opened(self) -> None:
-        for write in list(self.writes):
+        for write in self.writes:
             if write.partition.closed:
                 self._refuse_gone(write)
-                self.writes.remove(write)
+        self.writes = [write for write in self.writes if not write.partition.closed]
         self._go_on(self._verify())
 
     # -- verify: the coordinator is asked about the first writes of a transaction -----------------
@@ -190,26 +223,30 @@ class Produce:
 
     def _find_first_writes(self) -> None:
         now_ms = self.context.services.runtime.clock.now_ms()
-        for write in list(self.writes):
-            if not write.batch.is_transactional:
-                continue
-            guard = write.partition.begin_verification(
-                write.batch, now_ms, starts_at_zero=self.is_tv2
-            )
-            if isinstance(guard, Refusal):
-                _refuse(write, guard, self.context)
-                self.writes.remove(write)
-            elif guard is not None:
-                write.guard = guard
-                self.first_writes.append(write)
+        writes, self.writes = self.writes, []
+        for write in writes:
+            if write.batch.is_transactional:
+                guard = write.partition.begin_verification(
+                    write.batch, now_ms, starts_at_zero=self.is_tv2
+                )
+                if isinstance(guard, Refusal):
+                    _refuse(write, guard, self.context)
+                    continue
+                if guard is not None:
+                    write.guard = guard
+                    self.first_writes.append(write)
+            self.writes.append(write)
 
     def _verified(self, errors: list[ErrorCode]) -> None:
         """Continues with the coordinator's reply."""
+        refused = set()
         for write, error in zip(self.first_writes, errors, strict=True):
             if error is not NONE:
                 refusal = _explain_verification(self.request, write, error, self.context)
                 _refuse(write, refusal, self.context)
-                self.writes.remove(write)
+                refused.add(write)
+        if refused:
+            self.writes = [write for write in self.writes if write not in refused]
         self._go_on(self._append())
 
     # -- append -----------------------------------------------------------------------------------
@@ -300,7 +337,7 @@ class Produce:
         write.reply.log_append_time_ms = -1
         write.reply.log_start_offset = -1
         if partition.is_moved:
-            _name_leaders(self.response, self.context)
+            _name_leader(self.response, partition.name.topic, write.reply, self.context)
 
 
 def _open_at_once(to_open: list[Opening], scratch: bytearray) -> bool:
@@ -329,42 +366,99 @@ def _open_at_once(to_open: list[Opening], scratch: bytearray) -> bool:
 # -----------------------------------------------------------------------
 
 
-def _admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, list[Write]]:
-    """Returns the reply, with the refusals in it, and the batches to write."""
-    refusal = _refuse_whole(request)
-    responses, writes = [], []
-    is_elsewhere = False
+def _is_wide(request: ProduceRequest) -> bool:
+    """Whether there are too many topics and partitions for one turn of the loop."""
+    left = turns.ELEMENTS_PER_TURN
     for topic in request.topic_data:
+        left -= 1 + len(topic.partition_data)
+        if left < 0:
+            return True
+    return False
+
+
+class Admission:
+    """The reply with the refusals in it, and the batches to write."""
+
+    __slots__ = (
+        "_context",
+        "_has_transactional",
+        "_may_write_transaction",
+        "_refusal",
+        "_request",
+        "response",
+        "writes",
+    )
+
+    def __init__(self, request: ProduceRequest, context: Context) -> None:
+        self._request = request
+        self._context = context
+        self.response = _reply(responses=[])
+        self.writes: list[Write] = []
+        self._refusal = _refuse_whole(request)
+        name = request.transactional_id
+        self._may_write_transaction = name is not None and context.may(
+            "WRITE", "TRANSACTIONAL_ID", name
+        )
+        self._has_transactional = False
+
+    def steps(self) -> Steps:
+        """Admits a few partitions in each step, on the state at that time."""
+        for topic in self._request.topic_data:
+            partitions = topic.partition_data
+            for start in range(0, len(partitions) or 1, PARTITIONS_PER_STEP):
+                part = partitions[start : start + PARTITIONS_PER_STEP]
+                self.add(topic, part, goes_on=start > 0)
+                yield len(part) or 1
+
+    def add(
+        self,
+        topic: TopicProduceData,
+        partitions: list[PartitionProduceData],
+        *,
+        goes_on: bool = False,
+    ) -> None:
+        """Admits partitions of a topic; `goes_on` if they are not the first in the reply."""
+        context = self._context
         name = topic.name
         if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
             name = context.services.metadata.topic_name(topic.topic_id) or ""
-        error = _refuse_unauthorized(name, context) or refusal or _refuse_internal(name)
-        partitions = []
-        for data in topic.partition_data:
-            if error is not None:
-                partitions.append(_refused_reply(data.index, error))
-                continue
-            outcome = _admit_partition(name, data, context)
-            if isinstance(outcome, Write):
-                writes.append(outcome)
-                partitions.append(outcome.reply)
+        error = _refuse_unauthorized(name, context) or self._refusal or _refuse_internal(name)
+        replies: list[PartitionProduceResponse] = []
+        for data in partitions:
+            if error is None:
+                outcome = _admit_partition(name, data, context)
+                if isinstance(outcome, Write):
+                    self.writes.append(outcome)
+                    replies.append(outcome.reply)
+                    if outcome.batch.is_transactional:
+                        self._has_transactional = True
+                    continue
+                if outcome.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    _name_leader(self.response, name, outcome, context)
             else:
-                is_elsewhere |= outcome.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-                partitions.append(outcome)
-        if partitions:  # The reply leaves out a topic without partitions.
-            responses.append(
-                _topic_reply(name=name, topic_id=topic.topic_id, partition_responses=partitions)
+                outcome = _refused_reply(data.index, error)
+            replies.append(outcome)
+            # Including batches that are refused: Kafka checks this for all batches first.
+            if not self._may_write_transaction and _claims_transaction(data.records):
+                self._has_transactional = True
+        if goes_on:
+            self.response.responses[-1].partition_responses += replies
+        elif replies:  # The reply leaves out a topic without partitions.
+            self.response.responses.append(
+                _topic_reply(name=name, topic_id=topic.topic_id, partition_responses=replies)
             )
-    response = _reply(responses=responses)
-    if is_elsewhere:
-        _name_leaders(response, context)
-    if _is_foreign_transaction(request, writes, context):
-        _refuse_all(response, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return response, []
-    if request.transactional_id is not None and _has_several_producers(writes):
-        _refuse_all(response, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        return response, []
-    return response, writes
+
+    def refusal(self) -> ErrorCode:
+        """The error of the whole request."""
+        name = self._request.transactional_id
+        if self._has_transactional and not self._may_write_transaction:
+            if name is not None:
+                # For the audit log.
+                self._context.authorize("WRITE", "TRANSACTIONAL_ID", name)
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if name is not None and _has_several_producers(self.writes):
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return NONE
 
 
 def _refused_reply(
@@ -436,47 +530,22 @@ def _explain_absence(name: str, index: int, context: Context) -> Refusal:
     return Refusal(error, f"This broker has no partition {index} of {name or 'that id'}.")
 
 
-def _name_leaders(response: ProduceResponse, context: Context) -> None:
-    """Adds the leaders of the partitions that other brokers lead (KIP-951)."""
-    if context.api_version < FIRST_VERSION_WITH_LEADERS:
-        return
-    metadata = context.services.metadata
-    for topic in response.responses:
-        for reply in topic.partition_responses:
-            if reply.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                found = leadership.current_leader(metadata, topic.name, reply.index)
-                reply.current_leader = LeaderIdAndEpoch(**found._asdict())
-                _add_address(
-                    response, leadership.address_of(metadata, found.leader_id, context.listener)
-                )
+def _name_leader(
+    response: ProduceResponse, topic: str, reply: PartitionProduceResponse, context: Context
+) -> None:
+    """Adds the leader of a partition that another broker leads (KIP-951)."""
+    if context.api_version >= FIRST_VERSION_WITH_LEADERS:
+        metadata = context.services.metadata
+        found = leadership.current_leader(metadata, topic, reply.index)
+        reply.current_leader = LeaderIdAndEpoch(**found._asdict())
+        address = leadership.address_of(metadata, found.leader_id, context.listener)
+        _add_address(response, address)
 
 
 def _add_address(response: ProduceResponse, address: leadership.LeaderAddress | None) -> None:
     if address is None or any(n.node_id == address.node_id for n in response.node_endpoints):
         return
     response.node_endpoints.append(NodeEndpoint(**address._asdict()))
-
-
-def _is_foreign_transaction(request: ProduceRequest, writes: list[Write], context: Context) -> bool:
-    """Whether transactional batches lack a transactional id that this client may use."""
-    name = request.transactional_id
-    if name is not None and context.may("WRITE", "TRANSACTIONAL_ID", name):
-        return False
-    is_foreign = _has_transactional(request, writes)
-    if is_foreign and name is not None:
-        context.authorize("WRITE", "TRANSACTIONAL_ID", name)  # For the audit log.
-    return is_foreign
-
-
-def _has_transactional(request: ProduceRequest, writes: list[Write]) -> bool:
-    if len(writes) == sum(len(topic.partition_data) for topic in request.topic_data):
-        return any(write.batch.is_transactional for write in writes)
-    # Including batches that were refused: Kafka checks this for all batches first.
-    return any(
-        _claims_transaction(data.records)
-        for topic in request.topic_data
-        for data in topic.partition_data
-    )
 
 
 def _claims_transaction(records: Buffer | None) -> bool:

@@ -31,7 +31,7 @@ from fencepost.broker.settings.config import (
 )
 from fencepost.broker.settings.kinds import Kind, Setting
 from fencepost.broker.settings.loggers import LEVELS, ROOT, level_of, logger_names, set_level
-from fencepost.broker.turns import run_in_turns
+from fencepost.broker.turns import fill, run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.events import AlterSettings
 from fencepost.records.metadata_log import (
@@ -285,7 +285,8 @@ def alter(
     `respond` builds the reply, and `result` its part for one resource.
     """
 
-    def report(resource: Resource, refused: Refusal | None) -> object:
+    def report(decided: tuple[Resource, Refusal | None]) -> object:
+        resource, refused = decided
         return result(
             error_code=ErrorCode.NONE if refused is None else refused.error,
             error_message=None if refused is None else refused.message,
@@ -294,7 +295,16 @@ def alter(
         )
 
     alteration = _Alteration(request, context, check)
-    alteration.start(lambda results: respond(responses=[report(*each) for each in results]))
+
+    def answer(results: Iterable[tuple[Resource, Refusal | None]]) -> None:
+        responses: list[object] = []
+        run_in_turns(
+            context.services.runtime,
+            fill(responses, results, report),
+            lambda: alteration.parked.answer(respond(responses=responses)),
+        )
+
+    alteration.start(answer)
     return alteration.parked
 
 
@@ -319,12 +329,13 @@ class _Alteration:
         self._named: Final[Sequence[Any]] = request.resources
         self._resources: Final = [Resource(r.resource_type, r.resource_name) for r in self._named]
         self._counts: Final = Counter(self._resources)
+        self._has_loggers_alone: Final = alters_loggers(request)
         self._refusals: list[Refusal | None] = [None] * len(self._resources)
         self._unfinished = 1
         """Changes that are not durable yet, plus one for the loop over the resources."""
 
-    def start(self, respond: Callable[[Iterable[tuple[Resource, Refusal | None]]], object]) -> None:
-        self._respond = respond
+    def start(self, answer: Callable[[Iterable[tuple[Resource, Refusal | None]]], None]) -> None:
+        self._answer = answer
         is_over = run_in_turns(self._context.services.runtime, self._steps(), self._all_decided)
         self.parked.holds_followers = not is_over
 
@@ -353,7 +364,7 @@ class _Alteration:
         if (
             resource.kind != LOGGER_RESOURCE
             or self._context.services.config.broker_count == 1
-            or all(each.kind == LOGGER_RESOURCE for each in self._counts)
+            or self._has_loggers_alone
         ):
             return None
         return Refusal(
@@ -383,8 +394,7 @@ class _Alteration:
     def _finish_one(self) -> None:
         self._unfinished -= 1
         if self._unfinished == 0:
-            results = zip(self._resources, self._refusals, strict=True)
-            self.parked.answer(self._respond(results))
+            self._answer(zip(self._resources, self._refusals, strict=True))
 
 
 def _set_levels(event: AlterLoggers, context: Context) -> None:

@@ -227,7 +227,10 @@ class BrokerSettings:
         why_differs="Kafka's default is Kerberos, which is not supported",
     )
     sasl_server_max_receive_size = integer(
-        524_288, "The largest request before a client has logged in.", at_least(1)
+        limits.MAX_BYTES_BEFORE_LOGIN,
+        "The largest request before a client has logged in.",
+        between(1, limits.MAX_BYTES_BEFORE_LOGIN),
+        why_differs="strangers take no memory from requests; Kerberos alone has larger tokens",
     )
     connections_max_reauth_ms = integer(
         0,

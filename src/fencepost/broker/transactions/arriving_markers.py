@@ -83,6 +83,7 @@ class ArrivingMarkers:
 
     def _steps(self) -> Iterator[None]:
         for marker, names in self._markers:
+            yield
             for name in names:
                 if self._is_stopped:
                     return

@@ -17,6 +17,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
+USER_TICKS: Final = 11
+SYSTEM_TICKS: Final = 12
+"""Positions of utime and stime in /proc/PID/stat, counted from the state behind the name."""
+
 ENTRY_POINT: Final = "fencepost.cluster.broker.process"
 
 
@@ -43,6 +47,17 @@ class BrokerChild:
     def pid(self) -> int:
         """The id of the process."""
         return self._process.pid
+
+    def processor_ms(self) -> int | None:
+        """The processor time that the process has used; None where the system does not say."""
+        try:
+            status = Path(f"/proc/{self.pid}/stat").read_bytes()
+        except OSError:
+            return None  # Not Linux, or it has just ended.
+        # The name of the program is in parentheses, and may have some itself.
+        fields = status.rpartition(b")")[2].split()
+        ticks = int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS])
+        return ticks * 1000 // os.sysconf("SC_CLK_TCK")
 
     def reap(self) -> int | None:
         """The exit code if the process has ended; the kernel then forgets the process."""

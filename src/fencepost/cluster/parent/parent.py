@@ -132,7 +132,10 @@ class Parent:
         self._announce = announce
         self.brokers: Final = {each.broker_id: each for each in brokers}
         self.supervision: Final = Supervision(
-            list(self.brokers), session_timeout_ms=session_timeout_ms, now_ms=self._now_ms()
+            list(self.brokers),
+            session_timeout_ms=session_timeout_ms,
+            now_ms=self._now_ms(),
+            processor_ms=self._processor_ms,
         )
         self._is_begun = False
         """Whether all brokers have said HELLO once, and got the state."""
@@ -153,6 +156,10 @@ class Parent:
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
+
+    def _processor_ms(self, broker_id: int) -> int | None:
+        child = self.brokers[broker_id].child
+        return None if child is None else child.processor_ms()
 
     # -- life of the parent -----------------------------------------------------------------------
 

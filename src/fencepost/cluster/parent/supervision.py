@@ -13,9 +13,13 @@ tested without processes and without waiting.
     KILLED    got SIGKILL, but the kernel still has it    no broker does, until it is reaped
     DEAD      does not exist                              others do
 
-A process that has been silent for the session timeout is killed. A new one has longer to report for
-the first time. Only when it has been reaped may others lead its partitions (`FAIL_OVER`): a process
-that does not exist cannot write. If the kernel does not let it die, its partitions have no leader
+A process that has been silent for the session timeout is killed, unless it is busy: while it uses
+the processor it has `BUSY_MS`. It may be decoding or sorting something large for a client, and
+another broker would soon do the same; a process that waits for its disk uses none. A new process
+has longer to report for the first time.
+
+Only when a process has been reaped may others lead its partitions (`FAIL_OVER`): a process that
+does not exist cannot write. If the kernel does not let it die, its partitions have no leader
 (`SUSPEND`).
 
 A dead process is started again after a pause, which doubles each time the process dies early.
@@ -28,6 +32,7 @@ begins again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
@@ -47,6 +52,15 @@ LONGEST_PAUSE_MS: Final = 30_000
 FIRST_REPORT_MS: Final = 30_000
 """How long a new process may take to report for the first time. On a busy machine Python needs
 seconds to import a broker; killed for that, it would be killed at every start."""
+
+BUSY_MS: Final = 30_000
+"""How long a process may be silent while it uses the processor: an endless loop ends, too."""
+
+LOOK_MS: Final = 1_000
+"""Over which time a silent process has to use the processor to count as busy."""
+
+BUSY_SHARE: Final = 10
+"""It is busy if it used a tenth of this time: a machine with many busy processes gives no more."""
 
 STABLE_MS: Final = 60_000
 """A process that served this long did not die early: the pause before its restart is short."""
@@ -97,6 +111,10 @@ class BrokerProcess:
     state: ProcessState = ProcessState.DEAD
     deadline_ms: int | None = None
     """When silence ends in a kill, a kill in a suspension, or a pause in a restart."""
+    heard_ms: int = 0
+    """When it was heard last."""
+    look: tuple[int, int] | None = None
+    """The time, and the processor time that it had used, since it is about to be killed."""
     is_held: bool = False
     """Whether it stays dead until an operator restarts it."""
     is_suspended: bool = False
@@ -120,9 +138,18 @@ class BrokerProcess:
 class Supervision:
     """The rules for all brokers of one parent."""
 
-    def __init__(self, broker_ids: list[int], *, session_timeout_ms: int, now_ms: int) -> None:
+    def __init__(
+        self,
+        broker_ids: list[int],
+        *,
+        session_timeout_ms: int,
+        now_ms: int,
+        processor_ms: Callable[[int], int | None] = lambda _: None,
+    ) -> None:
+        """`processor_ms` is the processor time of a broker's process, None where unknown."""
         self.processes: Final = {each: BrokerProcess(each) for each in broker_ids}
         self._session_timeout_ms = session_timeout_ms
+        self._processor_ms = processor_ms
         self._looked_ms = now_ms
         self._is_stopping = False
 
@@ -169,12 +196,14 @@ class Supervision:
         process = self.processes[broker_id]
         if process.state in (ProcessState.STARTING, ProcessState.SERVING):
             process.deadline_ms = now_ms + self._session_timeout_ms
+            process.heard_ms, process.look = now_ms, None
 
     def on_started(self, broker_id: int, now_ms: int) -> None:
         """The process of a broker exists."""
         process = self.processes[broker_id]
         assert process.state is ProcessState.STARTING, f"{process} was not to be started"
         process.deadline_ms = now_ms + max(FIRST_REPORT_MS, self._session_timeout_ms)
+        process.heard_ms, process.look = now_ms, None
 
     def on_serving(self, broker_id: int, now_ms: int) -> None:
         """A broker serves clients."""
@@ -204,7 +233,11 @@ class Supervision:
             return []
         actions: list[Action] = []
         for each in self.processes.values():
-            if each.deadline_ms is not None and now_ms >= each.deadline_ms:
+            if each.deadline_ms is None:
+                continue
+            if each.look is None and now_ms >= each.deadline_ms - LOOK_MS:
+                self._look(each, now_ms)
+            if now_ms >= each.deadline_ms:
                 actions += self._on_deadline(each, now_ms)
         return actions
 
@@ -217,6 +250,7 @@ class Supervision:
             if each.state in (ProcessState.STARTING, ProcessState.SERVING):
                 session_ends_ms = now_ms + self._session_timeout_ms
                 each.deadline_ms = max(each.deadline_ms + gap_ms, session_ends_ms)
+                each.heard_ms, each.look = now_ms, None
             else:
                 each.deadline_ms += gap_ms
 
@@ -227,7 +261,28 @@ class Supervision:
             process.deadline_ms = None
             process.is_suspended = True
             return [Action(Deed.SUSPEND, process.broker_id)]
+        if self._is_busy(process, now_ms):
+            process.deadline_ms = now_ms + LOOK_MS
+            self._look(process, now_ms)
+            return []
         return self._kill(process, now_ms)
+
+    def _look(self, process: BrokerProcess, now_ms: int) -> None:
+        used_ms = self._processor_ms(process.broker_id)
+        process.look = None if used_ms is None else (now_ms, used_ms)
+
+    def _is_busy(self, process: BrokerProcess, now_ms: int) -> bool:
+        """Whether a silent process used the processor since the last look, and may still do so."""
+        used_ms = self._processor_ms(process.broker_id)
+        if (
+            process.state not in (ProcessState.STARTING, ProcessState.SERVING)
+            or process.look is None
+            or used_ms is None
+            or now_ms + LOOK_MS - process.heard_ms > BUSY_MS
+        ):
+            return False
+        looked_ms, before_ms = process.look
+        return (used_ms - before_ms) * BUSY_SHARE >= now_ms - looked_ms > 0
 
     def _start(self, process: BrokerProcess) -> list[Action]:
         if process.state is not ProcessState.DEAD or process.is_held or self._is_stopping:
