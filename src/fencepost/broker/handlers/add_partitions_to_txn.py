@@ -131,14 +131,16 @@ def _add(
             parked.answer(_reply(results_by_transaction=results))
 
     def serving() -> Iterator[None]:
-        for number, transaction in enumerate(request.transactions):
-            if number:
-                yield
-            _serve(transaction, checked[number], context, partial(answered, results[number]))
+        for transaction, found, result in zip(request.transactions, checked, results, strict=True):
+            _serve(transaction, found, context, partial(answered, result))
+            yield
 
     if not results:
         return AddPartitionsToTxnResponse()
-    run_in_turns(context.services.runtime, serving(), lambda: None)
+    if len(results) == 1:
+        _serve(request.transactions[0], checked[0], context, partial(answered, results[0]))
+    else:
+        run_in_turns(context.services.runtime, serving(), lambda: None)
     return parked
 
 

@@ -92,8 +92,12 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
 
 def _is_wide(request: FetchRequest) -> bool:
     """Whether it has too many topics and partitions for one turn of the loop."""
-    items = len(request.topics) + sum(len(topic.partitions) for topic in request.topics)
-    return items > turns.ELEMENTS_PER_TURN
+    left = turns.ELEMENTS_PER_TURN
+    for topic in request.topics:
+        left -= 1 + len(topic.partitions)
+        if left < 0:
+            return True
+    return False
 
 
 class _LongPoll:
@@ -416,12 +420,10 @@ class Reading:
         if self._total and (self._left <= 0 or self._share < self._most):
             self._settled = True  # More would not fit, so it does not wait for more.
         metadata, listener = self._context.services.metadata, self._context.listener
-        addresses = (
-            leadership.address_of(metadata, node_id, listener) for node_id in sorted(self._leaders)
-        )
-        self._response.node_endpoints = [
-            NodeEndpoint(**found._asdict()) for found in addresses if found is not None
-        ]
+        for node_id in sorted(self._leaders):
+            found = leadership.address_of(metadata, node_id, listener)
+            if found is not None:
+                self._response.node_endpoints.append(NodeEndpoint(**found._asdict()))
         return Read(self._response, self._total, self._settled)
 
 
