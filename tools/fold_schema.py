@@ -74,13 +74,16 @@ OURS: Final = {
     "DescribeTransactionsResponse": (
         "TransactionState",
         (
-            ("client_id", FIRST_TAG_OF_OURS),
-            ("client_host", FIRST_TAG_OF_OURS + 1),
+            ("client_id", "string", FIRST_TAG_OF_OURS),
+            ("client_host", "string", FIRST_TAG_OF_OURS + 1),
+            ("client_connection", "string", FIRST_TAG_OF_OURS + 2),
+            ("client_gone_at_ms", "int64", FIRST_TAG_OF_OURS + 3),
+            ("administrator", "string", FIRST_TAG_OF_OURS + 4),
         ),
     ),
 }
-"""Tagged fields that fencepost adds to Kafka's messages, nullable strings. Brokers send them
-to fencepost's own client only."""
+"""Tagged fields that fencepost adds to Kafka's messages: null, or -1 for a number, if absent.
+Brokers send them to fencepost's own client only."""
 
 
 @dataclass(frozen=True)
@@ -239,8 +242,9 @@ def add_version(
     return replace(struct, fields=fields, versions=versions)
 
 
-def our_field(name: str, tag: int, versions: tuple[int, ...]) -> FoldedField:
-    facet = Facet("string", nullable=True, tag=tag, default=None)
+def our_field(name: str, kind: str, tag: int, versions: tuple[int, ...]) -> FoldedField:
+    is_text = kind == "string"
+    facet = Facet(kind, nullable=is_text, tag=tag, default=None if is_text else -1)
     return FoldedField(name, dict.fromkeys(versions, facet), versions)
 
 

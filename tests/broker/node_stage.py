@@ -149,8 +149,9 @@ class Wire(asyncio.Transport):
 class Line:
     """One connection to the broker of a stage."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, client_id: str) -> None:
         self._stage = stage
+        self._client_id = client_id
         self.wire = Wire(self)
         self.connection = stage.new_connection()
         self.connection.connection_made(self.wire)
@@ -167,7 +168,7 @@ class Line:
 
     def send(self, api: ApiKey, version: int, form: Any) -> int:
         correlation_id = next(self._correlation_ids)
-        self.send_bytes(frame_of(api, version, form, correlation_id))
+        self.send_bytes(frame_of(api, version, form, correlation_id, self._client_id))
         return correlation_id
 
     def send_bytes(self, data: bytes) -> None:
@@ -281,6 +282,7 @@ class Stage:
             limits=ConnectionLimits(most=self.node.config.max_connections, most_of_listener={}),
             max_idle_ms=self.node.config.connections_max_idle_ms,
             logins=self.node.logins,
+            now_ms=self.clock.now_ms,
         )
         return self
 
@@ -303,7 +305,10 @@ class Stage:
             asyncio._set_running_loop(outer)
 
     def connect(self) -> Line:
-        line = Line(self)
+        return self.connect_as("raw")
+
+    def connect_as(self, client_id: str) -> Line:
+        line = Line(self, client_id)
         self._lines.append(line)
         return line
 

@@ -106,9 +106,11 @@ class RawClient:
         self.close()
 
 
-def frame_of(api: ApiKey, version: int, form: Any, correlation_id: int = 1) -> bytes:
+def frame_of(
+    api: ApiKey, version: int, form: Any, correlation_id: int = 1, client_id: str = "raw"
+) -> bytes:
     """A request as sent, with its size in front."""
-    return b"".join(encode_request(api, version, correlation_id, "raw", form))
+    return b"".join(encode_request(api, version, correlation_id, client_id, form))
 
 
 def frame_as_written(api: ApiKey, version: int, form: Any, correlation_id: int = 1) -> bytes:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from fencepost.broker.event_log import LINES_PER_SECOND
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.end_txn import EndTxnRequest
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
 from tests.transactions.wire import WireProducer
@@ -54,6 +56,31 @@ def test_a_takeover_names_both_clients(stage: Stage, caplog: pytest.LogCaptureFi
     idle = events(caplog)[-1]
     assert idle.__dict__["event"] == "producer_fenced"
     assert (idle.__dict__["producer_id"], idle.__dict__["producer_epoch"]) == second.identity
+
+
+def test_the_end_by_an_operator_is_one_line_with_who_did_it_and_from_where(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = WireProducer(stage, "a").initialise()
+    writer.send("refunds", b"x")
+    request = EndTxnRequest(
+        transactional_id="a",
+        producer_id=writer.producer_id,
+        producer_epoch=writer.epoch,
+        committed=True,
+    )
+    stage.connect_as("fencepost-txn-commit").call(ApiKey.END_TXN, 3, request)
+    (line,) = events(caplog)
+    fields = line.__dict__
+    assert fields["event"] == "transaction_ended_by_administrator"
+    assert (fields["by_client_id"], fields["by_principal"]) == (
+        "fencepost-txn-commit",
+        "User:ANONYMOUS",
+    )
+    assert fields["by_client"].startswith("127.0.0.1:")
+    assert fields["client_id"] == "raw"
+    assert "is committed after" in line.getMessage()
+    assert "the producer is not fenced: by an administrator" in line.getMessage()
 
 
 def test_a_first_start_and_an_end_by_the_client_are_no_events(

@@ -23,6 +23,7 @@ from tools.fencepost_process import ROOT
 
 SCREENS: Final = Path(__file__).parent / "screens"
 _DURATION: Final = re.compile(r"<?\d+(\.\d+)? (ms|s|min|h|d)\b( \d+ (s|min|h))?")
+_CLOCK: Final = re.compile(r"\b\d\d:\d\d:\d\d\b")
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC")
 
 
@@ -56,6 +57,7 @@ def assert_screen(name: str, text: str, **names: str) -> None:
     for word, value in names.items():
         text = text.replace(value, f"<{word}>")
     text = _MOMENT.sub("<moment>", text)
+    text = _CLOCK.sub("<clock>", text)
     text = _DURATION.sub("<duration>", text)
     text = "\n".join(re.sub(r"(?<=\S) {2,}", "  ", line).rstrip() for line in text.splitlines())
     path = SCREENS / f"{name}.txt"

@@ -33,6 +33,10 @@ EXPECTED: dict[tuple[str, int], tuple[Cause, Certainty]] = {
 """By situation and protocol."""
 
 
+EXPECTED_ON_KAFKA = EXPECTED | {("aborted_by_client", 1): (Cause.CLIENT_ABORT, LIKELY)}
+"""Apache Kafka's records do not say whether it was an administrator in the producer's name."""
+
+
 def prepare(name: str, servers: str, protocol: int) -> situations.Situation:
     found: situations.Situation = getattr(situations, name)(servers, protocol)
     return found

@@ -136,6 +136,7 @@ def metadatas(draw: st.DrawFn) -> TransactionMetadata:
         draw(times),
         draw(times),
         draw(st.integers(0, 2)),
+        draw(st.one_of(st.just(""), st.text(max_size=400))),
     )
 
 
@@ -159,6 +160,7 @@ def test_the_hand_written_writer_agrees_with_the_declared_form(
         next_producer_id=metadata.next_producer_id,
         client_transaction_version=metadata.client_transaction_version,
         last_producer_epoch=metadata.last_producer_epoch,
+        administrator=metadata.administrator,
     )
     assert encode_value(metadata) == b"\x00\x01" + encode(form, 1)
 

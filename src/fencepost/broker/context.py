@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fencepost.broker.housekeeping import Housekeeping
     from fencepost.broker.metadata.follower import MetadataFollower
     from fencepost.broker.network.memory import MemoryBudget
+    from fencepost.broker.network.presence import Presence
     from fencepost.broker.partitions.batch_opener import Opener
     from fencepost.broker.partitions.local_partitions import LocalPartitions
     from fencepost.broker.runtime import Runtime
@@ -101,6 +102,7 @@ class Context:
         "client_software",
         "correlation_id",
         "listener",
+        "presence",
         "principal",
         "received_at",
         "services",
@@ -120,6 +122,7 @@ class Context:
         listener: str = "PLAINTEXT",
         api: ApiKey | None = None,
         session: Session | None = None,
+        presence: Presence | None = None,
     ) -> None:
         self.services = services
         self.api_version = api_version
@@ -137,6 +140,8 @@ class Context:
         """The name that the client sent with ApiVersions; empty without one."""
         self.api = api
         """The request's API, for the audit log."""
+        self.presence = presence
+        """Whether the client is connected, if it is connected to this process."""
         self.received_at = 0.0
         """When the request was dispatched, if requests are timed."""
 

@@ -193,6 +193,7 @@ class BrokerCore:
             max_idle_ms=config.connections_max_idle_ms,
             logins=self.logins,
             certificates=self._certificates,
+            now_ms=self.runtime.clock.now_ms,
         )
         return self._server
 

@@ -137,6 +137,7 @@ class Dispatcher:
             listener=connection.listener,
             api=route.api,
             session=session,
+            presence=connection.presence,
         )
         if route.counters is not None:
             context.received_at = perf_counter()

@@ -96,6 +96,10 @@ class Connection:
         kept = {k: v for k, v in self.options.items() if DEFAULTS.get(k) != v or k not in named}
         return Connection(self.servers, named | kept, self.arguments)
 
+    def named(self, client_id: str) -> Connection:
+        """Returns the same with a client id that the brokers know, whatever the user has set."""
+        return Connection(self.servers, {**self.options, "client.id": client_id}, self.arguments)
+
     @contextmanager
     def look(self) -> Iterator[Cluster]:
         """Yields a client for a command that only looks.

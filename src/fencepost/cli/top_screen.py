@@ -9,7 +9,8 @@ from rich.text import Text
 
 from fencepost.cli.columns import GAP, choose, shrink
 from fencepost.cli.output import in_words
-from fencepost.cli.units import moment_for_people
+from fencepost.cli.units import connection_in_words, moment_for_people
+from fencepost.forensics.client_connection import connection_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +32,15 @@ _STATES: Final = {
     "CompleteAbort": "aborted",
     "Empty": "empty",
 }
-_OPEN_COLUMNS: Final = ("transactional_id", "state", "age_ms", "left_ms", "partitions", "client")
+_OPEN_COLUMNS: Final = (
+    "transactional_id",
+    "state",
+    "age_ms",
+    "left_ms",
+    "partitions",
+    "connection",
+    "client",
+)
 _PIN_COLUMNS: Final = ("partition", "hidden", "for_ms", "kind", "held_by", "ends_within_ms")
 
 _NAMES: Final = frozenset({"transactional_id", "client", "partition", "held_by"})
@@ -49,7 +58,7 @@ def screen(frame: Frame, title: str, width: int, height: int | None) -> Renderab
     open_rows, pin_rows = _share(frame, height)
     parts += _section(
         f"open transactions: {frame.open_count}",
-        [open_row(each) for each in frame.open[:open_rows]],
+        [_shown_row(each, frame.taken_at_ms) for each in frame.open[:open_rows]],
         _OPEN_COLUMNS,
         frame.open_count - min(open_rows, len(frame.open)),
         width,
@@ -159,6 +168,7 @@ def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def open_row(each: OpenTransaction) -> dict[str, Any]:
     """One open transaction."""
+    fields = connection_fields(each.view)
     return {
         "transactional_id": each.transactional_id,
         "state": each.state,
@@ -169,7 +179,13 @@ def open_row(each: OpenTransaction) -> dict[str, Any]:
         "producer_id": each.producer_id,
         "producer_epoch": each.producer_epoch,
         "client": each.client,
+        "client_connection": fields["client_connection"],
+        "client_gone_at_ms": fields["client_gone_at_ms"],
     }
+
+
+def _shown_row(each: OpenTransaction, at_ms: int) -> dict[str, Any]:
+    return open_row(each) | {"connection": connection_in_words(each.view, at_ms)}
 
 
 def pin_row(pin: Pin) -> dict[str, Any]:

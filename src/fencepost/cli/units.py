@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.options import INT64_MAX
+from fencepost.forensics.client_connection import connection_fields
+
+if TYPE_CHECKING:
+    from fencepost.client.admin import TransactionView
 
 _UNITS_MS: Final = {
     "ms": 1,
@@ -16,6 +20,7 @@ _UNITS_MS: Final = {
     "h": 3_600_000,
     "d": 86_400_000,
 }
+_RECENT_MS: Final = 12 * 3_600_000
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|min|m|h|d)")
 
 
@@ -52,6 +57,20 @@ def moment_for_people(since_epoch_ms: int) -> str:
     """Formats a timestamp in UTC, to compare with the logs of other machines."""
     moment = datetime.fromtimestamp(since_epoch_ms / 1_000, UTC)
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{since_epoch_ms % 1_000:03} UTC"
+
+
+def connection_in_words(view: TransactionView | None, at_ms: int | None = None) -> str:
+    """Formats whether the client of a transactional id is connected to its coordinator.
+
+    For a table, with the time of the look, a recent moment has no date.
+    """
+    fields = connection_fields(view)
+    if (gone_at_ms := fields["client_gone_at_ms"]) is not None:
+        moment = moment_for_people(gone_at_ms)
+        if at_ms is not None:
+            moment = moment[11:19] if at_ms - gone_at_ms < _RECENT_MS else moment[:16]
+        return f"gone since {moment}"
+    return fields["client_connection"] or "unknown"
 
 
 def size_for_people(size_bytes: int) -> str:

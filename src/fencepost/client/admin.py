@@ -149,8 +149,16 @@ class TransactionView:
     start_ms: int
     partitions: tuple[TopicPartition, ...]
     client_id: str | None = None
-    """Of the client whose InitProducerId last succeeded; None if unknown. Only fencepost has it."""
+    """Of the client that last spoke for the id; None if unknown. Only fencepost has it."""
     client_host: str | None = None
+    client_connection: str | None = None
+    """Whether that client's connection to the coordinator is "connected", "gone" or "unknown"; None
+    from a broker that does not tell, which are all but fencepost's."""
+    client_gone_at_ms: int | None = None
+    """When that connection was closed, if it was."""
+    administrator: str | None = None
+    """Who ended its last transaction, or fenced it, with `fencepost txn`; None if nobody did, and
+    from a broker that does not tell."""
 
 
 # The cluster.
@@ -440,6 +448,9 @@ def transaction_view(state: TransactionState) -> TransactionView | None:
         ),
         client_id=state.client_id,
         client_host=state.client_host,
+        client_connection=state.client_connection,
+        client_gone_at_ms=state.client_gone_at_ms if state.client_gone_at_ms >= 0 else None,
+        administrator=state.administrator,
     )
 
 

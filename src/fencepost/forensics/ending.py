@@ -22,11 +22,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from fencepost.base.administrators import TXN_ABORT, TXN_COMMIT, TXN_FENCE
 from fencepost.base.failures import FencepostError
 from fencepost.client.admin import write_abort_marker
 from fencepost.client.failures import UnknownOutcome
 from fencepost.client.transactions import ProducerIdentity, learn_transaction_version
 from fencepost.forensics.commands import describe_command, fence_command
+from fencepost.forensics.history.rules import ADMIN_TIMEOUT_MS
 from fencepost.forensics.holders import (
     ONGOING,
     PREPARED,
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from fencepost.client.admin import TransactionView
     from fencepost.client.blocking import Cluster
 
-DEFAULT_TIMEOUT_MS: Final = 60_000
 _NAMED_PARTITIONS: Final = 5
 TV2: Final = 2
 
@@ -53,6 +54,18 @@ class Action(Enum):
     FENCE = "fence"
     ABORT = "abort"
     COMMIT = "commit"
+
+    @property
+    def client_id(self) -> str:
+        """By which brokers recognise it as an administrator's."""
+        return _CLIENT_IDS[self]
+
+
+_CLIENT_IDS: Final = {
+    Action.FENCE: TXN_FENCE,
+    Action.ABORT: TXN_ABORT,
+    Action.COMMIT: TXN_COMMIT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +136,11 @@ def carry_out(cluster: Cluster, plan: IdPlan) -> Ended:
     now = _describe(cluster, view.transactional_id)
     _require_unchanged(plan, now)
     if plan.action is Action.FENCE:
-        timeout_ms = view.timeout_ms if view.timeout_ms > 0 else DEFAULT_TIMEOUT_MS
+        # Java's Admin.fenceProducers asks for this, too: on Apache Kafka it is the only sign of an
+        # administrator. A cluster that allows less has ids with less.
+        timeout_ms = (
+            min(view.timeout_ms, ADMIN_TIMEOUT_MS) if view.timeout_ms > 0 else (ADMIN_TIMEOUT_MS)
+        )
         after = cluster.init_producer_id(view.transactional_id, timeout_ms)
     else:
         after = _end(cluster, plan)

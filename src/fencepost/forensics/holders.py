@@ -236,7 +236,8 @@ def _judge_view(
     if view.state in OPEN_STATES and partition in view.partitions:
         if view.state == ONGOING:
             return Standing.LIVE, "its coordinator has it open"
-        return Standing.ENDING, f"{view.state}: its marker has not reached this partition"
+        by = f", by an administrator ({view.administrator})" if view.administrator else ""
+        return Standing.ENDING, f"{view.state}{by}: its marker has not reached this partition"
     # The caller may describe the topic (it could read it), so a partition that is not in the
     # description is not in the transaction.
     lacks = (

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.client.survey.asking import Missing
 from fencepost.client.survey.coordinators import describe_listed, transactions_of
+from fencepost.forensics.client_connection import client_in_words
 from fencepost.forensics.commit_meter import CommitMeter
 from fencepost.forensics.figures import Figure, estimated, exact, unknown
 from fencepost.forensics.history.transaction_log import NoTransactionLogError, TransactionLogTail
@@ -64,6 +65,8 @@ class OpenTransaction:
     partitions: int | None
     client: str | None
     """Client id and host; only fencepost tells."""
+    view: TransactionView | None
+    """What its coordinator says, if it described it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +199,11 @@ def _describe(
 ) -> OpenTransaction:
     age = age_of(view, at_ms) or unknown("it has just ended")
     left = unknown("it is decided, and waits for its markers")
-    client = None
     if view is None:
         left = unknown("its coordinator did not describe it")
     elif view.state == "Ongoing":
         left_ms = max(0, view.start_ms + view.timeout_ms - at_ms)
         left = estimated(left_ms, "DescribeTransactions", _HERE)
-    if view is not None and view.client_host is not None:
-        client = " at ".join(filter(None, (view.client_id, view.client_host)))
     return OpenTransaction(
         listed.transactional_id,
         listed.state if view is None else view.state,
@@ -213,5 +213,6 @@ def _describe(
         age,
         left,
         None if view is None else len(view.partitions),
-        client,
+        client_in_words(view),
+        view,
     )

@@ -70,6 +70,7 @@ def _transaction(key: bytes, value: bytes | None) -> dict[str, Any]:
         "started_at_ms": found.start_ms,
         "updated_at_ms": found.last_update_ms,
         "transaction_version": found.client_transaction_version,
+        "administrator": found.administrator or None,
     }
 
 

@@ -11,7 +11,7 @@
            last update      int64
            start            int64    -1 when Empty
            tags (v1)        0 previous producer id, 1 next producer id, 2 the client's TV,
-                            10000 last producer epoch (ours)
+                            10000 last producer epoch (ours), 10001 administrator (ours)
 
 Version 0 has plain lengths and no tags, version 1 is flexible (KIP-915). A null value is a
 tombstone: the id has expired. A tag is written only if it differs from its default, in the order of
@@ -19,6 +19,8 @@ the numbers.
 
 Kafka forgets the last producer epoch when a coordinator moves: a producer that lost the reply to
 InitProducerId is then fenced without need. We keep the epoch in a tag that Kafka's readers skip.
+Another one says which administrator ended a transaction or fenced a producer with `fencepost txn`:
+nothing else in these records tells an operator's request from the producer's own.
 
 Every transition of every transaction writes one value, so it is written by hand (`encode_value`).
 The declared form reads it, and tests compare the two.
@@ -60,6 +62,7 @@ _LAST_WRITTEN_STATUS: Final = 5
 """Dead and PrepareEpochFence never reach the log."""
 
 LAST_PRODUCER_EPOCH_TAG: Final = 10_000
+ADMINISTRATOR_TAG: Final = 10_001
 
 
 @dataclass(slots=True, init=False)
@@ -77,6 +80,8 @@ class TransactionMetadata:
     start_ms: int
     last_update_ms: int
     client_transaction_version: int
+    administrator: str
+    """Who ended it, or fenced its producer, with `fencepost txn`; empty for any other request."""
 
     def __init__(
         self,
@@ -91,6 +96,7 @@ class TransactionMetadata:
         start_ms: int,
         last_update_ms: int,
         client_transaction_version: int,
+        administrator: str = "",
     ) -> None:
         self.producer_id = producer_id
         self.previous_producer_id = previous_producer_id
@@ -103,6 +109,7 @@ class TransactionMetadata:
         self.start_ms = start_ms
         self.last_update_ms = last_update_ms
         self.client_transaction_version = client_transaction_version
+        self.administrator = administrator
 
 
 @message(versions="0", flexible="none")
@@ -139,6 +146,7 @@ class TransactionLogValue:
     last_producer_epoch: int = field(
         "int16", versions="1+", tag=LAST_PRODUCER_EPOCH_TAG, default=NO_PRODUCER_EPOCH
     )
+    administrator: str = field("string", versions="1+", tag=ADMINISTRATOR_TAG, default="")
 
 
 _KEY_HEAD: Final = struct.Struct(">hh")
@@ -175,6 +183,7 @@ _PREVIOUS_TAG_HEAD: Final = 0x0008  # tag 0, 8 bytes
 _NEXT_TAG_HEAD: Final = 0x0108  # tag 1, 8 bytes
 _VERSION_TAG_HEAD: Final = 0x0202  # tag 2, 2 bytes
 _LAST_EPOCH_TAG_HEAD: Final = 0x904E  # tag 10000 as an unsigned varint; its size follows
+_ADMINISTRATOR_TAG_HEAD: Final = b"\x91\x4e"  # tag 10001
 
 
 def encode_value(metadata: TransactionMetadata) -> bytes:
@@ -220,11 +229,13 @@ def _write_times_and_tags(parts: list[bytes], metadata: TransactionMetadata) -> 
     following = metadata.next_producer_id
     version = metadata.client_transaction_version
     last_epoch = metadata.last_producer_epoch
+    administrator = metadata.administrator
     count = (
         (previous != NO_PRODUCER_ID)
         + (following != NO_PRODUCER_ID)
         + (version != 0)
         + (last_epoch != NO_PRODUCER_EPOCH)
+        + (administrator != "")
     )
     update_ms, start_ms = metadata.last_update_ms, metadata.start_ms
     if previous != NO_PRODUCER_ID:
@@ -240,6 +251,15 @@ def _write_times_and_tags(parts: list[bytes], metadata: TransactionMetadata) -> 
         parts.append(_VERSION_TAG.pack(_VERSION_TAG_HEAD, version))
     if last_epoch != NO_PRODUCER_EPOCH:
         parts.append(_LAST_EPOCH_TAG.pack(_LAST_EPOCH_TAG_HEAD, 2, last_epoch))
+    if administrator:
+        name = administrator.encode()
+        length = _unsigned_varint(len(name) + 1)
+        parts += [
+            _ADMINISTRATOR_TAG_HEAD,
+            _unsigned_varint(len(length) + len(name)),
+            length,
+            name,
+        ]
 
 
 _SMALL_VARINTS: Final = tuple(bytes((value,)) for value in range(128))
@@ -283,6 +303,7 @@ def decode_value(value: bytes) -> TransactionMetadata | None:
         last_update_ms if start_ms == last_update_ms else start_ms,
         last_update_ms,
         form.client_transaction_version,
+        form.administrator,
     )
 
 

@@ -13,6 +13,8 @@ from fencepost.broker import turns
 from fencepost.broker.metrics import collector
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from fencepost.wire.forms.end_txn import EndTxnRequest
+from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
 from tests.broker.metrics.scraped import MeasuredStage, moved, samples_of
 from tests.broker.moves.moving import OTHER, THIS, join_other, move, move_record, write
 from tests.broker.requests import batch_of, create_topic, fetch, produce
@@ -101,6 +103,51 @@ def test_a_newer_instance_fences_and_aborts_what_was_open(stage: MeasuredStage) 
     after = moved(before, stage.scrape())
     assert after["fencepost_producers_fenced_total{reason=newer_instance}"] == 1
     assert "fencepost_transactions_aborted_total{reason=newer_instance}" not in after
+
+
+@pytest.mark.parametrize("protocol", [TV1, TV2])
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_end_of_an_operator_has_that_reason(
+    stage: MeasuredStage, protocol: Protocol, commit: bool
+) -> None:
+    writer = producer(stage, protocol=protocol)
+    writer.send("refunds", b"x")
+    before = stage.scrape()
+    operator = stage.connect_as("fencepost-txn-commit" if commit else "fencepost-txn-abort")
+    request = EndTxnRequest(
+        transactional_id="a",
+        producer_id=writer.producer_id,
+        producer_epoch=writer.epoch,
+        committed=commit,
+    )
+    assert operator.call(ApiKey.END_TXN, protocol.end_txn, request).error_code == ErrorCode.NONE
+    after = moved(before, stage.scrape())
+    by_administrator = {name: count for name, count in after.items() if "administrator" in name}
+    expected = (
+        {
+            "fencepost_transactions_committed_by_administrator_total": 1.0,
+        }
+        if commit
+        else {"fencepost_transactions_aborted_total{reason=administrator}": 1.0}
+    )
+    if protocol is TV2:
+        expected["fencepost_producers_fenced_total{reason=administrator}"] = 1.0
+    assert by_administrator == expected
+    assert "fencepost_transactions_aborted_total{reason=client}" not in after
+
+
+def test_the_fence_of_an_operator_has_that_reason_and_the_restart_after_it_has_none(
+    stage: MeasuredStage,
+) -> None:
+    producer(stage)
+    before = stage.scrape()
+    operator = stage.connect_as("fencepost-txn-fence")
+    request = InitProducerIdRequest(transactional_id="a", transaction_timeout_ms=30_000)
+    assert operator.call(ApiKey.INIT_PRODUCER_ID, 4, request).error_code == ErrorCode.NONE
+    producer(stage)
+    after = moved(before, stage.scrape())
+    assert after["fencepost_producers_fenced_total{reason=administrator}"] == 1
+    assert "fencepost_producers_fenced_total{reason=newer_instance}" not in after
 
 
 def test_a_producer_that_recovers_from_an_error_fences_nobody(stage: MeasuredStage) -> None:

@@ -18,7 +18,7 @@ from fencepost.client.blocking import connect
 from fencepost.forensics.history.rules import Cause, Certainty
 from fencepost.forensics.history.transaction_log import TransactionLogTail
 from tests.forensics import situations
-from tests.forensics.expectations import EXPECTED, arguments_of, check, prepare
+from tests.forensics.expectations import EXPECTED_ON_KAFKA, arguments_of, check, prepare
 from tools.apache_kafka import ApacheKafka
 from tools.java_tools import JavaTools
 
@@ -51,11 +51,42 @@ def timeline(servers: str, transactional_id: str) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.parametrize(("name", "protocol"), EXPECTED, ids=str)
+@pytest.mark.parametrize(("name", "protocol"), EXPECTED_ON_KAFKA, ids=str)
 def test_why_finds_the_cause_of(name: str, protocol: int, servers: str) -> None:
     found = prepare(name, servers, protocol)
     said = run(servers, "txn", "why", found.transactional_id, *arguments_of(found), "--json")
-    check(said, found, EXPECTED[name, protocol])
+    check(said, found, EXPECTED_ON_KAFKA[name, protocol])
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ("fence", (Cause.ADMINISTRATOR, Certainty.LIKELY)),
+        ("abort", (Cause.CLIENT_ABORT, Certainty.LIKELY)),
+        ("commit", (Cause.COMMITTED, Certainty.PROVEN)),
+    ],
+)
+def test_what_an_operator_did_is_told_as_far_as_kafkas_records_tell(
+    servers: str, action: str, expected: tuple[Cause, Certainty]
+) -> None:
+    found = situations.ended_by_operator(servers, action)
+    said = run(servers, "txn", "why", found.transactional_id, *arguments_of(found), "--json")
+    check(said, found, expected)
+    assert f"the client id fencepost-txn-{action}" in said or any(
+        f"fencepost-txn-{action}" in note for note in json.loads(said)["notes"]
+    )
+
+
+def test_whether_the_producer_is_connected_is_unknown(servers: str) -> None:
+    found = situations.open_transaction(servers)
+    name, topic = found.transactional_id, found.partition.topic
+    row = json.loads(run(servers, "txn", "describe", name, "--json"))
+    (listed,) = json.loads(run(servers, "txn", "list", "--pattern", name, "--json"))
+    (pin,) = json.loads(run(servers, "pins", topic, "--json"))
+    for each in (row, listed, pin):
+        assert (each["client_connection"], each["client_gone_at_ms"]) == (None, None)
+    said = run(servers, "txn", "describe", name)
+    assert "client connection unknown" in " ".join(said.split())
 
 
 @pytest.mark.parametrize("command", ["why", "timeline", "describe"])

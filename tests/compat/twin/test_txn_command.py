@@ -47,7 +47,7 @@ def seen(talk: Talk, row: dict[str, Any]) -> dict[str, Any]:
         if name in ages
         else value
         for name, value in row.items()
-        if name not in ("client_id", "client_host")
+        if name not in ("client_id", "client_host", "client_connection")
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fencepost.base.ids import TopicPartition
 from fencepost.forensics.history.markers import PartitionFacts, SeenMarker
 from fencepost.forensics.history.state_changes import EMPTY, ONGOING, History, StateChange
@@ -24,6 +26,7 @@ def metadata(
     timeout_ms: int = 60_000,
     start_ms: int = -1,
     tv: int = 2,
+    administrator: str = "",
 ) -> TransactionMetadata:
     number = STATE_NAMES.index(state)
     if number != EMPTY and start_ms < 0:
@@ -41,6 +44,7 @@ def metadata(
         start_ms,
         at_ms,
         tv,
+        administrator,
     )
 
 
@@ -81,7 +85,7 @@ def lives(count: int) -> list[StateChange]:
     found = [change(0, metadata("Empty", 900))]
     for number in range(count):
         at_ms, offset = 1_000 * (number + 1), 3 * number
-        start = {"start_ms": at_ms}
+        start: dict[str, Any] = {"start_ms": at_ms}
         found += [
             change(offset + 1, metadata("Ongoing", at_ms, number, **start)),
             change(offset + 2, metadata("PrepareCommit", at_ms + 10, number + 1, **start)),

@@ -19,23 +19,29 @@ def opened(tv: int, epoch: int = 0) -> list[StateChange]:
 
 
 def ended(
-    at_ms: int, epoch: int, *, commit: bool = False, coordinator_epoch: int = 0, tv: int = 2
+    at_ms: int,
+    epoch: int,
+    *,
+    commit: bool = False,
+    coordinator_epoch: int = 0,
+    tv: int = 2,
+    by: str = "",
 ) -> list[StateChange]:
     outcome = "Commit" if commit else "Abort"
     return [
         change(
-            2, metadata(f"Prepare{outcome}", at_ms, epoch, start_ms=1_000, tv=tv), coordinator_epoch
-        ),
-        change(
-            3,
-            metadata(f"Complete{outcome}", at_ms + 5, epoch, start_ms=1_000, tv=tv),
+            offset,
+            metadata(f"{state}{outcome}", ms, epoch, start_ms=1_000, tv=tv, administrator=by),
             coordinator_epoch,
-        ),
+        )
+        for offset, state, ms in ((2, "Prepare", at_ms), (3, "Complete", at_ms + 5))
     ]
 
 
-def initialised(at_ms: int, epoch: int, *, timeout_ms: int = TIMEOUT) -> list[StateChange]:
-    return [change(4, metadata("Empty", at_ms, epoch, timeout_ms=timeout_ms))]
+def initialised(
+    at_ms: int, epoch: int, *, timeout_ms: int = TIMEOUT, by: str = ""
+) -> list[StateChange]:
+    return [change(4, metadata("Empty", at_ms, epoch, timeout_ms=timeout_ms, administrator=by))]
 
 
 def used(at_ms: int, epoch: int) -> list[StateChange]:

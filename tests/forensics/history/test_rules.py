@@ -128,6 +128,41 @@ CASES: dict[str, tuple[list[StateChange], Cause, Certainty]] = {
         Cause.ADMINISTRATOR,
         LIKELY,
     ),
+    "an administrator aborts a TV1 transaction in its producer's name": (
+        opened(1) + ended(IN_TIME, 0, tv=0, by="alice"),
+        Cause.ADMINISTRATOR,
+        PROVEN,
+    ),
+    "an administrator commits a transaction in its producer's name": (
+        opened(2) + ended(IN_TIME, 1, commit=True, by="alice"),
+        Cause.ADMINISTRATOR,
+        PROVEN,
+    ),
+    "an administrator commits a transaction and its producer restarts": (
+        opened(2) + ended(IN_TIME, 1, commit=True, by="alice") + initialised(IN_TIME + 900, 2),
+        Cause.ADMINISTRATOR,
+        PROVEN,
+    ),
+    "an administrator fences a producer in its transaction, and it restarts": (
+        opened(2)
+        + ended(IN_TIME, 1, by="alice")
+        + initialised(IN_TIME + 40, 2, by="alice")
+        + used(IN_TIME + 9_000, 2),
+        Cause.ADMINISTRATOR,
+        PROVEN,
+    ),
+    "an administrator fences a producer between transactions": (
+        opened(1)
+        + ended(IN_TIME, 0, commit=True, tv=0)
+        + initialised(IN_TIME + 9_000, 1, by="alice"),
+        Cause.ADMINISTRATOR,
+        PROVEN,
+    ),
+    "a newer instance long after an administrator's abort that fenced nobody": (
+        opened(1) + ended(IN_TIME, 0, tv=0, by="alice") + initialised(IN_TIME + 50_000, 1),
+        Cause.NEWER_INSTANCE,
+        LIKELY,
+    ),
     "an id that expired": (
         [*opened(2), *ended(IN_TIME, 1, commit=True), tombstone(4, 700_000_000)],
         Cause.EXPIRED,

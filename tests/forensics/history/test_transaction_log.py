@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -26,18 +26,17 @@ ID = "refunds"
 def life(transactional_id: str = ID, offset: int = 0) -> list[object]:
     """A new id that commits one transaction: four records."""
     start_ms = 1_000 + offset
+    states: list[tuple[str, dict[str, Any]]] = [
+        ("Empty", {}),
+        ("Ongoing", {"start_ms": start_ms + 1}),
+        ("PrepareCommit", {"start_ms": start_ms + 1}),
+        ("CompleteCommit", {"start_ms": start_ms + 1}),
+    ]
     return [
         state_batch(
             offset + number, transactional_id, metadata(state, start_ms + number, 0, **more)
         )
-        for number, (state, more) in enumerate(
-            [
-                ("Empty", {}),
-                ("Ongoing", {"start_ms": start_ms + 1}),
-                ("PrepareCommit", {"start_ms": start_ms + 1}),
-                ("CompleteCommit", {"start_ms": start_ms + 1}),
-            ]
-        )
+        for number, (state, more) in enumerate(states)
     ]
 
 

@@ -37,6 +37,59 @@ def test_why_finds_that_an_id_has_expired(protocol: int, forgetful_servers: str)
     check(said, found, (Cause.EXPIRED, Certainty.PROVEN))
 
 
+@pytest.mark.parametrize("action", ["abort", "commit", "fence"])
+@pytest.mark.parametrize("with_producer", [True, False])
+def test_why_names_the_operator_who_ended_a_transaction(
+    action: str, with_producer: bool, servers: str
+) -> None:
+    found = situations.ended_by_operator(servers, action)
+    arguments = arguments_of(found) if with_producer else []
+    said = run(servers, "txn", "why", found.transactional_id, *arguments, "--json")
+    check(said, found, (Cause.ADMINISTRATOR, Certainty.PROVEN))
+    operator = f"User:ANONYMOUS with fencepost-txn-{action} from 127.0.0.1"
+    assert operator in json.loads(said)["because"]
+    steps = timeline(servers, found.transactional_id)["steps"]
+    ends = [each for each in steps if each["administrator"] is not None]
+    assert {each["administrator"] for each in ends} == {operator}
+    assert ends == steps[2:]  # Also the last one, which is all that compaction leaves.
+    assert [each for each in steps if f"by an administrator: {operator}" in each["notes"]] == [
+        ends[0]
+    ]
+
+
+@pytest.mark.parametrize("action", ["abort", "commit"])
+def test_why_names_the_operator_who_ended_a_transaction_of_tv1(action: str) -> None:
+    """The epoch stays: only the record tells the operator from the producer."""
+    with (
+        fencepost.Broker() as broker,
+        connect(broker.bootstrap_servers, {"client.id": "shop"}) as cluster,
+    ):
+        found = situations.begin(cluster, 1)
+        with connect(
+            broker.bootstrap_servers, {"client.id": f"fencepost-txn-{action}"}
+        ) as operator:
+            operator.end_txn(found.identity, commit=action == "commit")
+        said = run(broker.bootstrap_servers, "txn", "why", found.transactional_id, "--json")
+        check(said, found, (Cause.ADMINISTRATOR, Certainty.PROVEN))
+
+
+def test_why_names_the_operator_after_a_restart_of_the_broker() -> None:
+    with fencepost.Broker() as broker:
+        found = situations.ended_by_operator(broker.bootstrap_servers, "commit")
+        broker.restart()
+        said = run(broker.bootstrap_servers, "txn", "why", found.transactional_id, "--json")
+        check(said, found, (Cause.ADMINISTRATOR, Certainty.PROVEN))
+
+
+def test_a_client_id_of_the_user_does_not_hide_the_operator(servers: str) -> None:
+    with connect(servers) as cluster:
+        found = situations.begin(cluster, 2)
+        abort = ("txn", "abort", found.transactional_id, "--yes", "--client-config", "client.id=x")
+        run(servers, *abort)
+    said = run(servers, "txn", "why", found.transactional_id, "--json")
+    check(said, found, (Cause.ADMINISTRATOR, Certainty.PROVEN))
+
+
 def test_why_without_a_producer_explains_the_last_one_that_lost_the_id(servers: str) -> None:
     found = situations.timed_out(servers, 1)
     with connect(servers) as cluster:

@@ -25,6 +25,7 @@ from fencepost.wire.forms.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from tests.broker.raw import RawClient
+from tests.forensics.running import run
 from tests.transactions.protocol import TV1, TV2
 
 if TYPE_CHECKING:
@@ -148,6 +149,16 @@ def fenced_by_administrator(servers: str, protocol: int = 2) -> Situation:
     with connect(servers) as cluster:
         found = begin(cluster, protocol)
         cluster.init_producer_id(found.transactional_id, timeout_ms=30_000)
+        return found
+
+
+def ended_by_operator(servers: str, action: str, protocol: int = 2) -> Situation:
+    """An operator ends the transaction with `fencepost txn`, or fences its producer."""
+    with connect(servers) as cluster:
+        found = begin(cluster, protocol)
+        run(servers, "txn", action, found.transactional_id, "--yes")
+        state = {"commit": "CompleteCommit", "abort": "CompleteAbort", "fence": "Empty"}[action]
+        await_state(cluster, found.transactional_id, state)
         return found
 
 

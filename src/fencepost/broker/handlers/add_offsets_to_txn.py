@@ -42,7 +42,7 @@ def handle(request: AddOffsetsToTxnRequest, context: Context) -> AddOffsetsToTxn
     )
     parked = Parked(holds_followers=True)
     context.services.transactions.add_partitions(
-        event, lambda reply: parked.answer(_respond(reply, context))
+        event, lambda reply: parked.answer(_respond(reply, context)), context
     )
     return parked
 

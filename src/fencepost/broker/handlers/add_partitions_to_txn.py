@@ -180,7 +180,9 @@ def _serve(
         partitions_of(names),
         2 if context.api_version >= FIRST_VERSION_OF_BROKERS else 0,
     )
-    transactions.add_partitions(event, lambda reply: done([(name, reply.error) for name in names]))
+    transactions.add_partitions(
+        event, lambda reply: done([(name, reply.error) for name in names]), context
+    )
 
 
 def _may_write(topic: str, context: Context) -> bool:

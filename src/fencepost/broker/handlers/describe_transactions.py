@@ -3,9 +3,11 @@
 Behaviour: the state of transactional ids that this node coordinates. While markers are being
            written, only the partitions that still lack theirs are shown; topics that the client may
            not describe are left out. fencepost's own client (by its software name in ApiVersions)
-           gets two tagged fields more, 10,000 and 10,001: the client id and the address of the
-           client whose InitProducerId last succeeded. They are absent if the coordinator was loaded
-           since.
+           gets tagged fields more: 10,000 and 10,001 are the client id and the address of the
+           client that last spoke for the id (InitProducerId, AddPartitionsToTxn, EndTxn), absent if
+           the coordinator was loaded since; 10,002 is whether that connection is "connected",
+           "gone" or "unknown", and 10,003 since when it is gone; 10,004 is the administrator who
+           ended the last transaction or fenced the producer, if one did.
 Errors:    per id TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST (an empty id),
            COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND.
 """
@@ -13,6 +15,7 @@ Errors:    per id TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST (an emp
 from __future__ import annotations
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.broker.context import Context
 from fencepost.broker.turns import fill, in_turns
 from fencepost.broker.waiting import Parked
@@ -60,4 +63,7 @@ def _describe(transactional_id: str, context: Context) -> TransactionState:
         ],
         client_id=found.client_id if is_ours else None,
         client_host=found.client_host if is_ours else None,
+        client_connection=found.client_connection if is_ours else None,
+        client_gone_at_ms=found.client_gone_at_ms if is_ours else NO_TIMESTAMP,
+        administrator=found.administrator if is_ours else None,
     )

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from fencepost.base.administrators import ENDING
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.context import Context
+from fencepost.broker.transactions.journal import administrator_of
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.events import EndTxn, Reply
 from fencepost.wire.forms.end_txn import EndTxnRequest, EndTxnResponse
@@ -38,9 +40,10 @@ def handle(request: EndTxnRequest, context: Context) -> EndTxnResponse | Parked:
         request.producer_epoch,
         request.committed,
         2 if context.api_version >= FIRST_VERSION_OF_TV2 else 0,
+        administrator=administrator_of(context, ENDING),
     )
     context.services.transactions.end_txn(
-        event, lambda reply: parked.answer(_respond(reply, context))
+        event, lambda reply: parked.answer(_respond(reply, context)), context
     )
     return parked
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from fencepost.base.administrators import FENCING
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.broker.context import Context
-from fencepost.broker.transactions.journal import Client
+from fencepost.broker.transactions.journal import administrator_of, client_of
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.events import InitProducerId, Reply
 from fencepost.wire.forms.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -42,9 +43,9 @@ def handle(request: InitProducerIdRequest, context: Context) -> InitProducerIdRe
         context.services.transactions.fresh_producer_id(done)
     else:
         context.services.transactions.init_producer_id(
-            _event_of(request, request.transactional_id),
+            _event_of(request, request.transactional_id, administrator_of(context, FENCING)),
             done,
-            Client(context.client_address, context.client_id),
+            client_of(context),
         )
     return parked
 
@@ -72,7 +73,9 @@ def _may_write_idempotently(context: Context) -> bool:
     )
 
 
-def _event_of(request: InitProducerIdRequest, transactional_id: str) -> InitProducerId:
+def _event_of(
+    request: InitProducerIdRequest, transactional_id: str, administrator: str
+) -> InitProducerId:
     return InitProducerId(
         transactional_id,
         request.transaction_timeout_ms,
@@ -80,6 +83,7 @@ def _event_of(request: InitProducerIdRequest, transactional_id: str) -> InitProd
         request.producer_epoch,
         request.enable2_pc,
         request.keep_prepared_txn,
+        administrator=administrator,
     )
 
 

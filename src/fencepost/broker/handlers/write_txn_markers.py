@@ -22,7 +22,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.broker.authorization import CLUSTER_NAME
 from fencepost.broker.context import Context
 from fencepost.broker.transactions.arriving_markers import Arrived, ArrivingMarkers
-from fencepost.broker.transactions.journal import Client
+from fencepost.broker.transactions.journal import client_of
 from fencepost.broker.transactions.markers import EndMarker
 from fencepost.broker.turns import in_turns, run_in_turns, then
 from fencepost.broker.waiting import Parked
@@ -98,7 +98,7 @@ def _describing(
     """One result per producer id with partitions; of several markers for a partition, the last."""
     errors: Errors = {}
     journal = context.services.transactions.journal
-    by = Client(context.client_address, context.client_id)
+    by = client_of(context)
     position = 0
     for marker, names in markers:
         yield

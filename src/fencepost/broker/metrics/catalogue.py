@@ -52,6 +52,10 @@ TRANSACTIONS: Final = _gauge(
 )
 STARTED: Final = _counter("transactions_started", "Transactions that got their first partition.")
 COMMITTED: Final = _counter("transactions_committed", "Transactions with a CompleteCommit record.")
+COMMITTED_BY_ADMINISTRATOR: Final = _counter(
+    "transactions_committed_by_administrator",
+    "Of the committed ones, those that `fencepost txn commit` has committed.",
+)
 ABORTED: Final = _counter(
     "transactions_aborted", "Transactions with a CompleteAbort record, by reason.", "reason"
 )

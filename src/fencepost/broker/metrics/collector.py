@@ -63,7 +63,8 @@ SHOWN_STATES: Final = tuple(
 _TITLES: Final = {state: state.name.title().replace("_", "") for state in SHOWN_STATES}
 _ABORT_REASONS: Final = {cause: cause.name.lower() for cause in Cause}
 _FENCE_REASONS: Final = {
-    cause: cause.name.lower() for cause in (Cause.NEWER_INSTANCE, Cause.TIMEOUT, Cause.RESTART)
+    cause: cause.name.lower()
+    for cause in (Cause.NEWER_INSTANCE, Cause.TIMEOUT, Cause.RESTART, Cause.ADMINISTRATOR)
 }
 
 
@@ -190,6 +191,8 @@ class Collector:
         yield family_of(catalogue.TRANSACTIONS, by_state)
         yield _one(catalogue.STARTED, counters.started)
         yield _one(catalogue.COMMITTED, counters.committed)
+        by_administrator = counters.committed_by_administrator
+        yield _one(catalogue.COMMITTED_BY_ADMINISTRATOR, by_administrator)
         aborted = [((reason,), counters.aborted[each]) for each, reason in _ABORT_REASONS.items()]
         yield family_of(catalogue.ABORTED, aborted)
         yield _histogram(catalogue.COMMIT_SECONDS, [((), counters.commit_seconds)])

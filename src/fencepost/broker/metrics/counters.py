@@ -85,16 +85,18 @@ class Cause(IntEnum):
     """Why a transaction was ended or a producer fenced."""
 
     CLIENT = 0
-    """EndTxn of the producer, or of a tool that speaks in its name."""
+    """EndTxn of the producer, or of another tool than ours that speaks in its name."""
     NEWER_INSTANCE = 1
     """InitProducerId without an identity: a new instance of the application, or the fence of an
-    administrator. Both send the same request."""
+    administrator with another tool than ours. Both send the same request."""
     TIMEOUT = 2
     """transaction.timeout.ms."""
     RESTART = 3
     """transaction.recovery.ongoing=abort: the coordinator was restarted or has moved."""
     RECOVERED = 4
     """A load found it prepared, and finished it. Why it was ended is not in the log."""
+    ADMINISTRATOR = 5
+    """`fencepost txn abort`, `commit` or `fence`."""
 
 
 class TransactionCounters:
@@ -104,6 +106,7 @@ class TransactionCounters:
         "aborted",
         "commit_seconds",
         "committed",
+        "committed_by_administrator",
         "fenced",
         "lifetime_seconds",
         "markers_by_request",
@@ -115,6 +118,8 @@ class TransactionCounters:
     def __init__(self) -> None:
         self.started = 0
         self.committed = 0
+        self.committed_by_administrator = 0
+        """Of these, the ones that `fencepost txn commit` has committed."""
         self.aborted: list[int] = [0] * len(Cause)
         """By cause."""
         self.fenced: list[int] = [0] * len(Cause)

@@ -36,6 +36,7 @@ from fencepost.base.limits import (
 )
 from fencepost.base.mapping import Mapping
 from fencepost.base.seams import Buffer
+from fencepost.broker.network.presence import Presence
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.framing import INBOX_BYTES, FrameBuffer, LargeBuffers
 
@@ -128,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         """Who the client is, in Kafka's form; what TLS and SASL find out is noted here."""
         self.session: Session | None = None
         """Decides what is served, on a listener with SASL."""
+        self.presence = Presence()
         self.ciphertext_bytes = 0
         """Unread bytes that its TLS filter has taken from the budget for replies."""
         self.last_active = 0.0

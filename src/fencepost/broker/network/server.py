@@ -33,6 +33,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -83,11 +84,16 @@ class Server:
         max_request_bytes: int,
         limits: ConnectionLimits,
         max_idle_ms: int,
+        now_ms: Callable[[], int],
         certificates: Mapping[str, Certificates] | None = None,
         logins: Logins | None = None,
     ) -> None:
-        """`certificates` are those of each listener that uses TLS; `logins` are for SASL."""
+        """`certificates` are those of each listener that uses TLS; `logins` are for SASL.
+
+        `now_ms` is the broker's clock.
+        """
         self._loop = loop
+        self._now_ms = now_ms
         self.replies = replies
         self.requests = requests
         for budget in (replies, requests):
@@ -213,6 +219,7 @@ class Server:
         """Forgets a closed connection."""
         if connection in self._connections:
             del self._connections[connection]
+            connection.presence.gone_at_ms = self._now_ms()
             self._limits.left(connection.listener, connection.client_host)
         if not self._connections and self._empty is not None:
             self._empty.set()

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import (
     NO_PRODUCER_ID,
+    NO_TIMESTAMP,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
     coordinator_partition,
@@ -42,7 +43,14 @@ from fencepost.broker.coordinators.log_loader import LogLoader
 from fencepost.broker.metrics.counters import Cause
 from fencepost.broker.transactions.ending import Ending
 from fencepost.broker.transactions.first_writes import FirstWrites
-from fencepost.broker.transactions.journal import BY_CLIENT, RECOVERED, Client, Journal, Origin
+from fencepost.broker.transactions.journal import (
+    BY_CLIENT,
+    RECOVERED,
+    Client,
+    Journal,
+    Origin,
+    client_of,
+)
 from fencepost.broker.transactions.partition import CoordinatorPartition
 from fencepost.broker.transactions.timeouts import TransactionClock
 from fencepost.coordinator.txn.decide import (
@@ -66,6 +74,8 @@ from fencepost.coordinator.txn.events import (
 from fencepost.coordinator.txn.prepare import PREPARED_STATES, markers_of
 from fencepost.coordinator.txn.states import State
 from fencepost.coordinator.txn.views import (
+    CONNECTED,
+    GONE,
     Description,
     Filters,
     describe_transaction,
@@ -75,6 +85,7 @@ from fencepost.coordinator.txn.views import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
 
+    from fencepost.broker.context import Context
     from fencepost.broker.peers import Answer, FirstWrite, Peers
     from fencepost.broker.runtime import Runtime
     from fencepost.broker.settings.config import BrokerConfig
@@ -281,9 +292,14 @@ class TransactionCoordinator:
         # A producer that sends its identity recovers from an error: the abort is its own.
         is_new = event.producer_id == NO_PRODUCER_ID
         origin = Origin(Cause.NEWER_INSTANCE, client) if is_new else BY_CLIENT
-        self.submit(decide_init_producer_id, event, self._noting_owner(event, client, done), origin)
+        if event.administrator:
+            origin = Origin(Cause.ADMINISTRATOR, client)
+        answered = self._noting_owner(event, client, origin, done)
+        self.submit(decide_init_producer_id, event, answered, origin)
 
-    def _noting_owner(self, event: InitProducerId, client: Client | None, done: Done) -> Done:
+    def _noting_owner(
+        self, event: InitProducerId, client: Client | None, origin: Origin, done: Done
+    ) -> Done:
         """Notes who has the id from now on, and logs that the client before it is fenced."""
         transactional_id = event.transactional_id
         coordinator = self._find(transactional_id)
@@ -292,7 +308,7 @@ class TransactionCoordinator:
         before = coordinator.state.transactions.get(transactional_id)
         # Not a nested function: compiled ones refer to themselves, and only the collector frees
         # such cycles.
-        return partial(self._initialised, coordinator, event, before, client, done)
+        return partial(self._initialised, coordinator, event, before, client, origin, done)
 
     def _initialised(
         self,
@@ -300,13 +316,18 @@ class TransactionCoordinator:
         event: InitProducerId,
         before: TransactionMetadata | None,
         client: Client | None,
+        origin: Origin,
         done: Done,
         reply: Reply,
     ) -> None:
         if reply.error is NONE:
-            is_fence, last = coordinator.take_over(event.transactional_id, client)
+            transactional_id = event.transactional_id
+            owner = None if event.administrator else client
+            is_fence, last = coordinator.take_over(transactional_id, owner)
+            if event.administrator:
+                coordinator.fenced.add(transactional_id)  # Nobody has the new epoch.
             if is_fence and before is not None and event.producer_id == NO_PRODUCER_ID:
-                self.journal.taken_over(event.transactional_id, before, last, client)
+                self.journal.taken_over(transactional_id, before, last, origin)
         done(reply)
 
     def fresh_producer_id(self, done: Done) -> None:
@@ -321,16 +342,23 @@ class TransactionCoordinator:
 
         self._producer_ids.allocate(allocated)
 
-    def add_partitions(self, event: AddPartitions, done: Done) -> None:
+    def add_partitions(
+        self, event: AddPartitions, done: Done, context: Context | None = None
+    ) -> None:
         """AddPartitionsToTxn of a client, or (TV2) of the broker that received a first write."""
         if event.transaction_version >= 2:
             self._add_implicitly(event, None, done)
         else:
-            self.submit(decide_add_partitions, event, done)
+            self.submit(decide_add_partitions, event, done, BY_CLIENT, context)
 
-    def end_txn(self, event: EndTxn, done: Done) -> None:
-        """EndTxn: a producer commits or aborts."""
-        self.submit(decide_end_txn, event, done)
+    def end_txn(self, event: EndTxn, done: Done, context: Context | None = None) -> None:
+        """EndTxn: a producer commits or aborts, or an administrator in its name."""
+        if event.administrator:
+            assert context is not None
+            origin = Origin(Cause.ADMINISTRATOR, client_of(context))
+            self.submit(decide_end_txn, event, done, origin)
+        else:
+            self.submit(decide_end_txn, event, done, BY_CLIENT, context)
 
     def submit(
         self,
@@ -338,10 +366,12 @@ class TransactionCoordinator:
         event: E,
         done: Done,
         origin: Origin = BY_CLIENT,
+        context: Context | None = None,
     ) -> None:
         """Decides, appends and applies; answers when the record is durable.
 
-        `origin` is why a transaction ends, if this ends one.
+        `origin` is why a transaction ends, if this ends one; `context` is the producer's request,
+        which tells where the producer is connected.
         """
         coordinator = self._find(event.transactional_id)
         if not isinstance(coordinator, CoordinatorPartition):
@@ -352,6 +382,8 @@ class TransactionCoordinator:
         if decision is RESERVE_PRODUCER_ID:
             self._reserve_producer_id(decide, event, done, origin)
         elif decision.records:
+            if context is not None:
+                _note_client(coordinator, event.transactional_id, context)
             self._write(coordinator, decision, now_ms, done, origin)
         else:
             assert decision.reply is not None
@@ -498,7 +530,13 @@ class TransactionCoordinator:
         client = coordinator.clients.get(transactional_id)
         if client is None:
             return found
-        return found._replace(client_id=client.client_id, client_host=client.host)
+        gone_at_ms = 0 if client.presence is None else client.presence.gone_at_ms
+        return found._replace(
+            client_id=client.client_id,
+            client_host=client.host,
+            client_connection=GONE if gone_at_ms else CONNECTED,
+            client_gone_at_ms=gone_at_ms or NO_TIMESTAMP,
+        )
 
     @property
     def open_count(self) -> int:
@@ -530,6 +568,15 @@ def _written(
     else:
         coordinator.settle(record.transactional_id, end_offset)
         done(reply)
+
+
+def _note_client(
+    coordinator: CoordinatorPartition, transactional_id: str, context: Context
+) -> None:
+    """Notes over which connection the producer of an id speaks: clients open new ones."""
+    known = coordinator.clients.get(transactional_id)
+    if known is None or known.presence is not context.presence:
+        coordinator.remember(transactional_id, client_of(context))
 
 
 def is_ongoing(state: CoordinatorState, transactional_id: str) -> bool:

@@ -216,8 +216,18 @@ class Ending:
             self._answer()
             return
         if before is not None:
-            fenced = coordinator.fence(transactional_id)
-            coordinator.journal.aborting(transactional_id, before, self._origin, fenced, now_ms)
+            assert record.metadata is not None
+            is_fenced = record.metadata.producer_epoch != before.producer_epoch
+            client = coordinator.fence(transactional_id) if is_fenced else None
+            coordinator.journal.ending(
+                transactional_id,
+                before,
+                self._origin,
+                client or coordinator.clients.get(transactional_id),
+                now_ms,
+                commit=self._effect.commit,
+                is_fenced=is_fenced,
+            )
         self._reach(self._points.prepare_appended)
         if coordinator.partition.high_watermark >= end_offset:
             self._prepared()

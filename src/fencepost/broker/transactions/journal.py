@@ -11,15 +11,23 @@ restart or a move it is unknown until the next one.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from fencepost.base.administrators import administrator_in_words
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
 from fencepost.broker.event_log import EventLog
 from fencepost.broker.metrics.counters import Cause, TransactionCounters
+from fencepost.broker.network.presence import Presence
 from fencepost.broker.runtime import Timers
 from fencepost.broker.transactions.markers import EndMarker
 from fencepost.records.transaction_log import TransactionMetadata
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+
+ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class Client(NamedTuple):
@@ -27,6 +35,8 @@ class Client(NamedTuple):
 
     address: str
     client_id: str | None
+    principal: str
+    presence: Presence | None
 
     @property
     def host(self) -> str:
@@ -35,7 +45,23 @@ class Client(NamedTuple):
         return host.removeprefix("[").removesuffix("]")
 
     def __str__(self) -> str:
-        return self.address if not self.client_id else f"{self.address}, client id {self.client_id}"
+        named = (
+            self.address if not self.client_id else f"{self.address}, client id {self.client_id}"
+        )
+        return named if self.principal == ANONYMOUS else f"{named}, {self.principal}"
+
+
+def client_of(context: Context) -> Client:
+    """The client that sent a request."""
+    return Client(context.client_address, context.client_id, context.principal, context.presence)
+
+
+def administrator_of(context: Context, client_ids: frozenset[str]) -> str:
+    """Who sends a request with a tool of ours, in words; empty for any other client."""
+    client_id = context.client_id
+    if client_id is None or client_id not in client_ids:
+        return ""
+    return administrator_in_words(context.principal, client_id, context.client_host)
 
 
 class Origin(NamedTuple):
@@ -54,6 +80,7 @@ _KINDS: Final = {
     Cause.NEWER_INSTANCE: "transaction_taken_over",
     Cause.TIMEOUT: "transaction_timed_out",
     Cause.RESTART: "transaction_aborted_by_restart",
+    Cause.ADMINISTRATOR: "transaction_ended_by_administrator",
 }
 
 
@@ -71,6 +98,8 @@ class Journal:
         counters = self.counters
         if commit:
             counters.committed += 1
+            if origin.cause is Cause.ADMINISTRATOR:
+                counters.committed_by_administrator += 1
             if origin is not RECOVERED:
                 counters.commit_seconds.observe(seconds)
         else:
@@ -85,33 +114,41 @@ class Journal:
             if error != 0:
                 counters.unverified += 1
 
-    def aborting(
+    def ending(
         self,
         transactional_id: str,
         txn: TransactionMetadata,
         origin: Origin,
-        fenced: Client | None,
+        client: Client | None,
         now_ms: int,
+        *,
+        commit: bool,
+        is_fenced: bool,
     ) -> None:
-        """An open transaction is aborted over the head of its producer, which is fenced by it."""
+        """An open transaction is ended by another than its producer, which may be fenced by it."""
         cause = origin.cause
         if cause not in _KINDS:
             return
-        self.counters.fenced[cause] += 1
+        if is_fenced:
+            self.counters.fenced[cause] += 1
         age_ms = max(0, now_ms - txn.start_ms)
-        if cause is Cause.TIMEOUT:
+        if cause is Cause.ADMINISTRATOR:
+            why = f"by an administrator{_named(origin.client)}"
+        elif cause is Cause.TIMEOUT:
             why = f"its timeout of {txn.timeout_ms} ms has passed"
         elif cause is Cause.RESTART:
             why = "its coordinator was restarted or has moved (transaction.recovery.ongoing=abort)"
         else:
             why = f"another producer takes the id over{_named(origin.client)}"
+        outcome = "committed" if commit else "aborted"
+        fate = "fenced" if is_fenced else "not fenced"
         self._note(
             _KINDS[cause],
             f"the open transaction of producer {txn.producer_id} at epoch {txn.producer_epoch}"
-            f"{_named(fenced)} is aborted after {age_ms} ms, and the producer is fenced: {why}",
+            f"{_named(client)} is {outcome} after {age_ms} ms, and the producer is {fate}: {why}",
             transactional_id,
             txn,
-            fenced,
+            client,
             {"age_ms": age_ms, "timeout_ms": txn.timeout_ms, **_fields("by_", origin.client)},
         )
 
@@ -120,18 +157,23 @@ class Journal:
         transactional_id: str,
         txn: TransactionMetadata,
         fenced: Client | None,
-        by: Client | None,
+        by: Origin,
     ) -> None:
-        """Another producer has the id now; the one before it had no open transaction."""
-        self.counters.fenced[Cause.NEWER_INSTANCE] += 1
+        """A producer without an open transaction loses the id to another, or to nobody."""
+        self.counters.fenced[by.cause] += 1
+        why = (
+            "by an administrator"
+            if by.cause is Cause.ADMINISTRATOR
+            else "another producer takes the id over"
+        )
         self._note(
             "producer_fenced",
             f"producer {txn.producer_id} at epoch {txn.producer_epoch}{_named(fenced)} is fenced: "
-            f"another producer takes the id over{_named(by)}",
+            f"{why}{_named(by.client)}",
             transactional_id,
             txn,
             fenced,
-            _fields("by_", by),
+            _fields("by_", by.client),
         )
 
     def marked_by_request(self, name: TopicPartition, marker: EndMarker, by: Client) -> None:
@@ -177,4 +219,8 @@ def _named(client: Client | None) -> str:
 def _fields(prefix: str, client: Client | None) -> dict[str, object]:
     if client is None:
         return {}
-    return {f"{prefix}client": client.address, f"{prefix}client_id": client.client_id}
+    return {
+        f"{prefix}client": client.address,
+        f"{prefix}client_id": client.client_id,
+        f"{prefix}principal": client.principal,
+    }

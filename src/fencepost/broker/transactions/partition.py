@@ -104,8 +104,8 @@ class CoordinatorPartition:
         self.answers = Deadlines(runtime, END_TXN_WAIT_MS)
         """When each EndTxn is answered even if its markers are not written."""
         self.clients: dict[str, Client] = {}
-        """Who initialised each id here last, for the log and DescribeTransactions. Not in the log
-        of the partition, so empty after a load; only the last `REMEMBERED_CLIENTS`."""
+        """Who spoke for each id here last, for the log and DescribeTransactions. Not in the log of
+        the partition, so empty after a load; only the last `REMEMBERED_CLIENTS`."""
         self.fenced: set[str] = set()
         """Ids whose producer was fenced with its open transaction, and which have no owner yet."""
         self.closed = False
@@ -218,10 +218,14 @@ class CoordinatorPartition:
         is_fence = transactional_id not in self.fenced
         self.fenced.discard(transactional_id)
         if client is not None:
-            if len(self.clients) >= REMEMBERED_CLIENTS:
-                del self.clients[next(iter(self.clients))]
-            self.clients[transactional_id] = client
+            self.remember(transactional_id, client)
         return is_fence, last
+
+    def remember(self, transactional_id: str, client: Client) -> None:
+        """Notes which client speaks for an id now."""
+        if transactional_id not in self.clients and len(self.clients) >= REMEMBERED_CLIENTS:
+            del self.clients[next(iter(self.clients))]
+        self.clients[transactional_id] = client
 
     def settle(self, transactional_id: str, end_offset: int) -> None:
         """Ends the wait of an id, unless a later record of it was appended; waiters continue."""

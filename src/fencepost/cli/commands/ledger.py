@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fencepost.base.administrators import LEDGER
 from fencepost.base.failures import FencepostError
 from fencepost.cli.confirmation import Yes, confirm
 from fencepost.cli.connection import AsJson, Connection, connected
@@ -147,7 +148,7 @@ def adopt_command(
         f"This will let query {query_id} continue {transactional_id!r} with batch "
         f"{last_batch + 1}, and fence any producer that uses the id; {_current(before)}.",
     )
-    with connection.open() as cluster:
+    with connection.named(LEDGER).open() as cluster:
         adopt(cluster, transactional_id, query_id, last_batch, topic, force=force)
     after = _describe_id(connection, transactional_id, topic)
     _show(transactional_id, after, as_json=as_json)
@@ -176,7 +177,7 @@ def forget_command(
         f"This will delete the record of {transactional_id!r} from the ledger, and fence any "
         f"producer that uses the id; {_current(before)}.",
     )
-    with connection.open() as cluster:
+    with connection.named(LEDGER).open() as cluster:
         forget(cluster, transactional_id, topic, force=force)
     output(as_json).details({"transactional_id": transactional_id, "forgotten": "the record"})
 

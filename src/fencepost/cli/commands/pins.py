@@ -10,7 +10,7 @@ from fencepost.cli.findings import Check, OneTopic, conclude
 from fencepost.cli.limits import duration_option
 from fencepost.cli.naming import require_topic
 from fencepost.cli.output import COMMAND_INDENT, Output, in_words, output
-from fencepost.cli.units import counted
+from fencepost.cli.units import connection_in_words, counted
 
 if TYPE_CHECKING:
     from fencepost.forensics.pins import Pin, Pins, Unread
@@ -120,6 +120,7 @@ def _who(pin: Pin) -> str:
         words.insert(0, f"producer {producer.producer_id}")
     if view is not None and view.client_host is not None and pin.kind != "hanging":
         words.append(f"client {view.client_id!r} at {view.client_host}")
+        words.append(connection_in_words(view))
     return f" ({', '.join(words)})"
 
 
@@ -144,6 +145,8 @@ def _command(pin: Pin, arguments: tuple[str, ...]) -> str | None:
 
 def _row(pin: Pin, arguments: tuple[str, ...]) -> dict[str, Any]:
     """All fields for JSON."""
+    from fencepost.forensics.client_connection import connection_fields
+
     holder, view = pin.holder, pin.holder.view if pin.holder else None
     transaction = holder.transaction if holder else None
     return {
@@ -170,8 +173,7 @@ def _row(pin: Pin, arguments: tuple[str, ...]) -> dict[str, Any]:
         "ends_in_at_most_ms": pin.ends_in_at_most_ms,
         "next_last_stable_offset": pin.next_last_stable_offset,
         "compaction_waits": pin.compaction_waits,
-        "client_id": view.client_id if view and pin.kind != "hanging" else None,
-        "client_host": view.client_host if view and pin.kind != "hanging" else None,
+        **connection_fields(None if pin.kind == "hanging" else view),
         "advice": pin.advice,
         "command": _command(pin, arguments),
     }

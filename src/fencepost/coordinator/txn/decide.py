@@ -109,7 +109,8 @@ def decide_init_producer_id(
         if event.producer_id != NO_PRODUCER_ID and event.producer_epoch < txn.producer_epoch:
             return refuse(ErrorCode.PRODUCER_FENCED)
         # No client gets the epoch of the abort: the client retries, and gets the one after it.
-        return fence(transactional_id, txn, event, now_ms, ErrorCode.CONCURRENT_TRANSACTIONS)
+        answer = ErrorCode.CONCURRENT_TRANSACTIONS
+        return fence(transactional_id, txn, event, now_ms, answer, event.administrator)
     return _give_epoch(txn, event, now_ms)
 
 
@@ -168,6 +169,7 @@ def _initialised(
         NO_TIMESTAMP,
         now_ms,
         txn.client_transaction_version,
+        event.administrator,
     )
     return Decision(
         (LogRecord(event.transactional_id, initialised),),
@@ -299,6 +301,7 @@ def decide_end_txn(
         now_ms,
         producer_epoch=txn.producer_epoch,
         last_producer_epoch=txn.last_producer_epoch,
+        administrator=event.administrator,
     )
     return prepare(event.transactional_id, prepared, _ENDED)
 
@@ -336,8 +339,9 @@ def _decide_end_txn_tv2(
     if end is None:
         return refuse(ErrorCode.PRODUCER_FENCED)
     if end is _PREPARE or end is End.PREPARE_WITHOUT_PARTITIONS:
+        begun = end is _PREPARE
         target = PREPARE_COMMIT if event.commit else PREPARE_ABORT
-        return prepare_tv2(event, txn, target, now_ms, begun=end is _PREPARE)
+        return prepare_tv2(event, txn, target, now_ms, event.administrator, begun=begun)
     return _end_without_record(end, Reply(NONE, txn.producer_id, txn.producer_epoch))
 
 

@@ -34,6 +34,8 @@ class InitProducerId:
     transaction_version: int = 2
     """Of the cluster: a fence is an abort by the coordinator, not by the client."""
     new_producer_id: int = NO_PRODUCER_ID
+    administrator: str = ""
+    """Who fences the id with `fencepost txn`; empty for a producer."""
 
 
 @dataclass(slots=True, init=False)
@@ -73,6 +75,8 @@ class EndTxn:
     transaction_version: int
     """2 from EndTxn v5 on, otherwise 0."""
     new_producer_id: int
+    administrator: str
+    """Who ends it with `fencepost txn`, in the producer's name; empty for the producer."""
 
     def __init__(
         self,
@@ -82,6 +86,7 @@ class EndTxn:
         commit: bool,
         transaction_version: int,
         new_producer_id: int = NO_PRODUCER_ID,
+        administrator: str = "",
     ) -> None:
         self.transactional_id = transactional_id
         self.producer_id = producer_id
@@ -89,6 +94,7 @@ class EndTxn:
         self.commit = commit
         self.transaction_version = transaction_version
         self.new_producer_id = new_producer_id
+        self.administrator = administrator
 
 
 @dataclass(slots=True)

@@ -96,11 +96,12 @@ def fence(
     event: InitProducerId | TimedOut,
     now_ms: int,
     answer: ErrorCode,
+    administrator: str = "",
 ) -> Decision:
     """Abort an open transaction at the next epoch, so that its producer can no longer write."""
     assert legal(txn.state, State.PREPARE_EPOCH_FENCE)
     if event.transaction_version >= 2:
-        decision = prepare_tv2(event, txn, PREPARE_ABORT, now_ms, begun=True)
+        decision = prepare_tv2(event, txn, PREPARE_ABORT, now_ms, administrator, begun=True)
         return decision if decision.reply is None else replace(decision, reply=Reply(answer))
     fenced = prepared_metadata(
         txn,
@@ -109,6 +110,7 @@ def fence(
         producer_epoch=min(txn.producer_epoch + 1, MAX_PRODUCER_EPOCH),
         # TV1 forgets the epoch before the fence: InitProducerId with it gets PRODUCER_FENCED.
         last_producer_epoch=NO_PRODUCER_EPOCH,
+        administrator=administrator,
     )
     return prepare(transactional_id, fenced, Reply(answer))
 
@@ -121,6 +123,7 @@ def prepare_tv2(
     txn: TransactionMetadata,
     target: State,
     now_ms: int,
+    administrator: str,
     *,
     begun: bool,
 ) -> Decision:
@@ -137,6 +140,7 @@ def prepare_tv2(
         next_producer_id=event.new_producer_id if exhausted else NO_PRODUCER_ID,
         start_ms=txn.start_ms if begun else now_ms,
         transaction_version=2,
+        administrator=administrator,
     )
     if exhausted:
         reply = Reply(NONE, prepared.next_producer_id, 0)
@@ -155,6 +159,7 @@ def prepared_metadata(
     next_producer_id: int = NO_PRODUCER_ID,
     start_ms: int | None = None,
     transaction_version: int = 0,
+    administrator: str = "",
 ) -> TransactionMetadata:
     """The transaction's metadata in a Prepare state."""
     assert target in PREPARED_STATES
@@ -172,6 +177,7 @@ def prepared_metadata(
         txn.start_ms if start_ms is None else start_ms,
         now_ms,
         transaction_version,
+        administrator,
     )
 
 
@@ -219,6 +225,7 @@ def decide_markers_written(state: CoordinatorState, event: MarkersWritten, now_m
         txn.start_ms,
         now_ms,
         txn.client_transaction_version,
+        txn.administrator,
     )
     assert legal(txn.state, complete.state)
     return Decision((LogRecord(event.transactional_id, complete),), (), Reply(NONE))

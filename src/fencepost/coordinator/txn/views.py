@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.base.patterns import Pattern
 from fencepost.coordinator.txn.apply import CoordinatorState
 from fencepost.coordinator.txn.states import State
@@ -15,6 +16,10 @@ from fencepost.records.transaction_log import (
     Partitions,
     TransactionMetadata,
 )
+
+CONNECTED: Final = "connected"
+GONE: Final = "gone"
+UNKNOWN: Final = "unknown"
 
 
 class Description(NamedTuple):
@@ -29,9 +34,14 @@ class Description(NamedTuple):
     producer_epoch: int = 0
     partitions: Partitions = NO_PARTITIONS
     client_id: str | None = None
-    """Of the client that last got this id's producer epoch; None if the coordinator was loaded
-    since then."""
+    """Of the client that last spoke for the id; None if the coordinator was loaded since then."""
     client_host: str | None = None
+    client_connection: str = UNKNOWN
+    """Whether the connection over which it spoke is open."""
+    client_gone_at_ms: int = NO_TIMESTAMP
+    """When it was closed."""
+    administrator: str | None = None
+    """Who caused the last change of its state with `fencepost txn`, if that is who did."""
 
 
 class Filters(NamedTuple):
@@ -65,6 +75,7 @@ def describe_transaction(
         txn.producer_id,
         txn.producer_epoch,
         txn.partitions if unmarked is None else unmarked,
+        administrator=txn.administrator or None,
     )
 
 

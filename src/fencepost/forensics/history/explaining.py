@@ -13,7 +13,7 @@ from typing import Any
 from fencepost.forensics.history.facts import IdFacts
 from fencepost.forensics.history.incidents import Incident, find_incidents, signs
 from fencepost.forensics.history.markers import SeenMarker
-from fencepost.forensics.history.rules import CLIENTS_SAY, Cause, Certainty
+from fencepost.forensics.history.rules import CLIENTS_SAY, IN_ITS_NAME, Cause, Certainty
 from fencepost.forensics.history.state_changes import StateChange, lost_in_words
 from fencepost.forensics.history.timeline import build_timeline, change_row, marker_row
 from fencepost.forensics.history.torn import find_torn
@@ -22,6 +22,7 @@ from fencepost.forensics.history.without_log import at_most_likely, infer_change
 
 _NEEDS_READ = "READ on __transaction_state, which has the coordinator's own records."
 _NEEDS_MORE = "A larger --max-read: newer records of the id may tell otherwise."
+_NEEDS_REQUESTS = "Kafka's request log, or the log of the producer, says who sent EndTxn."
 NO_LOG = "inferred from batches and markers"
 
 
@@ -71,13 +72,27 @@ def explain(facts: IdFacts, identity: tuple[int, int] | None = None) -> Explanat
         verdict = at_most_likely(verdict, _NEEDS_READ)
     elif not facts.history.is_whole:
         verdict = at_most_likely(verdict, _NEEDS_MORE)
+    notes = _notes(facts)
+    if not facts.names_administrators and _may_be_in_its_name(verdict, changes):
+        notes.insert(0, IN_ITS_NAME)
+        if verdict.cause is Cause.CLIENT_ABORT:
+            verdict = at_most_likely(verdict, _NEEDS_REQUESTS)
     return Explanation(
         facts.transactional_id,
         identity or (verdict.incident.victim if verdict.incident else _current(changes)),
         verdict,
         _evidence(changes, verdict.incident, identity, markers, _source(facts)),
-        _notes(facts),
+        notes,
     )
+
+
+def _may_be_in_its_name(verdict: Verdict, changes: Sequence[StateChange]) -> bool:
+    """Whether all that is known is that EndTxn came with the producer's identity."""
+    if verdict.cause is Cause.CLIENT_ABORT:
+        return verdict.incident is not None and not signs(verdict.incident).continued
+    if verdict.cause is Cause.NOT_FENCED:
+        return changes[-1].state.startswith(("Prepare", "Complete"))
+    return verdict.cause is Cause.COMMITTED
 
 
 def _is_about(opened: StateChange, verdict: Verdict, identity: tuple[int, int] | None) -> bool:

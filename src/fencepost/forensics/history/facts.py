@@ -51,6 +51,15 @@ class IdFacts:
     """How long the coordinator keeps an unused id, where it tells; read for unknown ids only."""
 
     @property
+    def names_administrators(self) -> bool:
+        """Whether the records name who ended a transaction in its producer's name: fencepost's."""
+        return (
+            self.history is not None
+            and self.view is not None
+            and self.view.client_connection is not None
+        )
+
+    @property
     def is_empty(self) -> bool:
         """Whether the cluster told nothing: the id is unknown, or hidden from this user."""
         has_records = self.history is not None and bool(self.history.changes)

@@ -10,6 +10,9 @@ each look different (tried on Apache Kafka 4.3 and on fencepost):
     expiry   a tombstone: the id was idle for transactional.id.expiration.ms.
     rollover a new producer id that names the old one: the epochs of the old one were used up.
 
+fencepost notes in the record which administrator asked for it with `fencepost txn`; Apache Kafka
+does not.
+
 `signs` turns an incident into the few facts that tell the causes apart; `why.py` judges them.
 """
 
@@ -59,6 +62,11 @@ class Incident:
     after: Sequence[StateChange]
     """The next few records after that."""
 
+    @property
+    def administrator(self) -> str:
+        """Who asked for it with `fencepost txn`; empty if the record does not say."""
+        return self.change.metadata.administrator if self.change.metadata is not None else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Signs:
@@ -82,6 +90,8 @@ class Signs:
     that got the reply to its EndTxn knows that epoch."""
     coordinator_moved: bool
     """Whether another coordinator wrote the end than the record before it."""
+    is_by_administrator: bool
+    """Whether the record names the administrator who asked for it."""
 
     @property
     def is_late(self) -> bool | None:
@@ -146,6 +156,7 @@ def signs(incident: Incident) -> Signs:
             incident.before is not None
             and incident.before.coordinator_epoch != incident.change.coordinator_epoch
         ),
+        is_by_administrator=bool(incident.administrator),
     )
 
 

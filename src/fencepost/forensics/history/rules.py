@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from fencepost.base.administrators import TXN_ABORT, TXN_COMMIT, TXN_FENCE
 from fencepost.forensics.history.incidents import ABORT, COMMIT, EXPIRY, INIT, ROLLOVER, Signs
 
 ADMIN_TIMEOUT_MS: Final = 30_000
@@ -68,12 +69,37 @@ _BROKER_LOG: Final = (
 )
 _CLIENT_LOG: Final = "The log of the producer says whether it called abortTransaction."
 _WHO_INITIALISED: Final = (
-    "Kafka's request log, or the log of the new instance, says who called InitProducerId."
+    "Kafka's request log, or the log of the new instance, says who called InitProducerId: "
+    f"`fencepost txn fence` has the client id {TXN_FENCE}, Java's Admin by default adminclient-N."
 )
 
 P, L, C = Certainty.PROVEN, Certainty.LIKELY, Certainty.CANNOT_TELL
 
+_BY_ADMINISTRATOR: Final = "as the coordinator's record says: {administrator}."
+
 RULES: Final[Sequence[Rule]] = (
+    # Only fencepost's records name administrators.
+    Rule(
+        COMMIT,
+        lambda s: s.is_by_administrator,
+        Cause.ADMINISTRATOR,
+        P,
+        f"An administrator committed the transaction, {_BY_ADMINISTRATOR}",
+    ),
+    Rule(
+        ABORT,
+        lambda s: s.is_by_administrator,
+        Cause.ADMINISTRATOR,
+        P,
+        f"An administrator aborted the transaction, {_BY_ADMINISTRATOR}",
+    ),
+    Rule(
+        INIT,
+        lambda s: s.is_by_administrator,
+        Cause.ADMINISTRATOR,
+        P,
+        f"An administrator fenced the producer, {_BY_ADMINISTRATOR}",
+    ),
     Rule(
         EXPIRY,
         lambda s: True,
@@ -298,6 +324,13 @@ RULES: Final[Sequence[Rule]] = (
     ),
 )
 
+IN_ITS_NAME: Final = (
+    "This broker does not record who sent it, and an administrator who ends a transaction in its "
+    f"producer's name looks the same: in Kafka's request log, `fencepost txn abort` and `commit` "
+    f"have the client ids {TXN_ABORT} and {TXN_COMMIT}."
+)
+"""Apache Kafka's records have neither client id nor principal."""
+
 _FENCED: Final = '_FENCED, "This instance has been fenced by a newer instance"'
 
 CLIENTS_SAY: Final = {
@@ -305,7 +338,8 @@ CLIENTS_SAY: Final = {
     "Java with TV1: ProducerFencedException or InvalidProducerEpochException; "
     "Java with TV2: InvalidTxnStateException",
     Cause.NEWER_INSTANCE: f"librdkafka: {_FENCED}; Java: ProducerFencedException",
-    Cause.ADMINISTRATOR: f"librdkafka: {_FENCED}; Java: ProducerFencedException",
+    Cause.ADMINISTRATOR: f"librdkafka: {_FENCED}; Java: ProducerFencedException; if it kept its "
+    "epoch, INVALID_TXN_STATE for its own EndTxn",
     Cause.ADMINISTRATOR_MARKERS: "nothing: the producer can go on, and even commit",
     Cause.EXPIRED: "librdkafka: INVALID_PRODUCER_ID_MAPPING; Java: InvalidPidMappingException",
     Cause.CLIENT_ABORT: "nothing: it asked for the abort itself",

@@ -110,6 +110,8 @@ def _notes(before: StateChange | None, change: StateChange) -> Iterable[str]:
         return
     if old.producer_id != new.producer_id:
         yield f"a new producer id, after {old.producer_id}"
+    if new.administrator and new.administrator != old.administrator:
+        yield f"by an administrator: {new.administrator}"
     if new.state in _ENDS and new.start_ms >= 0:
         lasted_ms = change.at_ms - new.start_ms
         if lasted_ms >= new.timeout_ms:
@@ -181,6 +183,7 @@ def change_row(change: StateChange) -> dict[str, Any]:
             "timeout_ms": metadata.timeout_ms,
             "started_at_ms": metadata.start_ms if metadata.start_ms >= 0 else None,
             "transaction_version": metadata.client_transaction_version,
+            "administrator": metadata.administrator or None,
         }
     if change.offset >= 0:
         row["written_at_ms"] = change.written_at_ms

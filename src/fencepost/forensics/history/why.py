@@ -38,7 +38,8 @@ def judge_incident(incident: Incident) -> Verdict:
     found = signs(incident)
     for rule in RULES:
         if rule.kind == incident.kind and rule.fits(found):
-            return Verdict(rule.cause, rule.certainty, rule.because, incident, rule.prove)
+            because = rule.because.format(administrator=incident.administrator)
+            return Verdict(rule.cause, rule.certainty, because, incident, rule.prove)
     raise AssertionError(f"no rule for {incident.kind}")
 
 
@@ -50,7 +51,7 @@ def judge(
     """The verdict on a producer; without one, on the last producer that lost the id."""
     if identity is not None:
         return _judge_identity(changes, incidents, identity)
-    taken = [each for each in incidents if each.kind != COMMIT]
+    taken = [each for each in incidents if each.kind != COMMIT or each.administrator]
     if not taken:
         return _judge_current(changes)
     last = taken[-1]
@@ -62,12 +63,14 @@ def judge(
 def _had_no_victim(ended: Incident, initialised: Incident) -> bool:
     """Whether no producer owned the epoch that an InitProducerId replaced.
 
-    The abort before it raised the epoch without telling any producer: it made room for this
-    InitProducerId, or the timeout did it, and the producer restarted later.
+    The end before it raised the epoch without telling any producer: it made room for this
+    InitProducerId, or the timeout or an administrator did it, and the producer restarted later.
     """
-    if ended.kind != ABORT or not ended.after or ended.after[0] is not initialised.change:
+    if not ended.after or ended.after[0] is not initialised.change:
         return False
-    return judge_incident(ended).cause is not Cause.CLIENT_ABORT
+    if ended.administrator:
+        return signs(ended).epoch_raised is not False
+    return ended.kind == ABORT and judge_incident(ended).cause is not Cause.CLIENT_ABORT
 
 
 def _judge_identity(
@@ -77,7 +80,11 @@ def _judge_identity(
 ) -> Verdict:
     hits = [each for each in incidents if each.victim == identity]
     # A TV1 producer survives its own ends: what counts is who took the id from it, if anyone did.
-    taken = [each for each in hits if each.kind != COMMIT and signs(each).epoch_raised is not False]
+    taken = [
+        each
+        for each in hits
+        if each.administrator or (each.kind != COMMIT and signs(each).epoch_raised is not False)
+    ]
     for candidate in (taken, hits):
         if candidate:
             return judge_incident(candidate[-1])

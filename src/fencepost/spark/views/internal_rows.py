@@ -60,6 +60,7 @@ def _metadata_fields(found: TransactionMetadata) -> dict[str, Any]:
             f"{topic}-{index}" for topic, indexes in found.partitions.items() for index in indexes
         ],
         "transactionVersion": found.client_transaction_version,
+        "administrator": found.administrator or None,
     }
 
 

@@ -31,8 +31,8 @@ _DDL: Final = {
     View.TRANSACTION_STATE: "transactionalId string, state string, producerId long, "
     "producerEpoch int, previousProducerId long, nextProducerId long, lastProducerEpoch int, "
     "timeoutMs int, startTimestamp timestamp, lastUpdateTimestamp timestamp, "
-    "partitions array<string>, transactionVersion int, logPartition int, logOffset long, "
-    "timestamp timestamp",
+    "partitions array<string>, transactionVersion int, administrator string, "
+    "logPartition int, logOffset long, timestamp timestamp",
     View.PRODUCERS: "topic string, partition int, producerId long, producerEpoch int, "
     "lastSequence int, lastTimestamp timestamp, coordinatorEpoch int, transactionStart long",
     View.OFFSETS: "group string, topic string, partition int, offset long, leaderEpoch int, "

@@ -29,6 +29,9 @@ class TransactionState:
     topics: list[TopicData] = field("[]TopicData")
     client_id: str | None = field("string", nullable="0+", tag=10000, default=None)
     client_host: str | None = field("string", nullable="0+", tag=10001, default=None)
+    client_connection: str | None = field("string", nullable="0+", tag=10002, default=None)
+    client_gone_at_ms: int = field("int64", tag=10003, default=-1)
+    administrator: str | None = field("string", nullable="0+", tag=10004, default=None)
 
 
 @message(versions="0-0", flexible="0+")

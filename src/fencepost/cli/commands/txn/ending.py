@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from fencepost.base.administrators import TXN_ABORT
 from fencepost.base.failures import FencepostError
 from fencepost.base.options import INT64_MAX
 from fencepost.cli.confirmation import Yes, confirm
@@ -137,7 +138,7 @@ def _end(
 
     with connection.open() as cluster:
         plan = plan_ending(cluster, action, transactional_id, even_idle=even_idle)
-    _finish(connection, plan, carry_out, yes, as_json)
+    _finish(connection.named(action.client_id), plan, carry_out, yes, as_json)
 
 
 def _abort_on_partition(
@@ -156,7 +157,7 @@ def _abort_on_partition(
         refuse_topic(cluster, place)
         require_partition(cluster, partition)
         plan = plan_marker(cluster, partition, producer_id, start_offset, force=force)
-    _finish(connection, plan, write_marker, yes, as_json)
+    _finish(connection.named(TXN_ABORT), plan, write_marker, yes, as_json)
 
 
 def _finish(

@@ -13,6 +13,7 @@ from fencepost.cli.findings import conclude
 from fencepost.cli.limits import duration_option
 from fencepost.cli.naming import unknown_id
 from fencepost.cli.output import output
+from fencepost.cli.units import connection_in_words
 
 if TYPE_CHECKING:
     from fencepost.client.admin import ListedTransaction, TransactionView
@@ -26,6 +27,19 @@ COLUMNS: Final = (
     "epoch",
     "partitions",
     "coordinator",
+    "connection",
+    "client_id",
+    "client_host",
+)
+CAN_GO: Final = (
+    "coordinator",
+    "client_host",
+    "client_id",
+    "epoch",
+    "partitions",
+    "producer",
+    "connection",
+    "age_ms",
 )
 
 
@@ -73,16 +87,18 @@ def list_command(
                 "id": row["transactional_id"],
                 "producer": row["producer_id"],
                 "epoch": row["producer_epoch"],
+                "connection": connection_in_words(view, listed.taken_at_ms),
             }
-            for row in rows
+            for row, (_, view) in zip(rows, listed.transactions, strict=True)
         ]
-    output(as_json).table(rows, COLUMNS, "No transactional id matches.")
+    output(as_json).table(rows, COLUMNS, "No transactional id matches.", CAN_GO)
     conclude(listed.missing)
 
 
 def _listed_row(
     each: ListedTransaction, view: TransactionView | None, at_ms: int
 ) -> dict[str, Any]:
+    from fencepost.forensics.client_connection import connection_fields
     from fencepost.forensics.listing import age_of
 
     return {
@@ -94,8 +110,7 @@ def _listed_row(
         "timeout_ms": view.timeout_ms if view else None,
         "partitions": len(view.partitions) if view else None,
         "coordinator": each.coordinator,
-        "client_id": view.client_id if view else None,
-        "client_host": view.client_host if view else None,
+        **connection_fields(view),
     }
 
 
@@ -132,7 +147,11 @@ def describe_command(
         found = describe_id(cluster, transactional_id)
         if found.view is None and found.logged is None:
             raise unknown_id(cluster, look_at_id(cluster, transactional_id, Budget()))
-    output(as_json).details(_description(transactional_id, found))
+    row = _description(transactional_id, found)
+    if not as_json and found.view is not None:
+        row["client_connection"] = connection_in_words(found.view)
+        del row["client_gone_at_ms"]
+    output(as_json).details(row)
 
 
 def _description(transactional_id: str, found: Description) -> dict[str, Any]:
@@ -159,6 +178,7 @@ def _description(transactional_id: str, found: Description) -> dict[str, Any]:
 
 
 def _view_fields(view: TransactionView, found: Description) -> dict[str, Any]:
+    from fencepost.forensics.client_connection import connection_fields
     from fencepost.forensics.listing import age_of
 
     row: dict[str, Any] = {
@@ -169,8 +189,8 @@ def _view_fields(view: TransactionView, found: Description) -> dict[str, Any]:
         "start_ms": view.start_ms if view.start_ms >= 0 else None,
         "age_ms": age_of(view, found.taken_at_ms),
         "partitions": [str(partition) for partition in view.partitions],
-        "client_id": view.client_id,
-        "client_host": view.client_host,
+        **connection_fields(view),
+        "administrator": view.administrator,
     }
     if (times_out := found.times_out_in()) is not None:
         row["times_out_in_ms"], row["times_out_in_at_most_ms"] = times_out
