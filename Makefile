@@ -135,8 +135,19 @@ chaos: $(STAMP) ## Kill, pause and move brokers under four copiers, and count ev
 profile: $(STAMP) ## Show where a commit and where a megabyte go in the broker
 	@$(PY) -m bench.profile $(ARGS)
 
+# The docs need neither Spark nor the clients of the tests; an environment that has everything serves as well.
+DOCS_STAMP := $(VENV)/.made-for-docs
+$(DOCS_STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "fencepost needs Python 3.11 or newer, and none was found."; exit 1; }
+	@echo "Adding to $(VENV) what the docs need (once)"
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --constraint constraints.txt --upgrade pip
+	@$(PY) -m pip install --quiet --constraint constraints.txt hatchling editables
+	@$(PY) -m pip install --quiet --constraint constraints.txt --no-build-isolation --group docs --editable .
+	@touch $@
+
 .PHONY: docs
-docs: $(STAMP) ## Write the generated parts of docs/ again, and build the site into build/site
+docs: $(DOCS_STAMP) ## Write the generated parts of docs/ again, and build the site into build/site
 	@$(PY) -m tools.write_docs
 	@$(PY) -m tools.list_cases
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet

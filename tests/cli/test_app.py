@@ -76,7 +76,7 @@ def test_a_value_has_a_name_in_capitals(command: str) -> None:
     """FILE, N, TOPIC[:P], not the type in Python."""
     for each in parameters(command):
         if not getattr(each, "is_flag", False):
-            assert re.fullmatch(r"[][A-Z:|,.=]+", each.metavar), each.opts
+            assert re.fullmatch(r"[][A-Z:|,.=-]+", each.metavar), each.opts
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

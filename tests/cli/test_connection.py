@@ -47,6 +47,8 @@ def test_a_broker_that_accepts_but_does_not_answer_is_named_while_waiting(
     first, last = said.err.splitlines()
     assert first == f"fencepost: waiting for an answer from {address} ..."
     assert last.startswith(f"fencepost: No broker answered within 400 ms ({address}: ")
+    assert "with TLS or passwords" in last
+    assert "Start one" not in last
     assert said.out == ""
 
 

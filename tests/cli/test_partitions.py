@@ -55,7 +55,7 @@ def test_whatever_is_printed_can_be_read_again(name: str, index: int) -> None:
     ],
 )  # fmt: skip
 def test_anything_else_is_refused_with_the_two_forms(text: str) -> None:
-    with pytest.raises(FencepostError, match="write TOPIC:P or TOPIC-P, such as refunds:0"):
+    with pytest.raises(FencepostError, match="write TOPIC-P or TOPIC:P, such as refunds-0"):
         parse_partition(text)
 
 
@@ -95,10 +95,22 @@ def test_records_are_those_of_the_partition_that_was_named(
     assert [row["key"] for row in commands.lines("records", text)] == [key]
 
 
+def test_records_of_a_topic_are_those_of_all_its_partitions(commands: Commands) -> None:
+    rows = commands.lines("records", "orders")
+    assert [(row["partition"], row["key"]) for row in rows] == [
+        (index, f"orders:{index}") for index in range(4)
+    ]
+    assert [row["key"] for row in commands.lines("records", "orders", "--max", "2")] == [
+        "orders:0",
+        "orders:1",
+    ]
+    header, first, *_ = commands.run("records", "orders-3").splitlines()
+    assert (header.split()[0], first.split()[0]) == ("partition", "0")
+
+
 @pytest.mark.parametrize(
     "command",
     [
-        ["records", "orders-3"],
         ["cluster", "move", "orders-3", "--to", "1"],
         ["txn", "abort", "orders-3", "--producer-id", "0", "--yes"],
         ["txn", "why", "someone", "-p", "orders-3"],
@@ -115,7 +127,7 @@ def test_a_name_that_is_a_topic_too_is_refused_where_a_partition_is_needed(
 
 
 def test_a_topic_without_its_partition_is_explained(commands: Commands) -> None:
-    said = commands.refusal("records", "lonely-1")
+    said = commands.refusal("cluster", "move", "lonely-1", "--to", "1")
     assert said.startswith("'lonely-1' is a topic: name one of its partitions, such as lonely-1:0.")
 
 
@@ -154,7 +166,7 @@ def test_producers_and_resets_take_a_partition_in_both_forms(commands: Commands)
 
 
 def test_a_leader_is_moved_and_named_in_one_form(commands: Commands) -> None:
-    assert commands.run("cluster", "move", "plain-1", "--to", "1") == "broker 1 leads plain:1\n"
+    assert commands.run("cluster", "move", "plain-1", "--to", "1") == "broker 1 leads plain-1\n"
 
 
 def test_repair_takes_both_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,7 @@ def test_move_copies_a_partition_and_makes_the_broker_its_leader(
     for to in (1, 2, 2, 1):
         # On standard error it may say that it waits for an answer.
         code, shown, _ = run("move", "refunds:0", "--to", str(to))
-        assert (code, shown) == (0, f"broker {to} leads refunds:0\n")
+        assert (code, shown) == (0, f"broker {to} leads refunds-0\n")
         assert leader_of(kafka, *name) == to
         with connect(kafka.bootstrap_servers) as client:
             assert client.list_offsets({name: LATEST})[name].offset == 0
@@ -85,7 +85,7 @@ def test_move_elects_another_replica_without_copying(kafka: KafkaCluster, run: R
     before = leader_of(kafka, "orders", 0)
     to = 3 - before
     code, shown, _ = run("move", "orders:0", "--to", str(to))
-    assert (code, shown) == (0, f"broker {to} leads orders:0\n")
+    assert (code, shown) == (0, f"broker {to} leads orders-0\n")
     assert leader_of(kafka, "orders", 0) == to
 
 

@@ -19,5 +19,5 @@ def test_the_command_is_one_that_a_shell_accepts_for_any_id() -> None:
         assert " ".join(where) in " ".join(words)
     aborted = abort_command(ORDERS, 7, 10).text(where[:2])
     assert aborted == (
-        "fencepost txn abort orders:0 --producer-id 7 --start-offset 10 --bootstrap-servers h:1"
+        "fencepost txn abort orders-0 --producer-id 7 --start-offset 10 --bootstrap-servers h:1"
     )

@@ -77,10 +77,15 @@ def must_be(name: str, wanted: str, given: object) -> ConfigError:
     return ConfigError(f"{name} must be {wanted}, not {given!r}")
 
 
+def _bare(name: str) -> str:
+    """A name as it is compared: Kafka writes Txn in some names and transaction in others."""
+    return name.lower().replace("transaction", "txn")
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the most similar known one, or nothing."""
     from difflib import get_close_matches  # Only a misspelled name pays for the import.
 
-    by_lower = {each.lower(): each for each in known}
-    found = get_close_matches(name.lower(), list(by_lower), n=1, cutoff=_LEAST_SIMILARITY)
+    by_lower = {_bare(each): each for each in known}
+    found = get_close_matches(_bare(name), list(by_lower), n=1, cutoff=_LEAST_SIMILARITY)
     return f"; did you mean {by_lower[found[0]]}?" if found else ""

@@ -27,6 +27,7 @@ HOME: Final = "127.0.0.1:9092"
 SERVERS_VARIABLE: Final = "FENCEPOST_BOOTSTRAP_SERVERS"
 """Names the cluster of all commands, unless an option or a file names another one."""
 SERVERS_NAMES: Final = ("--bootstrap-servers", "-b")
+DEFAULT_PORT: Final = 9092
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 _Servers = Annotated[
@@ -174,9 +175,24 @@ def read_connection(
     arguments: tuple[str, ...] = ("--bootstrap-servers", servers) if servers else ()
     if config_file is not None:
         arguments += ("--config", config_file)
+    if servers is not None and not servers.strip(" ,"):
+        # A variable that is not set: the default would be another cluster than the user means.
+        raise FencepostError("--bootstrap-servers is empty: name a broker, such as localhost:9092.")
     found = servers or named or os.environ.get(SERVERS_VARIABLE) or HOME
     _require_text({SERVERS_VARIABLE: found})
-    return Connection(found, options, arguments)
+    return Connection(with_ports(found), options, arguments)
+
+
+def with_ports(servers: str) -> str:
+    """Returns the servers, with Kafka's port for those that have none."""
+    return ",".join(_with_port(each.strip()) for each in servers.split(","))
+
+
+def _with_port(server: str) -> str:
+    is_ipv6_without_port = server.endswith("]")
+    if server and (":" not in server or is_ipv6_without_port):
+        return f"{server}:{DEFAULT_PORT}"
+    return server
 
 
 def _read_file(path: str) -> dict[str, str]:
@@ -198,6 +214,12 @@ def _reach(cluster: Cluster) -> None:
     try:
         cluster.reach()
     except NoBrokerAnswers as problem:
+        if problem.accepts:
+            raise FencepostError(
+                f"{problem}. If it is a broker with TLS or passwords, name a file with its client "
+                "settings: --config FILE (docs/guide/security.md). If it is none, correct "
+                "--bootstrap-servers."
+            ) from problem
         raise FencepostError(
             f"{problem}. Start one with `fencepost serve`, or name one with --bootstrap-servers "
             f"HOST:PORT or {SERVERS_VARIABLE}."

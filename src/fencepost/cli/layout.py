@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -64,8 +64,32 @@ def word_of(parameter: Any) -> str:
     return str(parameter.metavar or parameter.name.upper())
 
 
+ALIASES: Final = ("describe", "show", "status")
+"""Names for one thing: a group of commands that has one of them answers to all."""
+
+
+class Group(TyperGroup):
+    """A group of commands in which `describe`, `show` and `status` are one if only one exists."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the arguments, in which --bootstrap-server is accepted as in Kafka's tools."""
+        ours = [re.sub(r"^--bootstrap-server(?==|$)", "--bootstrap-servers", each) for each in args]
+        return super().parse_args(ctx, ours)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Returns the command of this name."""
+        found = super().get_command(ctx, cmd_name)
+        if found is None and cmd_name in ALIASES:
+            meant = [name for name in ALIASES if name in self.commands]
+            found = super().get_command(ctx, meant[0]) if len(meant) == 1 else None
+        return found
+
+
 class App(typer.Typer):
     """A `typer.Typer` whose commands have this layout."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"cls": Group, **options})
 
     def command(self, name: str | None = None, **more: Any) -> Callable[[Function], Function]:
         """As typer's, which takes the class of each command as an argument."""

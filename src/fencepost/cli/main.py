@@ -130,4 +130,7 @@ def complain(sentence: str) -> None:
 
 def complain_of_usage(sentence: str, command: str) -> None:
     """Prints a usage error, with a hint to --help."""
-    complain(f"{sentence.rstrip('.')}. See `{command} --help`.")
+    # Typer ends its own sentences with a dot, also behind a question mark.
+    sentence = sentence.replace("Value error, ", "").rstrip(".")
+    end = "" if sentence.endswith(("?", "!")) else "."
+    complain(f"{sentence}{end} See `{command} --help`.")

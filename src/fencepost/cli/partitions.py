@@ -1,9 +1,9 @@
-"""Partitions as arguments of commands: TOPIC:P, or TOPIC-P as folders and messages name them.
+"""Partitions as arguments of commands: TOPIC-P, as all output and folders name them, or TOPIC:P.
 
 No topic has a colon in its name, so TOPIC:P has one meaning. Many have hyphens. The last one
 counts: orders-3 is partition 3 of orders, and orders-3-0 is partition 0 of orders-3. But if there
 is a topic orders-3, it may be meant, too: a command that needs a partition then asks for the colon,
-and one that takes a topic or a partition (TOPIC[:P]) takes the topic.
+and one that takes a topic or a partition (TOPIC[-P]) takes the topic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def parse_partition(text: str) -> TopicPartition:
     found = _read(text)
     if found is None:
         raise FencepostError(
-            f"{text!r} is not a partition: write TOPIC:P or TOPIC-P, such as refunds:0."
+            f"{text!r} is not a partition: write TOPIC-P or TOPIC:P, such as refunds-0."
         )
     return found
 

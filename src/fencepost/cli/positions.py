@@ -103,7 +103,7 @@ def require_in_range(
         found = offsets[partition]
         if not found.log_start_offset <= offset <= found.high_watermark:
             raise FencepostError(
-                f"Offset {offset} is not in {partition.topic}:{partition.partition}, whose log "
+                f"Offset {offset} is not in {partition}, whose log "
                 f"starts at {found.log_start_offset} and ends at {found.high_watermark}. Give "
                 "--from beginning, or name partitions with --partition."
             )

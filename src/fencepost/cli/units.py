@@ -30,7 +30,7 @@ def parse_duration(text: str) -> int:
     duration_ms = round(float(found[1]) * _UNITS_MS[found[2]]) if found else -1
     if not 0 <= duration_ms <= INT64_MAX:
         raise ValueError(
-            f"{text!r} is not a duration: write a number and a unit (500ms, 10s, 5m, 2h)"
+            f"{text!r} is not a duration: write a number and a unit, such as 5s, 5m or 500ms"
         )
     return duration_ms
 

@@ -41,6 +41,9 @@ class RetriesExhausted(ClientError, TimeoutError):
 class NoBrokerAnswers(ClientError):
     """None of the bootstrap servers answered; the message names each and what happened."""
 
+    accepts = False
+    """Whether one of them accepts connections: it may want TLS or a login."""
+
 
 class ClosedByBroker(ClientError):
     """A broker closed the connection every time instead of answering this request."""
@@ -175,7 +178,8 @@ _ADVICE: Final[Mapping[int, str]] = {
     "offset.metadata.max.bytes (4096)",
     ErrorCode.INVALID_RECORD: "the topic does not accept such records (a compacted topic needs a "
     "key in each)",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic exists already",
+    ErrorCode.SECURITY_DISABLED: "without an authorizer everybody may do everything; how to have "
+    "ACLs: docs/guide/security-acls.md",
     ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers than that",
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for this request",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "no producer has used this transactional id, or it "

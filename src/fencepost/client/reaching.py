@@ -50,7 +50,9 @@ def reach(core: Core) -> Steps[Endpoint]:
             yield from attempt.pause()
         except RetriesExhausted as problem:
             limit = f"No broker answered within {attempt.timeout_ms} ms"
-            raise NoBrokerAnswers(_sentence(limit, failures)) from problem
+            failed = NoBrokerAnswers(_sentence(limit, failures))
+            failed.accepts = True
+            raise failed from problem
         patience_ms *= 2
 
 

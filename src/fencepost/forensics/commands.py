@@ -48,4 +48,4 @@ def describe_command(transactional_id: str) -> Proposal:
 def abort_command(partition: TopicPartition, producer_id: int, start_offset: int) -> Proposal:
     """Aborts a transaction on one partition."""
     options = ("--producer-id", str(producer_id), "--start-offset", str(start_offset))
-    return Proposal(("txn", "abort"), f"{partition.topic}:{partition.partition}", options)
+    return Proposal(("txn", "abort"), str(partition), options)

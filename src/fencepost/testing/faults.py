@@ -679,10 +679,15 @@ def _error(name: str) -> ErrorCode:
 
 def no_such(what: str, name: object, names: Iterable[str]) -> ConfigError:
     """A refusal of a name, which suggests the nearest of those that there are."""
-    known = {each.lower().replace("_", ""): each for each in names}
-    close = difflib.get_close_matches(str(name).lower().replace("_", ""), known, 1, 0.5)
+    known = {_bare(each): each for each in names}
+    close = difflib.get_close_matches(_bare(str(name)), known, 1, 0.5)
     hint = f": did you mean {known[close[0]]!r}?" if close else "."
     return ConfigError(what + hint)
+
+
+def _bare(name: str) -> str:
+    """A name as it is compared: Kafka writes Txn in some names and transaction in others."""
+    return name.lower().replace("_", "").replace("transaction", "txn")
 
 
 def _require(condition: bool, sentence: str) -> None:

@@ -71,7 +71,7 @@ def test_status_shows_processes_and_leaders(
 def test_move_makes_a_broker_the_leader(cluster: fencepost.Cluster, run: Run, option: str) -> None:
     for to in (1, 2):
         ended = run("move", "refunds:1", "--to", str(to), *place(cluster, option))
-        assert ended == (0, f"broker {to} leads refunds:1\n", "")
+        assert ended == (0, f"broker {to} leads refunds-1\n", "")
         assert cluster.leader_of("refunds", 1) == to
 
 
@@ -148,4 +148,4 @@ def test_status_of_a_single_broker_shows_what_the_wire_tells(run: Run) -> None:
         assert (code, shown) == (1, "")
         assert "cannot be commanded" in problem
         ended = run("move", "refunds:0", "--to", "1", *where)
-        assert ended == (0, "broker 1 leads refunds:0\n", "")
+        assert ended == (0, "broker 1 leads refunds-0\n", "")

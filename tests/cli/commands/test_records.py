@@ -131,14 +131,14 @@ def test_committed_offsets_are_decoded_with_their_fate(servers: str, commands: C
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["records", "written"], 1, "write TOPIC:P"),
+        (["records", "nowhere"], 1, "There is no topic 'nowhere'"),
         (["records", "writen:0"], 1, "There is no topic 'writen'"),
         (["records", "written:7"], 1, "has no partition 7"),
         (["records", "written:0", "--from", "yesterday"], 1, "beginning, end, an offset"),
         (["records", "written:0", "--max-read", "much"], 2, "is not a size"),
         (["records", "written:0", "--max", "0"], 2, "Invalid value for '--max'"),
         (["txn", "why", "x", "--epoch", "3"], 2, "belong together"),
-        (["txn", "why", "x", "--partition", "nonsense"], 1, "write TOPIC:P"),
+        (["txn", "why", "x", "--partition", "nonsense"], 1, "write TOPIC-P"),
         (["txn", "timeline", "nobody"], 1, "It was never used on this cluster"),
     ],
     ids=str,
@@ -169,4 +169,4 @@ def test_a_reader_that_stops_at_its_limit_says_where_to_go_on(
     )
     # One fetch is always made, and it reached the end here.
     assert main.run(["records", place, "--max-read", "0B", "--bootstrap-servers", servers]) == 1
-    assert "Go on with --from 0." in capsys.readouterr().err
+    assert "-0 --from 0`." in capsys.readouterr().err

@@ -106,6 +106,8 @@ class BrokerConfig(BrokerSettings):
         self._check_identity()
         self.data: Final = self._find_data_folder()
         self.client_listeners = self._find_listeners()
+        for listener in self.client_listeners:
+            self._require_reachable(listener)
         """The listeners for clients; controller listeners are ignored."""
         self._check_listener_settings()
 
@@ -196,12 +198,27 @@ class BrokerConfig(BrokerSettings):
                 f"not have: {', '.join(found)}"
             )
         return tuple(
-            BrokerListener(
-                listener,
-                _reachable(advertised.get(name, listener)),
-                self._protocol_of(listener),
-            )
+            BrokerListener(listener, advertised.get(name, listener), self._protocol_of(listener))
             for name, listener in found.items()
+        )
+
+    def _require_reachable(self, listener: BrokerListener) -> None:
+        """Raises ConfigError if clients are told an address that they cannot connect to."""
+        advertised = listener.advertised
+        if advertised.host not in ANY_HOST:
+            return
+        security = (
+            ""
+            if self.is_protected(listener)
+            else (
+                f"{advertised} can be reached from other machines, and anybody there could use it: "
+                "give the listener TLS and passwords or certificates (docs/guide/security.md), or "
+                "add --allow-remote if the network is yours. And "
+            )
+        )
+        raise ConfigError(
+            f"{security}clients cannot connect to {advertised}; advertise a name of this machine: "
+            f"--config advertised.listeners={advertised.name}://NAME:{advertised.port or 'PORT'}"
         )
 
     def _parse_listeners(self, setting: str, texts: Iterable[str]) -> dict[str, Listener]:
@@ -404,16 +421,6 @@ _DEFAULT_TEXTS: Final[Mapping[str, str]] = {
     for name, setting in BROKER_SETTINGS.items()
     if (text := setting.show(setting.default)) is not None
 }
-
-
-def _reachable(advertised: Listener) -> Listener:
-    """An address that clients can connect to; ConfigError for any other."""
-    if advertised.host in ANY_HOST:
-        raise ConfigError(
-            f"clients cannot connect to {advertised}; advertise a name of this machine: --config "
-            f"advertised.listeners={advertised.name}://NAME:{advertised.port or 'PORT'}"
-        )
-    return advertised
 
 
 # -- several brokers

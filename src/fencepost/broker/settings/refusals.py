@@ -45,6 +45,7 @@ def refuse_remote(host: str, allow_remote: bool) -> None:
         return
     raise ConfigError(
         f"{host or 'Every address of this machine'} can be reached from other machines, "
-        "and anybody there could use it: it does not have both TLS and authentication. "
-        "Listen on 127.0.0.1 or [::1], or add --allow-remote if the network is yours."
+        "and anybody there could use it: it does not have both TLS and authentication "
+        "(docs/guide/security.md). Give it both, listen on 127.0.0.1 or [::1], or add "
+        "--allow-remote if the network is yours."
     )

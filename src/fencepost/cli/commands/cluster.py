@@ -92,7 +92,7 @@ def move_command(
     connection: Connection,
     partition: Annotated[
         str,
-        typer.Argument(metavar="TOPIC:P", help="Such as refunds:0 or refunds-0."),
+        typer.Argument(metavar="TOPIC-P", help="Such as refunds-0."),
     ],
     to: Annotated[int, typer.Option(metavar="ID", help="The new leader.", min=0, max=INT32_MAX)],
     data: Data = None,
@@ -105,14 +105,14 @@ def move_command(
     It returns when the broker answers as the leader. Apache Kafka may have to copy the partition
     first; if that takes longer than --timeout, it goes on after the command has given up.
 
-    Example: fencepost cluster move refunds:0 --to 2
+    Example: fencepost cluster move refunds-0 --to 2
     """
     name = parse_partition(partition)
     with connection.open(None if data is None else _addresses(data)) as client:
         refuse_topic(client, partition)
         require_partition(client, name)
         client.move_leader(name, to, timeout_ms=timeout * 1000)
-    typer.echo(f"broker {to} leads {name.topic}:{name.partition}")
+    typer.echo(f"broker {to} leads {name}")
 
 
 @app.command("roll", short_help="Restart brokers one after the other.")

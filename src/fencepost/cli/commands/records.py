@@ -1,24 +1,25 @@
-"""`fencepost records`: each record of a partition with its transaction and fate."""
+"""`fencepost records`: each record of a topic or partition with its transaction and fate."""
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fencepost.base.failures import FencepostError
+from fencepost.base.ids import TopicPartition
 from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.limits import parse_size
-from fencepost.cli.naming import require_partition
+from fencepost.cli.naming import require_topic
 from fencepost.cli.output import Column, output
-from fencepost.cli.partitions import parse_partition, refuse_topic
-from fencepost.cli.positions import Position, parse_position, resolve
+from fencepost.cli.partitions import topic_or_partition
+from fencepost.cli.positions import Position, chosen_partitions, parse_position, resolve
+from fencepost.cli.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from fencepost.base.ids import TopicPartition
     from fencepost.cli.progress import ProgressLine
     from fencepost.client.blocking import Cluster
     from fencepost.client.topics import PartitionOffsets
@@ -41,9 +42,9 @@ EVERYTHING = 1 << 62
 @connected
 def records(
     connection: Connection,
-    partition: Annotated[
+    place: Annotated[
         str,
-        typer.Argument(metavar="TOPIC:P", help="Such as refunds:0 or refunds-0."),
+        typer.Argument(metavar="TOPIC[-P]", help="A topic, or a partition such as refunds-0."),
     ],
     start: Annotated[
         str,
@@ -66,34 +67,61 @@ def records(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show each record of a partition with its producer, transaction and fate.
+    """Show each record of a topic or partition with its producer, transaction and fate.
 
     A transaction is named by its first offset; <= says that it may have begun earlier. Internal
     topics are decoded. With --json a line per record.
 
-    Example: fencepost records refunds:0 --from -20
+    Example: fencepost records refunds-0 --from -20
     """
     from fencepost.cli.progress import ProgressLine
     from fencepost.forensics.logs.partition_reading import Budget
 
-    name = parse_partition(partition)
     from_position, to_position = parse_position(start), parse_position(end)
     budget = Budget(EVERYTHING if max_read is None else parse_size(max_read))
     progress = ProgressLine()
     shown = output(as_json)
     with connection.open(long_running=True) as cluster:
-        refuse_topic(cluster, partition)
-        wanted, rows = _rows(cluster, name, from_position, to_position, values, budget, progress)
+        ranges, rows = _rows_of_all(
+            _partitions(cluster, place),
+            lambda name: _rows(cluster, name, from_position, to_position, values, budget, progress),
+        )
+        columns = COLUMNS if len(ranges) == 1 else {"partition": Column(9), **COLUMNS}
         try:
             chosen = islice(rows, most)
-            shown.listing(chosen if as_json else map(in_text, chosen), COLUMNS)
+            shown.listing(chosen if as_json else map(in_text, chosen), columns)
         finally:
             progress.clear()
-        if not wanted.is_whole and budget.is_spent:
+        stopped = next((each for each in ranges if not each.is_whole), None)
+        if stopped is not None and budget.is_spent:
             raise FencepostError(
-                f"Stopped at offset {wanted.reached} of {wanted.end} (--max-read). Go on with "
-                f"--from {wanted.reached}."
+                f"Stopped at offset {stopped.reached} of {stopped.end} of {stopped.partition} "
+                f"(--max-read). Go on with `fencepost records {stopped.partition} --from "
+                f"{stopped.reached}`{_rest(ranges, stopped)}."
             )
+
+
+def _rest(ranges: Sequence[Range], stopped: Range) -> str:
+    left = len(ranges) - ranges.index(stopped) - 1
+    return f", and read the {counted(left, 'partition')} after it" if left else ""
+
+
+def _partitions(cluster: Cluster, text: str) -> list[TopicPartition]:
+    """The partition of this name, or all of a topic."""
+    topic, index = topic_or_partition(cluster, text)
+    view = require_topic(cluster, topic)
+    wanted = [] if index is None else [index]
+    found = chosen_partitions([each.index for each in view.partitions], wanted, topic)
+    return [TopicPartition(topic, each) for each in found]
+
+
+def _rows_of_all(
+    names: Sequence[TopicPartition],
+    read: Callable[[TopicPartition], tuple[Range, Iterator[dict[str, Any]]]],
+) -> tuple[list[Range], Iterator[dict[str, Any]]]:
+    """Returns what will be read of each partition, and the rows of one after the other."""
+    found = [read(name) for name in names]
+    return [wanted for wanted, _ in found], chain.from_iterable(rows for _, rows in found)
 
 
 def in_text(row: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +145,6 @@ def _rows(
     from fencepost.forensics.logs.partition_records import read_fates
     from fencepost.forensics.logs.record_rows import record_rows
 
-    require_partition(cluster, name)
     bounds = cluster.run(partition_offsets(cluster.core, [name]))[name]
     first, last = (_offset(cluster, name, bounds, each) for each in (start, end))
     wanted = Range(name, first, last)
@@ -129,7 +156,7 @@ def _rows(
             for row in record_rows(judged, name.topic, start=wanted.start, with_values=with_values):
                 if row["offset"] >= wanted.end:
                     break
-                yield row
+                yield {"partition": name.partition, **row}
 
     return wanted, rows()
 

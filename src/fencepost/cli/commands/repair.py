@@ -20,7 +20,7 @@ def repair(
     ],
     partitions: Annotated[
         list[str],
-        typer.Argument(metavar="PARTITION", help="Such as refunds-0 or refunds:0."),
+        typer.Argument(metavar="PARTITION", help="Such as refunds-0."),
     ],
     as_json: AsJson = False,
 ) -> None:

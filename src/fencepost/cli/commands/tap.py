@@ -172,9 +172,17 @@ def _summary(counts: dict[str, Any]) -> str:
 @app.command("show", short_help="Draw the requests of a transactional id from a trace.")
 def show(
     file: Annotated[str, typer.Argument(metavar="FILE", help="What `tap --out` wrote.")],
+    named: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ID",
+            help="Which transactional id, if the trace has several.",
+            show_default=False,
+        ),
+    ] = None,
     transactional_id: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Which one, if the trace has several."),
+        typer.Option(metavar="ID", help="The same."),
     ] = None,
     start: Annotated[
         str | None,
@@ -213,10 +221,13 @@ def show(
     read from the partitions if --bootstrap-servers is given. Works on the traces of `fencepost
     serve --trace` too.
 
-    Example: fencepost tap show trace.jsonl --transactional-id refunds-1 --svg refunds.svg
+    Example: fencepost tap show trace.jsonl refunds-1 --svg refunds.svg
     """
     from fencepost.forensics.tap.swimlane import show as showing
 
+    if named is not None and transactional_id not in (None, named):
+        raise FencepostError(f"Two ids are named, {named!r} and {transactional_id!r}: name one.")
+    transactional_id = named if transactional_id is None else transactional_id
     trace = showing.read(file, start, end)
     if transactional_id is None:
         found = showing.ids(trace)
@@ -262,7 +273,7 @@ def _list_ids(rows: list[dict[str, Any]], as_json: bool) -> None:
     columns = ("transactional_id", "requests", "first_at_ms", "last_at_ms", "errors")
     out.table(rows, columns, "No request of the trace names a transactional id.")
     if rows:
-        out.note("Choose one with --transactional-id ID.")
+        out.note("Choose one: fencepost tap show FILE ID.")
 
 
 def _write(path: str, text: str) -> None:

@@ -247,7 +247,7 @@ class Audit:
         examples = tuple(
             Example(
                 None,
-                f"{each.partition.topic}:{each.partition.partition}",
+                str(each.partition),
                 note=f"committed {each.committed}, and {each.sentence}",
             )
             for each in problems[:MAX_EXAMPLES]

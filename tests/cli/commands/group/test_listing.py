@@ -23,7 +23,7 @@ def test_a_group_is_listed_and_described_with_its_members(commands: Commands, to
         (member,) = shown["members"]
         assert member["client_id"] == "shop"
         assert member["topics"] == [topic]
-        assert member["assigned"] == [f"{topic}:0", f"{topic}:1"]
+        assert member["assigned"] == [f"{topic}-0", f"{topic}-1"]
     assert commands.json("group", "describe", topic)["members"] == []
 
 

@@ -90,7 +90,7 @@ def test_reset_shows_old_and_new_offsets_and_asks(
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     said = commands.run("group", "reset", topic, "--topic", topic, "--to-earliest", code=1)
     assert f"This will move 2 committed offsets of group '{topic}'. Continue? [y/N]:" in said
-    assert f"{topic}:0  4 -> 0" in said
+    assert f"{topic}-0  4 -> 0" in said
     assert f"{topic}:1  no offset -> 0" in said
     assert cluster.offset_fetch(topic)[TopicPartition(topic, 0)].offset == 4
 
@@ -117,7 +117,7 @@ def test_a_group_that_does_not_exist_is_created_after_a_warning(
         (("--to-earliest", "--to-latest", "--all-topics"), "Say where to"),
         (("--to-earliest", "--all-topics", "--topic", "x"), "Say which offsets"),
         (("--to-datetime", "noon", "--all-topics"), "give a time such as"),
-        (("--to-earliest", "--topic", "{}:x"), "is not a partition: write TOPIC:P"),
+        (("--to-earliest", "--topic", "{}:x"), "is not a partition: write TOPIC-P"),
         (("--to-earliest", "--topic", "{}:9"), "has no partition 9"),
     ],
 )

@@ -86,7 +86,7 @@ def _member(member: MemberView) -> dict[str, Any]:
         "client_id": member.client_id,
         "host": member.host,
         "topics": list(member.topics),
-        "assigned": [f"{topic}:{index}" for topic, index in member.assigned],
+        "assigned": [f"{topic}-{index}" for topic, index in member.assigned],
     }
 
 

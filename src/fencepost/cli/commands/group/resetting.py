@@ -15,7 +15,13 @@ from fencepost.cli.connection import AsJson, Connection, connected
 from fencepost.cli.naming import require_topic
 from fencepost.cli.output import output
 from fencepost.cli.partitions import parse_partition, topic_or_partition
-from fencepost.cli.positions import chosen_partitions, offsets_at, parse_time
+from fencepost.cli.positions import (
+    Position,
+    chosen_partitions,
+    offsets_at,
+    parse_position,
+    parse_time,
+)
 from fencepost.cli.units import counted
 
 if TYPE_CHECKING:
@@ -49,6 +55,10 @@ def reset_command(
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="All topics with committed offsets.")
     ] = False,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="WHERE", help="Move to earliest, latest, an offset, or a time."),
+    ] = None,
     to_earliest: Annotated[
         bool, typer.Option("--to-earliest", help="Move to the log start.")
     ] = False,
@@ -80,7 +90,7 @@ def reset_command(
 
     Example: fencepost group reset refunds-service --topic refunds:0,1 --shift-by -100
     """
-    target = _target(to_earliest, to_latest, to_offset, to_datetime, shift_by)
+    target = _target(to, to_earliest, to_latest, to_offset, to_datetime, shift_by)
     if bool(topic) == all_topics:
         raise FencepostError("Say which offsets: --topic TOPIC[:P,...], or --all-topics.")
     with connection.open(long_running=True) as cluster:
@@ -101,20 +111,35 @@ def reset_command(
 
 
 def _target(
+    to: str | None,
     to_earliest: bool,
     to_latest: bool,
     to_offset: int | None,
     to_datetime: str | None,
     shift_by: int | None,
 ) -> Target:
-    given = [to_earliest, to_latest, *(x is not None for x in (to_offset, to_datetime, shift_by))]
-    if sum(given) != 1:
+    texts = (to, to_offset, to_datetime, shift_by)
+    if sum([to_earliest, to_latest, *(each is not None for each in texts)]) != 1:
         raise FencepostError(
-            "Say where to: one of --to-earliest, --to-latest, --to-offset N, --to-datetime TIME "
-            "and --shift-by N."
+            "Say where to: --to earliest, --to latest, --to OFFSET, --to TIME, or --shift-by N. "
+            "--to-earliest, --to-latest, --to-offset N and --to-datetime TIME mean the same."
         )
+    if to is not None:
+        return _target_of(parse_position(to))
     time_ms = None if to_datetime is None else parse_time(to_datetime)
     return Target(to_earliest, to_latest, to_offset, time_ms, shift_by)
+
+
+def _target_of(position: Position) -> Target:
+    """The target that --to names; a negative offset would count from the end, unlike --shift-by."""
+    if position.offset is not None and position.offset < 0:
+        raise FencepostError(
+            f"--to {position.offset} is no offset; to go back by {-position.offset}: "
+            f"--shift-by {position.offset}."
+        )
+    return Target(
+        position.word == "beginning", position.word == "end", position.offset, position.time_ms
+    )
 
 
 def _check_group(cluster: Cluster, group: str) -> str | None:
@@ -209,7 +234,7 @@ def new_offset(
 
 def _in_words(row: Mapping[str, Any]) -> str:
     old = "no offset" if row["old_offset"] is None else row["old_offset"]
-    return f"{row['topic']}:{row['partition']}  {old} -> {row['new_offset']}"
+    return f"{row['topic']}-{row['partition']}  {old} -> {row['new_offset']}"
 
 
 def _commit(cluster: Cluster, group: str, rows: Sequence[Mapping[str, Any]]) -> None:

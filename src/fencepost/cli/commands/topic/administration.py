@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TopicPartition, topic_id_text
 from fencepost.base.options import INT16_MAX, INT32_MAX
@@ -19,7 +21,7 @@ from fencepost.cli.units import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fencepost.client.admin import TopicView
+    from fencepost.client.admin import NewTopic, TopicView
     from fencepost.client.blocking import Cluster
     from fencepost.client.configs import Setting
 
@@ -99,11 +101,25 @@ def create_command(
     with connection.open() as cluster:
         existed = if_not_exists and cluster.find_topic(topic) is not None
         if not existed:
-            cluster.create_topics([wanted], exist_ok=if_not_exists)
+            _create(cluster, wanted, exist_ok=if_not_exists)
         found = cluster.metadata([topic]).topics[topic]
     row = {"topic": topic, "created": not existed, "topic_id": topic_id_text(found.topic_id)}
     row |= {key: _summary(found)[key] for key in ("partitions", "replicas")}
     output(as_json).details(row)
+
+
+def _create(cluster: Cluster, wanted: NewTopic, *, exist_ok: bool) -> None:
+    from fencepost.client.failures import Refused
+
+    try:
+        cluster.create_topics([wanted], exist_ok=exist_ok)
+    except Refused as problem:
+        if problem.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+        raise FencepostError(
+            f"Topic {wanted.name!r} exists already. Nothing was changed; see `fencepost topic "
+            f"describe {shlex.quote(wanted.name)}`. With --if-not-exists this is no error."
+        ) from problem
 
 
 @connected

@@ -221,7 +221,7 @@ def _committed(
         first, last = offsets[place].log_start_offset, offsets[place].high_watermark
         if committed.offset < first:
             complain(
-                f"records {committed.offset} to {first - 1} of {place.topic}:{place.partition} "
+                f"records {committed.offset} to {first - 1} of {place} "
                 "were deleted before the group read them"
             )
         positions[place] = min(max(committed.offset, first), last)

@@ -73,7 +73,7 @@ def abort_command(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="ID|TOPIC:P",
+            metavar="ID|TOPIC-P",
             help="A transactional id; or, with --producer-id or --start-offset, a partition.",
         ),
     ],
@@ -113,7 +113,7 @@ def abort_command(
     alone; that is refused while a coordinator has the transaction, because it would be torn in
     half.
 
-    Example: fencepost txn abort orders:0 --producer-id 4001 --start-offset 1200
+    Example: fencepost txn abort orders-0 --producer-id 4001 --start-offset 1200
     """
     if producer_id is None and start_offset is None:
         from fencepost.forensics.ending import Action

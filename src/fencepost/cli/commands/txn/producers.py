@@ -33,13 +33,13 @@ CAN_GO: Final = ("sequence", "epoch", "last_write_ms", "open_from", "pins")
 def producers_command(
     connection: Connection,
     place: Annotated[
-        str, typer.Argument(metavar="TOPIC[:P]", help="A topic, or one of its partitions.")
+        str, typer.Argument(metavar="TOPIC[-P]", help="A topic, or one of its partitions.")
     ],
     as_json: AsJson = False,
 ) -> None:
     """List the producers of partitions: sequence, open transaction, transactional id.
 
-    Example: fencepost txn producers orders:0
+    Example: fencepost txn producers orders-0
     """
     from fencepost.forensics.listing import list_producers
 

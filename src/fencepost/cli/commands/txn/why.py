@@ -36,7 +36,7 @@ def why_command(
         typer.Option(
             "--partition",
             "-p",
-            metavar="TOPIC:P",
+            metavar="TOPIC-P",
             help="A partition that it wrote to; needed if you may not read __transaction_state.",
         ),
     ] = [],  # noqa: B006 - typer copies it
