@@ -91,7 +91,7 @@ def test_reset_shows_old_and_new_offsets_and_asks(
     said = commands.run("group", "reset", topic, "--topic", topic, "--to-earliest", code=1)
     assert f"This will move 2 committed offsets of group '{topic}'. Continue? [y/N]:" in said
     assert f"{topic}-0  4 -> 0" in said
-    assert f"{topic}:1  no offset -> 0" in said
+    assert f"{topic}-1  no offset -> 0" in said
     assert cluster.offset_fetch(topic)[TopicPartition(topic, 0)].offset == 4
 
 

@@ -38,7 +38,7 @@ def test_a_topic_is_created_described_listed_and_deleted(commands: Commands, nam
 
 
 def test_creating_twice_is_refused_unless_it_may_exist(commands: Commands, topic: str) -> None:
-    assert "TOPIC_ALREADY_EXISTS" in commands.refusal("topic", "create", topic)
+    assert "exists already. Nothing was changed" in commands.refusal("topic", "create", topic)
     again = commands.json("topic", "create", topic, "--if-not-exists")
     assert (again["created"], again["partitions"]) == (False, 3)
 
