@@ -77,7 +77,7 @@ def test_a_marker_that_cannot_be_delivered_is_not_offered_to_be_fenced(state: st
 def test_a_hanging_transaction_is_to_be_aborted_on_its_partition() -> None:
     pin = the_pin(look([producer(10)]))
     assert pin.kind == "hanging"
-    assert str(pin.command) == "fencepost txn abort orders:0 --producer-id 7 --start-offset 10"
+    assert str(pin.command) == "fencepost txn abort orders-0 --producer-id 7 --start-offset 10"
     assert pin.ends_in_at_most_ms.certainty is Certainty.UNKNOWN
     assert pin.pinned_for_ms.value == 2_000
     assert "last write" in pin.pinned_for_ms.source
