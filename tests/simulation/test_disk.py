@@ -8,6 +8,7 @@ import pytest
 
 from fencepost.base.seams import Disk, Randomness
 from fencepost.simulation.disk import PowerLost, UnsyncedDisk
+from tests.log.batches import SeededRandomness
 
 
 class FixedRandomness:
@@ -129,6 +130,42 @@ def test_with_randomness_a_prefix_of_the_changed_names_survives(disk: UnsyncedDi
         write(disk, f"data/a/{name}", b"")
     disk.crash(FixedRandomness(2))
     assert disk.list_dir("data/a") == ["f", "g"]
+
+
+def test_a_power_loss_may_leave_holes_between_unsynced_sectors(disk: UnsyncedDisk) -> None:
+    """What was synced stays, and each sector is there as a whole, or not at all."""
+    synced, new = b"s" * 700, b"n" * 4_000
+    outcomes = set()
+    for seed in range(40):
+        path = f"file-{seed}"
+        file = disk.open(path, create=True)
+        file.append([synced])
+        file.sync()
+        disk.sync_dir("")
+        file.append([new])
+        disk.crash(SeededRandomness(seed), is_in_order=False)
+        found = disk.read_file(path)
+        assert found[: len(synced)] == synced
+        assert len(synced) <= len(found) <= len(synced + new)
+        outcomes.add(bytes(sorted(set(found[1024 : len(found) // 512 * 512]))))
+        for start in range(1024, len(found) // 512 * 512, 512):
+            assert found[start : start + 512] in (bytes(512), b"n" * 512)
+    assert b"\0n" in outcomes, "no file had a hole before bytes that are there"
+
+
+def test_a_folder_is_no_file(disk: UnsyncedDisk) -> None:
+    """As on a real disk: a folder in the place of a file is not an absent file."""
+    disk.make_dir("folder")
+    file = disk.open("file", create=True)
+    file.close()
+    for attempt in (
+        lambda: disk.open("folder"),
+        lambda: disk.read_file("folder"),
+        lambda: disk.remove("folder"),
+        lambda: disk.rename("file", "folder"),
+    ):
+        with pytest.raises(IsADirectoryError):
+            attempt()
 
 
 def test_a_kill_of_the_process_keeps_everything(disk: UnsyncedDisk) -> None:

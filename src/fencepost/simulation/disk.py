@@ -10,10 +10,11 @@ first. In particular:
 - unsynced renames and deletions are undone.
 
 With randomness, `crash` keeps a random prefix of the bytes appended since the last sync, and of the
-changes to a folder's names. This produces torn tails. `is_in_order=False` is all that POSIX allows:
-of the sectors written since the last sync any may be missing, also between two that are there (they
-read as zeros, or as what was there before), a truncation may have happened or not, and of the
-changes to names any may be missing.
+changes to a folder's names. This produces torn tails. With `is_in_order=False`, of the sectors that
+were written to a file since its last sync any may be missing, also between two that are there (they
+read as zeros, or as what was there before), and a truncation may have happened or not. The names in
+a folder are always lost from the newest change on: ext4, XFS and Btrfs keep their order in a
+journal. POSIX alone would allow more.
 
 A test can also fill the disk, fail the n-th call or a range of calls, or cut the power at the n-th
 call: from then on every call raises `PowerLost` until `crash` is called. `kill` ends only the
@@ -134,10 +135,7 @@ class _Folder:
 
     def crash(self, randomness: Randomness | None, is_in_order: bool) -> None:
         if randomness is not None and self.journal:
-            if is_in_order:
-                kept = self.journal[: _below(randomness, len(self.journal) + 1)]
-            else:
-                kept = [change for change in self.journal if _below(randomness, 4)]
+            kept = self.journal[: _below(randomness, len(self.journal) + 1)]
             for change in kept:
                 for name, entry in change.items():
                     if entry is None:
@@ -240,7 +238,7 @@ class UnsyncedDisk:
     def crash(self, randomness: Randomness | None = None, *, is_in_order: bool = True) -> None:
         """Simulates a power loss and a reboot; with randomness some unsynced changes survive.
 
-        `is_in_order` is whether each file and each folder loses only its newest changes.
+        `is_in_order` is whether each file loses only its newest bytes.
         """
         self._power_losses += 1
         self._root.sync()  # The mount point itself survives.

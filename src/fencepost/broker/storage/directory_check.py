@@ -374,15 +374,12 @@ class SegmentCheck:
 
     def _check_aborted(self, found: Survey) -> Iterator[Finding]:
         name = self._name(TXN_INDEX)
-        advice = (
-            "restore it from a copy, or delete the recovery points and .kafka_cleanshutdown: "
-            "the next start rebuilds it from the log"
-        )
+        advice = "restore it from a copy, or start the broker: it is rebuilt from the log when read"
         try:
             aborted = decode_aborted_txns(self._disk.read_file(f"{self._folder}/{name}"))
         except FileNotFoundError:
             return
-        except ValueError as problem:
+        except (ValueError, IsADirectoryError, PermissionError) as problem:
             yield Finding(name, f"cannot be read: {problem}", advice)
             return
         for txn in aborted:
