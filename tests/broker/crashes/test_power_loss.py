@@ -7,6 +7,7 @@ do, also in the middle of a recovery.)
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +17,8 @@ from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.metadata import MetadataRequest
 from tests.broker.controller.topics_stage import CountingRandomness, bump_leader_epochs
-from tests.broker.node_stage import Stage
+from tests.broker.node_stage import DiedError, Stage
+from tests.broker.raw import ClosedError
 from tests.broker.requests import (
     batch_of,
     create_topic,
@@ -166,6 +168,29 @@ def test_records_visible_after_a_kill_survive_a_power_loss() -> None:
     third = again.lose_power().again()
     assert read_topic(third, "t") == shown
     third.stop()
+
+
+def test_a_topic_of_an_old_name_does_not_inherit_what_was_synced_of_the_old_one() -> None:
+    """The old topic was deleted by a process that died before it saved its checkpoints again."""
+    stage = Stage(durability="fsync").start()
+    create_topic(stage, "t")
+    for number in range(6):
+        produce(stage, "t", batch_of(b"old %d" % number))
+    stage.stop()
+    stage = stage.again()
+    delete_topic(stage, "t")
+    stage = stage.kill().again()
+    create_topic(stage, "t")
+    assert produce(stage, "t", batch_of(b"first")).error_code == ErrorCode.NONE
+    stage.disk.fail_for_a_while(1, 1, kinds=["sync"])
+    with contextlib.suppress(DiedError, ClosedError):
+        produce(stage, "t", batch_of(b"unconfirmed"))
+    assert stage.fatal, "the test fails no sync"
+    stage = stage.kill().again()
+    seen = read_topic(stage, "t")
+    stage = stage.lose_power().again()
+    assert read_topic(stage, "t") == seen, "a reader has seen records that are gone"
+    stage.stop()
 
 
 @pytest.mark.parametrize("torn", [False, True])

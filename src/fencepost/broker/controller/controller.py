@@ -242,6 +242,7 @@ class Controller:
             self._layout.merge(known_partitions(self._state))  # Before their epochs change.
         self._resize()
         partitions = list(all_partitions(self._state))
+        self._layout.forget_others(partitions)
         self._layout.set_aside_strays([TopicPartition(CLUSTER_METADATA_TOPIC, 0), *partitions])
         if not self._layout.clean:
             # Nothing is open, so there are no effects.

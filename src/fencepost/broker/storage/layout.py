@@ -342,6 +342,16 @@ class Layout:
         self._closed.discard(name)
         self._forgotten += 1
 
+    def forget_others(self, known: Iterable[TopicPartition]) -> None:
+        """Drops the offsets of logs without a topic: an earlier process has deleted them.
+
+        A new topic of such a name would count what it has not synced as synced.
+        """
+        kept = {METADATA_LOG, *known}
+        names = {name for _, offsets in self._offset_files() for name in offsets}
+        for name in names - kept:
+            self.forget(name)
+
     def _write_without_stale(self) -> None:
         """Rewrites the files before a name is reused: old offsets would truncate the new log."""
         for file, offsets in self._offset_files():
