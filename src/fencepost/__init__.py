@@ -43,5 +43,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    # Completion in an editor or a notebook shows what is imported on first use, too.
-    return sorted({*globals(), *__all__})
+    # What is imported on first use, too; and of the other names none that users do not need.
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

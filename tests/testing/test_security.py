@@ -81,6 +81,24 @@ def test_a_user_logs_in_with_each_mechanism_and_a_stranger_with_none(mechanism: 
             cluster.metadata()
 
 
+def test_denials_say_who_was_denied_what() -> None:
+    with fencepost.Broker(security=Security(users={"alice": "secret"})) as broker:
+        create_orders(broker)
+        assert broker.denials == []
+        with pytest.raises(ClientError):
+            write(broker, "alice")
+        before = broker.denials
+        assert before[0] == (
+            *("User:alice", "IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster"),
+            *("InitProducerId", "127.0.0.1"),
+        )
+        broker.grant("alice", "producer", topic="orders")
+        write(broker, "alice")
+        assert broker.denials == before
+        broker.restart()
+        assert broker.denials == before
+
+
 def test_acls_are_there_from_the_start() -> None:
     acls = ["User:alice write topic:ord*", "allow User:alice from 127.0.0.1 create cluster"]
     with fencepost.Broker(security=Security(users={"alice": "secret"}, acls=acls)) as broker:

@@ -90,7 +90,8 @@ class Clock:
         except OverflowError as problem:
             raise ConfigError("So much time cannot pass: the year is at most 9999.") from problem
         if passed < timedelta(0):
-            raise ConfigError(f"Time passes forwards only, not by {passed}.")
+            back = f"{-passed.total_seconds():g} s"
+            raise ConfigError(f"Time passes forwards only: it cannot go back by {back}.")
         self._refuse()
         with self._changing:
             # A timeout has passed when it is exceeded, and time is counted in whole milliseconds:

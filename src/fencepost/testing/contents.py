@@ -12,16 +12,18 @@ works for any broker (`Contents("host:9092")`). The faults of a test do not appl
 
 from __future__ import annotations
 
-from collections import defaultdict
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.arguments import checked
 from fencepost.base.failures import ConfigError, FencepostError
-from fencepost.base.ids import TopicPartition
+from fencepost.base.ids import NO_TIMESTAMP, TopicPartition
 from fencepost.broker.faults.faults import EXEMPT_CLIENT
 from fencepost.records.fates import Fate, fates_when_decided
+from fencepost.testing.names import nearest
 
 if TYPE_CHECKING:
     from fencepost.client.admin import TransactionView
@@ -36,6 +38,9 @@ Given = Text | tuple[Text | None, Text | None]
 
 _OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 _VISIBLE: Final = frozenset({Fate.COMMITTED, Fate.NOT_TRANSACTIONAL})
+WAIT_SECONDS: Final = 10.0
+"""How long `wait_for` and `wait_until_caught_up` wait if they are not told otherwise."""
+_PAUSE_SECONDS: Final = 0.02
 _SHOWN: Final = 20
 """How many differences a message of `assert_exactly_once` names."""
 
@@ -70,6 +75,10 @@ class Contents:
     def __init__(self, bootstrap_servers: str) -> None:
         self._servers = bootstrap_servers
 
+    def __dir__(self) -> Iterable[str]:
+        """What completion shows."""
+        return [n for n in super().__dir__() if n.startswith("__") or not n.startswith("_")]
+
     @property
     def bootstrap_servers(self) -> str:
         """The value for a client's `bootstrap.servers`."""
@@ -99,18 +108,26 @@ class Contents:
         partition: int | None = None,
         transactional_id: str | None = None,
         commit: bool = True,
+        headers: Mapping[str, Text | None] | None = None,
+        timestamp_ms: int | None = None,
     ) -> None:
         """Writes records, each a value or a (key, value), and returns when they are acknowledged.
 
         With a transactional id they are one transaction, which is aborted if `commit` is False.
-        Partitions are those that Kafka's Java client would choose.
+        Partitions are those that Kafka's Java client would choose. Headers and time are those of
+        each record; the time is milliseconds since 1970, and by default that of the write.
         """
         from fencepost.client.record_writer import RecordWriter
         from fencepost.records.opened import Record as PlainRecord
 
         if transactional_id is None and not commit:
             raise ConfigError("Only a transaction can be aborted: add transactional_id=.")
-        made = [PlainRecord(key=key, value=value) for key, value in map(_key_and_value, records)]
+        named = tuple((name, _bytes(value)) for name, value in (headers or {}).items())
+        time_ms = NO_TIMESTAMP if timestamp_ms is None else checked_timestamp(timestamp_ms)
+        made = [
+            PlainRecord(timestamp_ms=time_ms, key=key, value=value, headers=named)
+            for key, value in map(_key_and_value, records)
+        ]
         with self._connect() as client:
             indexes = _partitions_of(client, topic, create=True)
             identity = client.init_producer_id(transactional_id)
@@ -136,18 +153,33 @@ class Contents:
 
         A consumer sees nothing behind the first record of an open transaction, so neither do you.
         """
-        found = self.records(topic)
-        stable: dict[int, int] = {}
-        for record in found:
-            if record.fate == Fate.OPEN.value:
-                stable.setdefault(record.partition, record.offset)
-        visible = {fate.value for fate in _VISIBLE}
-        return [
-            record
-            for record in found
-            if record.fate in visible
-            and record.offset < stable.get(record.partition, record.offset + 1)
-        ]
+        return _seen_by_consumers(self.records(topic))
+
+    def wait_for(
+        self, topic: str, count: int, timeout_seconds: float = WAIT_SECONDS
+    ) -> list[Record]:
+        """Waits until a topic has `count` committed records or more, and returns all it has.
+
+        AssertionError after the timeout, with what there is. The topic may come later.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            with self._connect() as client:
+                exists = client.find_topic(topic) is not None
+            records = self.records(topic) if exists else []
+            found = _seen_by_consumers(records)
+            if len(found) >= count:
+                return found
+            if time.monotonic() > deadline:
+                fates = Counter(record.fate for record in records)
+                seen = ", ".join(f"{number} {fate}" for fate, number in fates.items())
+                what = f"its records: {seen or 'none'}" if exists else "there is no such topic"
+                line = (
+                    f"{topic!r} has {len(found)} committed records that a consumer sees, not "
+                    f"{count}, after {timeout_seconds:g} s; {what}."
+                )
+                raise AssertionError("\n".join((line, *self._listed_open())))
+            time.sleep(_PAUSE_SECONDS)
 
     # -- transactions -----------------------------------------------------------------------------
 
@@ -167,13 +199,22 @@ class Contents:
         Its open transaction is aborted, and the next request of its producer is refused.
         """
         with self._connect() as client:
+            known = {each.transactional_id for each in client.list_transactions()}
+            if transactional_id not in known:
+                what = f"No producer has used the transactional id {transactional_id!r}"
+                raise FencepostError(nearest(what, transactional_id, known))
             client.init_producer_id(transactional_id)
 
     # -- groups -----------------------------------------------------------------------------------
 
     def group(self, name: str) -> Group:
-        """A consumer group."""
+        """A consumer group, which must exist when it is first asked."""
         return Group(name, self._connect)
+
+    def groups(self) -> list[str]:
+        """The names of all groups: those with members or with committed offsets."""
+        with self._connect() as client:
+            return _group_names(client)
 
     # -- assertions -------------------------------------------------------------------------------
 
@@ -238,11 +279,24 @@ class Contents:
 
 @checked
 class Group:
-    """A consumer group, as it is whenever it is asked."""
+    """A consumer group, as it is whenever it is asked.
+
+    FencepostError if there is no such group and never was: the name is misspelt, or nothing has
+    joined it or committed in it yet.
+    """
 
     def __init__(self, name: str, connect: Callable[[], Client]) -> None:
         self.name = name
         self._connect = connect
+        self._has_existed = False
+
+    def _require(self, client: Client) -> None:
+        if not self._has_existed:
+            names = _group_names(client)
+            if self.name not in names:
+                what = f"There is no group {self.name!r}, with members or with committed offsets"
+                raise FencepostError(nearest(what, self.name, names))
+            self._has_existed = True
 
     def __repr__(self) -> str:
         return f"<group {self.name!r}>"
@@ -251,6 +305,7 @@ class Group:
     def offsets(self) -> dict[TopicPartition, int]:
         """The committed offset of each partition that has one."""
         with self._connect() as client:
+            self._require(client)
             found = client.offset_fetch(self.name)
         return {partition: found[partition].offset for partition in sorted(found)}
 
@@ -274,8 +329,44 @@ class Group:
         from fencepost.client.group_admin import describe_group
 
         with self._connect() as client:
+            self._require(client)
             found = client.run(describe_group(client.core, self.name))
         return [] if found is None else list(found.members)
+
+    def wait_until_caught_up(self, timeout_seconds: float = WAIT_SECONDS) -> None:
+        """Waits until the group has committed past every record that its consumers can see.
+
+        Its topics are those with a committed offset and those that its members read. The group may
+        come later. AssertionError after the timeout, with what is left.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while left := self._left():
+            if time.monotonic() > deadline:
+                raise AssertionError(
+                    f"Group {self.name!r} has not caught up after {timeout_seconds:g} s: {left}."
+                )
+            time.sleep(_PAUSE_SECONDS)
+
+    def _left(self) -> str:
+        """What it has not committed yet, in words; empty if it has caught up."""
+        with self._connect() as client:
+            names = _group_names(client)
+        if self.name not in names:
+            return f"there is no such group; there are {', '.join(map(repr, names)) or 'none'}"
+        offsets = self.offsets
+        topics = {each.topic for each in offsets}
+        topics |= {each.topic for member in self.members for each in member.assigned}
+        if not topics:
+            return "it has no committed offset and reads no partition"
+        unread: Counter[TopicPartition] = Counter()
+        with self._connect() as client:
+            for topic in sorted(topics):
+                for index in _partitions_of(client, topic):
+                    partition = TopicPartition(topic, index)
+                    found = _seen_by_consumers(list(_records_of(client, partition)))
+                    start = offsets.get(partition, 0)
+                    unread[partition] = sum(record.offset >= start for record in found)
+        return ", ".join(f"{count} records of {each}" for each, count in unread.items() if count)
 
     def expire(self, member: str) -> None:
         """Removes a member as if its session had ended: the others rebalance, and it must rejoin.
@@ -293,6 +384,36 @@ class Group:
             )
         with self._connect() as client:
             _remove(client, self.name, found[0])
+
+
+def _seen_by_consumers(found: list[Record]) -> list[Record]:
+    """Those that a read_committed consumer sees."""
+    stable: dict[int, int] = {}
+    for record in found:
+        if record.fate == Fate.OPEN.value:
+            stable.setdefault(record.partition, record.offset)
+    visible = {fate.value for fate in _VISIBLE}
+    return [
+        record
+        for record in found
+        if record.fate in visible
+        and record.offset < stable.get(record.partition, record.offset + 1)
+    ]
+
+
+def _group_names(client: Client) -> list[str]:
+    from fencepost.client.group_admin import list_groups
+
+    return sorted({each.group for each in client.run(list_groups(client.core))})
+
+
+def checked_timestamp(timestamp_ms: object) -> int:
+    """The time of a record; ConfigError if it is none."""
+    if type(timestamp_ms) is not int or timestamp_ms < 0:
+        raise ConfigError(
+            f"timestamp_ms is milliseconds since 1970, a whole number, not {timestamp_ms!r}."
+        )
+    return timestamp_ms
 
 
 def _remove(client: Client, group: str, member: MemberView) -> None:
@@ -349,7 +470,8 @@ def _partitions_of(client: Client, topic: str, *, create: bool = False) -> list[
         client.create_topics([NewTopic(topic)])
         found = client.find_topic(topic)
     if found is None:
-        raise FencepostError(f"There is no topic {topic!r}.")
+        names = client.metadata().topics
+        raise FencepostError(nearest(f"There is no topic {topic!r}", topic, names))
     return sorted(each.index for each in found.partitions)
 
 

@@ -22,6 +22,7 @@ import os
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from importlib import import_module
@@ -61,6 +62,7 @@ from fencepost.testing.security import Secured, SecuredContents, Security
 
 if TYPE_CHECKING:
     from fencepost.broker.metrics.endpoint import MetricsEndpoint
+    from fencepost.broker.security.audit import Denial
     from fencepost.client.blocking import Cluster as Client
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,7 @@ T = TypeVar("T")
 _LEAVING_SECONDS: Final = 1.0
 """How long `restore` waits for the connections of clients that were closed."""
 
+_DENIALS: Final = 10_000
 START_TIMEOUT_SECONDS: Final = 60
 """Enough for a large log after a crash; an empty directory takes milliseconds."""
 
@@ -115,6 +118,7 @@ class Broker(SecuredContents):
         self._endpoint: MetricsEndpoint | None = None
         self.faults = Faults(self.call, self._crash_here)
         """What goes wrong on demand."""
+        self._denials: deque[Denial] = deque(maxlen=_DENIALS)
         self._moved_clock = MovedClock()
         self.clock = Clock(self._moved_clock, self.call, self._refuse_to_advance)
         """Its time, which a test moves forwards."""
@@ -156,6 +160,10 @@ class Broker(SecuredContents):
         state = f"at {self._address}" if self._thread else "stopped"
         return f"<fencepost.Broker {state}>"
 
+    def __dir__(self) -> list[str]:
+        """What is for tests; `node` and `call` are for those of fencepost itself."""
+        return [name for name in super().__dir__() if name not in ("call", "node")]
+
     @property
     def bootstrap_servers(self) -> str:
         """The value for a client's `bootstrap.servers`."""
@@ -169,6 +177,15 @@ class Broker(SecuredContents):
                 "the broker from the thread of the test."
             )
         return super()._connect()
+
+    @property
+    def denials(self) -> list[Denial]:
+        """What the authorizer has denied since the broker was made, in order, whoever asked.
+
+        The last 10,000 of them. A request may ask for several rights, and each denied one counts;
+        what a reply leaves out silently, such as a topic in a list, does not.
+        """
+        return self.call(lambda _: list(self._denials))
 
     @property
     def metrics_url(self) -> str:
@@ -521,6 +538,7 @@ class Broker(SecuredContents):
             self._node = node
             self.faults.attach(node)
             node.runtime.crash_points = self.faults.reach
+            node.services.audit.on_denied = self._denials.append
             self._endpoint = endpoint = await serve_metrics(node, metrics_at)
             if metrics_at is not None and endpoint is not None:
                 # A restart uses the same port, so that scrapers find it again.

@@ -15,7 +15,6 @@ A fault that never fired is a mistake of the test more often than not, so the fi
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import random
@@ -29,7 +28,9 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.broker.faults import faults as mechanism
 from fencepost.broker.handlers import HANDLERS, max_served_version
+from fencepost.testing.api_errors import refuse_foreign
 from fencepost.testing.crashing import Crash
+from fencepost.testing.names import no_such
 from fencepost.wire.apis import API, ApiKey
 
 WAIT_SECONDS: Final = 10.0
@@ -37,6 +38,11 @@ WAIT_SECONDS: Final = 10.0
 
 LARGEST: Final = 2**31 - 1
 """Kafka's int32, in which replies carry times."""
+
+FOR_TESTS: Final = frozenset(
+    {"at", "check", "clear", "fired", "held", "on", "pending", "release", "reset", "steps"}
+)
+"""The names of `Faults` that tests use."""
 
 Function = Callable[["Request"], object]
 
@@ -254,6 +260,7 @@ class Target:
         or group that the request names.
         """
         code = _error(error)
+        refuse_foreign(self._api, code)
         return self._arm(mechanism.FAIL, f"fail({code.name!r})", error=code)
 
     def lose_request(self, *, disconnect: bool = True) -> Fault:
@@ -381,6 +388,10 @@ class Faults:
 
     def __repr__(self) -> str:
         return f"<{len(self.pending)} faults, {len(self._fired)} fired>"
+
+    def __dir__(self) -> list[str]:
+        """What is for tests: the rest is for the broker and its faults."""
+        return sorted(FOR_TESTS)
 
     # -- for tests
 
@@ -620,6 +631,7 @@ def _answer(answer: object, api: ApiKey, request: Request) -> object:
         from fencepost.broker.faults.failed_replies import has_place
 
         code = _error(answer)
+        refuse_foreign(api, code)
         if has_place(api, request.version, request.body, code):
             return code
         raise FencepostError(f"The reply to this {request.api} has no place for {answer}.")
@@ -675,19 +687,6 @@ def _error(name: str) -> ErrorCode:
         "NONE is not an error: use lose_reply() for a request that succeeds unseen.",
     )
     return found
-
-
-def no_such(what: str, name: object, names: Iterable[str]) -> ConfigError:
-    """A refusal of a name, which suggests the nearest of those that there are."""
-    known = {_bare(each): each for each in names}
-    close = difflib.get_close_matches(_bare(str(name)), known, 1, 0.5)
-    hint = f": did you mean {known[close[0]]!r}?" if close else "."
-    return ConfigError(what + hint)
-
-
-def _bare(name: str) -> str:
-    """A name as it is compared: Kafka writes Txn in some names and transaction in others."""
-    return name.lower().replace("_", "").replace("transaction", "txn")
 
 
 def _require(condition: bool, sentence: str) -> None:

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fencepost.base.failures import ConfigError
-from fencepost.testing.faults import LARGEST, Fault, Faults, no_such
+from fencepost.testing.faults import LARGEST, Fault, Faults
+from fencepost.testing.names import no_such
 
 _ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "fail": ("error",),

@@ -13,7 +13,7 @@ own, and long names are cut.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.broker.event_log import EventLog
 from fencepost.broker.log_format import escaped
@@ -23,6 +23,8 @@ from fencepost.coordinator.acl.rules import Operation, ResourceType
 from fencepost.wire.apis import API
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fencepost.broker.context import Context
     from fencepost.broker.runtime import Timers
     from fencepost.broker.settings.config import BrokerConfig
@@ -34,6 +36,19 @@ LONGEST: Final = 255
 """Characters of a name in a line."""
 
 
+class Denial(NamedTuple):
+    """Something that a client asked for and may not do."""
+
+    principal: str
+    operation: str
+    """As in ACLs, such as WRITE."""
+    resource_type: str
+    resource_name: str
+    api: str
+    """The request by Kafka's name."""
+    host: str
+
+
 class Audit:
     """The audit log of one broker."""
 
@@ -41,9 +56,15 @@ class Audit:
         self._events: Final = EventLog(timers, log)
         self._config: Final = config
         self._acls: Final = acls
+        self.on_denied: Callable[[Denial], None] | None = None
+        """Gets every denial, logged or not; for the test kit."""
 
     def denied(self, context: Context, operation: str, resource_type: str, name: str) -> None:
         """A client asked for what it may not do."""
+        if self.on_denied is not None:
+            asked = "" if context.api is None else API[context.api].name
+            host = context.client_host
+            self.on_denied(Denial(context.principal, operation, resource_type, name, asked, host))
         if not log.isEnabledFor(logging.INFO):
             return
         who = _who(context)
