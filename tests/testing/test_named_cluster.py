@@ -389,6 +389,7 @@ def test_every_broker_of_a_cluster_is_reached_through_the_proxy() -> None:
         lambda broker: broker.crash(),
         lambda broker: broker.restart(),
         lambda broker: broker.clock.advance(minutes=1),
+        lambda broker: broker.denials,
         lambda broker: broker.snapshot(),
         lambda broker: broker.restore(None),
         lambda broker: broker.node,

@@ -309,6 +309,8 @@ def test_a_cluster_has_users_tls_and_acls_and_shows_no_password() -> None:
         cluster.restart()
         write(cluster, "alice")
         folder = Path(cluster.client_config("alice")["ssl.ca.location"]).parent
+        with pytest.raises(FencepostError, match="logs of its brokers"):
+            _ = cluster.denials
     assert not folder.exists()
     shown += cluster.log_text().encode()
     assert [each for each in passwords if each.encode() in shown] == []

@@ -293,6 +293,14 @@ class Cluster(SecuredContents):
             "own: use `fencepost.Broker`, or short timeouts in `config`."
         )
 
+    @property
+    def denials(self) -> NoReturn:
+        """Its brokers are processes of their own, which only log what they deny."""
+        raise FencepostError(
+            "What a cluster has denied is in the logs of its brokers: use `fencepost.Broker` to "
+            "ask for it."
+        )
+
     def status(self) -> dict[str, Any]:
         """What `fencepost cluster status --json` shows."""
         found: dict[str, Any] = self._command({"do": "status"})

@@ -89,6 +89,11 @@ class NamedCluster(Contents):
         skip("time does not pass by itself")
 
     @property
+    def denials(self) -> NoReturn:
+        """It has listeners without a login."""
+        skip("no denials")
+
+    @property
     def node(self) -> NoReturn:
         """Skips the test."""
         skip("no node")
