@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from fencepost.client.admin import TopicView
     from fencepost.client.blocking import Cluster, TransactionalWriter
     from fencepost.client.transactions import ProducerIdentity
-    from fencepost.outside.outbox.rows import Outgoing
     from fencepost.outside.outbox.rules import Position
 
 BATCH_BYTES: Final = 256 * 1024
@@ -94,29 +93,32 @@ class Outlet:
         self._identity = self._cluster.init_producer_id(self._id, self._timeout_ms)
         return read_position(self._cluster, self._place.topic, self._id, fenced=True)
 
-    def add(self, row: Outgoing, number: int) -> None:
+    def add(self, topic: str, record: Record, number: int) -> None:
         """Writes a row into the transaction of the chunk. `number` grows from row to row.
 
         RowRefused if this row cannot be written: the transaction is as it was before.
         ChunkRefused if a row of the chunk cannot, and it is not known which.
         """
-        if len(row.record.value or b"") + len(row.record.key or b"") > READABLE_BYTES:
+        if len(record.value or b"") + len(record.key or b"") > READABLE_BYTES:
             raise RecordRefused.unreadable()
-        writer = self._topics.get(row.topic) or self._open_topic(row.topic)
+        writer = self._topics.get(topic) or self._open_topic(topic)
         partition = None
-        if row.record.key is None:
+        if record.key is None:
             # Small chunks would all begin with the same partition.
-            available = self._partitions[row.topic][1]
+            available = self._partitions[topic][1]
             partition = available[self._chunks % len(available)]
-        with self._noticing_a_refusal():
-            writer.add(row.record, number, partition)
+        try:  # Not a context manager: it is entered for each row.
+            writer.add(record, number, partition)
             if self.is_careful:
                 writer.flush()
+        except Refused as problem:
+            self._raise_if_known(problem)
+            raise
 
     def write_position(self, position: Position) -> None:
         """Writes the position, with the rows that were not sent yet; all are acknowledged."""
         record = Record(key=self._id.encode(), value=encode_position(position))
-        with self._noticing_a_refusal(), self._noticing_a_fence():
+        with self._noticing_a_fence():
             writer = self._open()
             for topic in self._topics.values():
                 topic.put()
@@ -197,27 +199,23 @@ class Outlet:
         self._writer = None
         self._topics = {}
 
-    @contextlib.contextmanager
-    def _noticing_a_refusal(self) -> Iterator[None]:
-        try:
-            yield
-        except ProducerFenced as problem:
+    def _raise_if_known(self, problem: Refused) -> None:
+        """Raises what a refused batch means, unless it is no row's fault."""
+        if isinstance(problem, ProducerFenced):
             raise self._fenced() from problem
-        except Refused as problem:
-            at = problem.partition
-            if problem.code not in ROW_CODES or at is None or at == self._place:
-                raise
-            if self.is_careful and self._writer is not None and self._writer.withdraw():
-                raise RecordRefused.of(problem) from problem
-            raise ChunkRefused(problem) from problem
+        at = problem.partition
+        if problem.code not in ROW_CODES or at is None or at == self._place:
+            return
+        if self.is_careful and self._writer is not None and self._writer.withdraw():
+            raise RecordRefused.of(problem) from problem
+        raise ChunkRefused(problem) from problem
 
     @contextlib.contextmanager
     def _noticing_a_fence(self) -> Iterator[None]:
         try:
             yield
-        except ProducerFenced as problem:
-            raise self._fenced() from problem
         except Refused as problem:
+            self._raise_if_known(problem)
             # With version 2 a fence is one epoch ahead, which is also where a commit would end.
             if problem.code == ErrorCode.INVALID_TXN_STATE:
                 raise self._fenced() from problem

@@ -403,13 +403,13 @@ class _Run:
         if oldest_ms is None or commit_ms < oldest_ms:
             self._counts.oldest_unsent_at_ms = commit_ms
         number = self._care.chunk_rows = self._source.rows
-        row = None
+        topic, record = "", None
         try:
-            row = read()
-            row = Outgoing(row.topic, self._with_time(row.record, commit_ms))
-            self._outlet.add(row, number)
+            topic, record = read()
+            record = self._with_time(record, commit_ms)
+            self._outlet.add(topic, record, number)
         except RowRefused as problem:
-            self._refuse(row, problem)
+            self._refuse(topic, record, problem)
         if self._outlet.is_careful:
             self._sent = self._source.cursor
 
@@ -422,7 +422,7 @@ class _Run:
 
     # Rows that are refused.
 
-    def _refuse(self, row: Outgoing | None, problem: RowRefused) -> None:
+    def _refuse(self, topic: str, record: Record | None, problem: RowRefused) -> None:
         """Writes a dead letter for the row at hand, or commits those before it and raises."""
         source = self._source
         raw = problem.raw if isinstance(problem, Unreadable) else Record()
@@ -431,8 +431,8 @@ class _Run:
             source.where(),
             source.cursor.commit_lsn,
             problem,
-            row.topic if row else "",
-            row.record if row else self._with_time(raw, source.commit_ms),
+            topic,
+            record or self._with_time(raw, source.commit_ms),
         )
         if self._dead_letters is not None:
             self._write_dead_letter(found, self._dead_letters)
@@ -453,7 +453,7 @@ class _Run:
         refused: RowRefused | None = None
         for letter in found.dead_letters():
             try:
-                self._outlet.add(Outgoing(topic, letter), self._source.rows)
+                self._outlet.add(topic, letter, self._source.rows)
             except RowRefused as problem:
                 refused = problem
                 continue
