@@ -283,6 +283,7 @@ class Stage:
             max_idle_ms=self.node.config.connections_max_idle_ms,
             logins=self.node.logins,
             now_ms=self.clock.now_ms,
+            line=self.node.runtime.line,
         )
         return self
 

@@ -126,6 +126,36 @@ def test_a_turn_serves_one_of_a_hundred_clients_that_send_large_requests() -> No
             assert [topic.error_code for topic in reply.topics] == [DENIED] * 500
 
 
+def test_large_requests_wait_undecoded_while_many_wait_in_their_turns() -> None:
+    with Secured() as stage:
+        create_topic(stage, "orders")
+        # Each is larger than the inbox of a connection.
+        lines = [stage.connect(ALICE) for _ in range(turns.LONG_LINE + 20)]
+        sent = [line.send(ApiKey.METADATA, 12, metadata_of(4_000)) for line in lines]
+        waiting = stage.node.runtime.line._waiting
+        longest = 0
+        small = stage.connect(ALICE)
+        number = small.send(ApiKey.METADATA, 12, metadata_of(1))
+        assert turns_until(small, number) <= 2
+        while any(one not in line.replies for line, one in zip(lines, sent, strict=True)):
+            stage.loop.turn()
+            longest = max(longest, len(waiting))
+        assert turns.LONG_LINE <= longest <= turns.LONG_LINE + 1
+        for line, one in zip(lines, sent, strict=True):
+            assert len(line.reply(ApiKey.METADATA, 12, one).topics) == 4_000
+
+
+def test_with_a_full_line_small_requests_are_served_at_once() -> None:
+    with Secured() as stage:
+        create_topic(stage, "orders")
+        lines = [stage.connect(ALICE) for _ in range(turns.MAX_WAITING + 20)]
+        sent = [line.send(ApiKey.METADATA, 12, metadata_of(500)) for line in lines]
+        waiting = stage.node.runtime.line._waiting
+        while any(one not in line.replies for line, one in zip(lines, sent, strict=True)):
+            assert len(waiting) <= turns.MAX_WAITING
+            stage.loop.turn()
+
+
 def test_a_small_request_does_not_wait_for_the_large_ones_of_others() -> None:
     with Secured() as stage:
         lines = [stage.connect(ALICE) for _ in range(20)]

@@ -194,6 +194,7 @@ class BrokerCore:
             logins=self.logins,
             certificates=self._certificates,
             now_ms=self.runtime.clock.now_ms,
+            line=self.runtime.line,
         )
         return self._server
 

@@ -4,6 +4,11 @@ A request is served at once, for at most `ELEMENTS_PER_TURN` of its elements and
 What is left waits in a line that all requests of a node share: each turn of the loop serves the
 next of them for one turn. So the loop stands still for one turn at a time, however many clients
 send large requests. Each element is decided on the state at its turn.
+
+A request with 50,000 items takes some 10 MB once it is decoded. So with `LONG_LINE` in the line,
+further large ones wait as the bytes that they are (`network/connection.py`). Small ones, and those
+that carry records, must not wait behind these: they join, and with `MAX_WAITING` in the line are
+served to their ends at once.
 """
 
 from __future__ import annotations
@@ -33,6 +38,10 @@ SHORT_TURN_SECONDS = 0.002
 """The same for work that many requests cause at once: appending, opening and counting."""
 ELEMENTS_PER_TURN = 1_000
 """Elements of one request that are served in one turn, at about 5 microseconds each."""
+LONG_LINE: Final = 32
+"""Requests in the line: some 320 MB if all are as large as they may be."""
+MAX_WAITING: Final = 128
+"""The same with small ones, of up to 3 MB, and with those that carry records."""
 
 
 class Turn:
@@ -53,7 +62,23 @@ class Line:
     def __init__(self, timers: Timers) -> None:
         self._timers: Final = timers
         self._waiting: Final[deque[_Work]] = deque()
+        self._held_back: Final[dict[Callable[[], None], None]] = {}
         self._is_scheduled = False
+
+    @property
+    def is_long(self) -> bool:
+        """Whether no more large requests should be decoded, which would wait here."""
+        return len(self._waiting) >= LONG_LINE
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more may wait here."""
+        return len(self._waiting) >= MAX_WAITING
+
+    def when_shorter(self, callback: Callable[[], None]) -> None:
+        """Calls back when there is room, first come, first served."""
+        self._held_back[callback] = None
+        self._schedule()
 
     def join(self, work: _Work) -> None:
         """The work goes on when those before it have had a turn each."""
@@ -61,16 +86,21 @@ class Line:
         self._schedule()
 
     def _schedule(self) -> None:
-        if self._waiting and not self._is_scheduled:
+        if (self._waiting or self._held_back) and not self._is_scheduled:
             self._is_scheduled = True
             self._timers.call_later(0, self._serve_next)
 
     def _serve_next(self) -> None:
         self._is_scheduled = False
-        work = self._waiting.popleft()
         try:
-            if not work.run_some():
-                self._waiting.append(work)
+            if self._waiting:
+                work = self._waiting.popleft()
+                if not work.run_some():
+                    self._waiting.append(work)
+            if self._held_back and not self.is_long:
+                callback = next(iter(self._held_back))
+                del self._held_back[callback]
+                callback()
         finally:
             self._schedule()  # A failure of one request does not stop the others.
 
@@ -140,9 +170,18 @@ def _follow(parked: Parked, go_on: Callable[[], object]) -> None:
 
 
 def _continue(runtime: HasLine, steps: Steps, done: Callable[[], None], parked: Parked) -> None:
+    if runtime.line.is_full:
+        _finish(steps, done)
+        return
     work = _Work(steps, done)
     parked.when_abandoned(work.drop)
     runtime.line.join(work)
+
+
+def _finish(steps: Steps, done: Callable[[], None]) -> None:
+    for _ in steps:
+        pass
+    done()
 
 
 def fill(
@@ -160,8 +199,8 @@ def run_in_turns(runtime: HasLine, steps: Steps, done: Callable[[], None]) -> bo
 
     The steps may change something: they run to their end even if the client leaves.
     """
-    if _run_some(steps):
-        done()
+    if runtime.line.is_full or _run_some(steps):
+        _finish(steps, done)
         return True
     runtime.line.join(_Work(steps, done))
     return False

@@ -297,6 +297,9 @@ class Connection(asyncio.BufferedProtocol):
                 if self._server.replies.is_full and _may_have_large_reply(queue[0]):
                     self._server.replies.when_free(self.work_alone)
                     break
+                if self._server.line.is_long and _may_be_wide(queue[0]):
+                    self._server.line.when_shorter(self.work_alone)
+                    break
                 frame = queue.popleft()
                 self._dispatcher.dispatch(self, frame)
                 if len(frame) > INBOX_BYTES and self._held == 0:
@@ -502,3 +505,8 @@ _api_key = struct.Struct(">h").unpack_from
 
 def _may_have_large_reply(frame: memoryview) -> bool:
     return len(frame) >= 2 and _api_key(frame)[0] in LARGE_REPLIES
+
+
+def _may_be_wide(frame: memoryview) -> bool:
+    """Whether it may name very many items: large requests of other APIs carry records."""
+    return len(frame) > INBOX_BYTES and _api_key(frame)[0] not in (ApiKey.PRODUCE, ApiKey.FETCH)

@@ -43,7 +43,7 @@ from fencepost.base.system import return_freed_memory
 from fencepost.broker.network.connection import Connection
 from fencepost.broker.network.memory import MemoryBudget
 from fencepost.broker.network.tls_filter import RECEIVE_BYTES, TlsFilter
-from fencepost.broker.turns import Turn
+from fencepost.broker.turns import Line, Turn
 from fencepost.wire.framing import LargeBuffers
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class Server:
         limits: ConnectionLimits,
         max_idle_ms: int,
         now_ms: Callable[[], int],
+        line: Line,
         certificates: Mapping[str, Certificates] | None = None,
         logins: Logins | None = None,
     ) -> None:
@@ -94,6 +95,7 @@ class Server:
         """
         self._loop = loop
         self._now_ms = now_ms
+        self.line = line
         self.replies = replies
         self.requests = requests
         for budget in (replies, requests):
