@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.compat.conftest import Side
 
 RELAY: Final = "tests/outside/outbox/test_relay.py::test_"
+REFUSED: Final = "tests/outside/outbox/test_refused.py::test_"
 TABLE: Final = "tests/outside/outbox/test_table_source.py::test_"
 CRASHES: Final = "tests/outside/outbox/test_relay_crashes.py::test_"
 
@@ -35,6 +36,20 @@ SELECTION: Final = [
     f"{RELAY}a_fenced_relay_commits_nothing",
     f"{RELAY}a_foreign_database_is_refused_and_its_relay_is_not_fenced",
     f"{RELAY}a_restored_snapshot_is_refused_until_it_is_accepted",
+    *(
+        f"{REFUSED}{name}[{limits}-{place}]"
+        for name in (
+            "a_row_that_is_too_large_is_a_dead_letter_wherever_it_is",
+            "a_relay_that_stops_has_committed_the_rows_before_and_goes_on_there",
+        )
+        for limits, place in (("split", "two"), ("whole", "middle"), ("single", "first"))
+    ),
+    f"{REFUSED}batches_that_are_larger_than_the_topic_accepts_become_smaller",
+    f"{REFUSED}rows_without_a_key_for_a_compacted_topic_are_put_aside",
+    f"{REFUSED}a_row_for_an_unknown_topic_is_put_aside_or_stops_after_the_rows_before",
+    f"{REFUSED}a_dead_letter_that_does_not_fit_leaves_out_the_value_then_the_key",
+    f"{REFUSED}a_dead_letter_that_is_refused_too_stops_the_relay_and_skips_nothing",
+    f"{REFUSED}transaction_version_1_puts_rows_aside_too",
     f"{TABLE}rows_arrive_once_in_the_order_of_their_commits",
     f"{TABLE}concurrent_writers_keep_the_order_of_each_key_while_relays_die",
     f"{TABLE}one_hundred_thousand_rows_in_one_transaction",

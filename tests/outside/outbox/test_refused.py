@@ -31,7 +31,7 @@ from fencepost.outside.outbox.relay import RelaySettings
 from fencepost.outside.outbox.rows import Unreadable
 from fencepost.outside.outbox.rules import Limits
 from fencepost.records.opened import Record
-from tests.outside.outbox.stage import PARTITIONS, SMALL, OutboxStage, kill_at
+from tests.outside.outbox.stage import PARTITIONS, SMALL, OutboxStage, committed, kill_at
 from tests.outside.outbox.test_relay_crashes import Broker, restarted  # noqa: F401 - a fixture.
 from tests.outside.postgres import PostgresServer
 from tests.spark.conftest import environment
@@ -74,8 +74,7 @@ def insert(
 def dead_letters(outbox: OutboxStage) -> list[Record]:
     topic = f"{TOPIC_PREFIX}{outbox.topic}-dead-letters"
     with outbox.cluster() as cluster:
-        found = cluster.records(TopicPartition(topic, 0), isolation="read_committed")
-        return list(found)
+        return committed(cluster, TopicPartition(topic, 0))
 
 
 def header(record: Record, name: str) -> str:
