@@ -38,7 +38,7 @@ UNCHECKED = {
     "an object of a library": {"df", "moment", "output", "spark", "stop"},
     "an object of ours": {
         "accept", "api", "carrier", "cluster", "columns", "fault", "faults", "fired", "kind",
-        "limits", "outbox", "problem", "security", "settings", "snapshot",
+        "limits", "on_refused", "outbox", "problem", "security", "settings", "snapshot",
     },
 }  # fmt: skip
 IS_UNCHECKED = set[str]().union(*UNCHECKED.values())

@@ -26,6 +26,7 @@ from fencepost.client.blocking import Cluster, connect
 from fencepost.client.reading import LATEST
 from fencepost.client.transactions import ProducerIdentity
 from fencepost.records.opened import Record
+from fencepost.spark.failures import PeerLost
 from tests.spark.ways.watching import close_ways
 
 OLD_PROTOCOL = "-tv1"
@@ -164,7 +165,7 @@ class FailOnce:
     def __call__(self, deliver: Deliver, batches: Batches) -> Batches:
         reports = list(deliver(batches))
         if claim(self.marker):
-            raise RuntimeError("the executor fails with everything written")
+            raise PeerLost("the executor fails with everything written")
         return iter(reports)
 
 

@@ -300,7 +300,7 @@ def test_a_cluster_that_cannot_start_says_why_in_words_of_the_arguments(tmp_path
     (tmp_path / "file").write_text("")
     for arguments, said in [
         ({"data": tmp_path / "file"}, "it is a file. Choose another one with data=."),
-        ({"host": "0.0.0.0"}, "can be reached from other machines.*Listen on 127.0.0.1 or"),
+        ({"host": "0.0.0.0"}, "can be reached from other machines.*listen on 127.0.0.1 or"),
         ({"port": 99_999}, "host and port are '127.0.0.1:99999'"),
         ({"brokers": 0}, "brokers is 0; it must be between 1 and"),
         ({"config": {"num.partition": 3}}, "num.partition"),

@@ -130,7 +130,7 @@ def test_errors_name_the_arguments_not_the_command_line_options(tmp_path: Path) 
     (tmp_path / "file").write_text("")
     for arguments, said in [
         ({"data": tmp_path / "file"}, "it is a file. Choose another one with data=."),
-        ({"host": "0.0.0.0"}, "can be reached from other machines.*Listen on 127.0.0.1 or"),
+        ({"host": "0.0.0.0"}, "can be reached from other machines.*listen on 127.0.0.1 or"),
         ({"port": 99_999}, "host and port are '127.0.0.1:99999'"),
     ]:
         with pytest.raises(ConfigError, match=said) as caught:

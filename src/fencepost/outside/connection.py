@@ -206,7 +206,10 @@ class Database:
             state = ""  # The statement was not sent, and will not be the next time.
         diag = problem.diag
         return self.explain_words(
-            diag.message_primary or str(problem), what, state, (diag.message_detail, diag.context)
+            diag.message_primary or str(problem),
+            what,
+            state,
+            (diag.message_detail, _place(diag.context)),
         )
 
     def explain_words(
@@ -275,6 +278,11 @@ def _read(dsn: str) -> dict[str, Any]:
         raise DatabaseRefused(
             f"the connection string of PostgreSQL cannot be read{reason}: {_HOW_TO_WRITE}"
         ) from None
+
+
+def _place(context: str | None) -> str | None:
+    """A CONTEXT, unless it only says which parameter of our statement it was."""
+    return None if context is None or context.startswith("unnamed portal parameter") else context
 
 
 def _on_one_line(text: str) -> str:

@@ -221,6 +221,8 @@ def failure_of_job(problem: Exception, df: DataFrame, micro_batch: MicroBatch) -
 
 def _kind_of(text: str) -> type[SinkFailed]:
     """What failed may be lost and come back (an executor, a broker), or is the query's own."""
+    if _ours_in(text) is not None:
+        return SinkFailed
     raised = find_raised(text)
     if raised is None:
         return QueryFailed if _REFUSED_VALUE.search(text) else SinkFailed

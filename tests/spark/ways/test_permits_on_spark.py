@@ -16,6 +16,7 @@ import pytest
 
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster
+from fencepost.spark.failures import PeerLost
 from tests.spark import chaos
 from tests.spark.chaos import Batches, Deliver
 from tests.spark.conftest import on_spark, read_values
@@ -70,7 +71,7 @@ class FailBesideAJob:
         reports = list(deliver(batches))
         if chaos.claim(self.marker):
             chaos.await_file(f"{self.marker}.other")
-            raise RuntimeError("it fails with everything written")
+            raise PeerLost("it fails with everything written")
         return iter(reports)
 
 
@@ -105,7 +106,7 @@ def test_a_task_that_fails_with_its_permit_ends_the_attempt_and_no_other_job(
     assert pipeline.run(write) is None
     assert others == [1]
     assert attempts == [0, 0]
-    assert "RuntimeError: it fails with everything written" in caplog.text
+    assert "it fails with everything written" in caplog.text
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
 
 

@@ -123,7 +123,7 @@ def test_without_an_id_the_ids_of_the_trace_are_listed(trace: Path) -> None:
     assert done.returncode == 0
     assert re.search(r"^other +1 ", done.stdout, re.MULTILINE)
     assert re.search(r"^refunds-1 +6 ", done.stdout, re.MULTILINE)
-    assert "--transactional-id" in done.stdout
+    assert "fencepost tap show FILE ID" in done.stdout
 
 
 def test_the_picture_is_sound_and_has_every_row(trace: Path, tmp_path: Path) -> None:
