@@ -12,6 +12,7 @@ from fencepost.base.failures import FencepostError
 from fencepost.client.blocking import connect
 from tests.forensics import situations
 from tests.forensics.running import run
+from tests.forensics.situations.open_transactions import until
 
 GONE = "gone since "
 
@@ -28,7 +29,7 @@ def await_connection(servers: str, transactional_id: str, wanted: str | None) ->
         found.update(described(servers, transactional_id))
         return bool(found["client_connection"] == wanted)
 
-    situations.await_until(reached, f"{transactional_id} is {wanted}")
+    until(reached, seconds=20)
     return found
 
 

@@ -42,7 +42,7 @@ def cluster(shared: fencepost.Cluster) -> Iterator[fencepost.Cluster]:
 
 def opened(cluster: fencepost.Cluster) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(60)
+    connection.settimeout(20)
     with socket_path(str(cluster.data)) as path:
         connection.connect(path)
     return connection
