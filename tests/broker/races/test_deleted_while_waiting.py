@@ -210,8 +210,8 @@ def test_offsets_of_a_topic_deleted_during_verification_do_not_pass_to_a_recreat
         deletion = send_deletion(admin, "doomed")
         # Right behind it, so that the new topic is there before the commit goes on.
         again = CreatableTopic(name="doomed", num_partitions=1, replication_factor=-1)
-        request = CreateTopicsRequest(topics=[again], timeout_ms=30_000)
-        created = admin.send(ApiKey.CREATE_TOPICS, 7, request)
+        creation = CreateTopicsRequest(topics=[again], timeout_ms=30_000)
+        created = admin.send(ApiKey.CREATE_TOPICS, 7, creation)
         admin.reply(ApiKey.DELETE_TOPICS, 6, deletion)
         is_answered = committed in line.replies
         assert not admin.reply(ApiKey.CREATE_TOPICS, 7, created).topics[0].error_code
