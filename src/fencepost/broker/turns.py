@@ -199,8 +199,11 @@ def run_in_turns(runtime: HasLine, steps: Steps, done: Callable[[], None]) -> bo
 
     The steps may change something: they run to their end even if the client leaves.
     """
-    if runtime.line.is_full or _run_some(steps):
+    if runtime.line.is_full:
         _finish(steps, done)
+        return True
+    if _run_some(steps):
+        done()
         return True
     runtime.line.join(_Work(steps, done))
     return False

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import StorageError
@@ -307,8 +308,8 @@ class Log:
     def _watch_aborted(self, segment: Segment) -> None:
         rebuild = self._rebuild_aborted
         if rebuild is not None:
-            base_offset = segment.base_offset
-            segment.aborted.rebuild = lambda: rebuild(base_offset, segment.next_offset)
+            # A nested function would be part of a cycle when it is compiled.
+            segment.aborted.rebuild = partial(_rebuild_aborted, rebuild, segment)
 
     def check_aborted(self, segment: Segment, aborts: Sequence[tuple[int, int]]) -> None:
         """Compares the transaction index of a sealed segment with its ABORT markers.
@@ -508,3 +509,9 @@ class Log:
         if not self.active.has_index_files and not self.is_small:
             self.active.write_index()
             self._durability.note_segment(self.active)
+
+
+def _rebuild_aborted(
+    rebuild: Callable[[int, int], list[AbortedTxn]], segment: Segment
+) -> list[AbortedTxn]:
+    return rebuild(segment.base_offset, segment.next_offset)

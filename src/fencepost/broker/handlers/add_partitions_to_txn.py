@@ -113,35 +113,56 @@ def _check(
 def _add(
     request: AddPartitionsToTxnRequest, context: Context, checked: list[Checked]
 ) -> AddPartitionsToTxnResponse | Parked:
-    parked = Parked(holds_followers=True)
-    results = [
-        _result(transactional_id=transaction.transactional_id)
-        for transaction in request.transactions
-    ]
-    left = len(results)
+    if not request.transactions:
+        return AddPartitionsToTxnResponse()
+    adding = Adding(request, context)
+    if len(checked) == 1:
+        adding.serve(0, checked[0])
+    else:
+        steps = adding.serve_all(checked)
+        run_in_turns(context.services.runtime, steps, _nothing_more)
+    return adding.parked
 
-    def answered(result: AddPartitionsToTxnResult, errors: Errors) -> None:
-        steps = _describe(errors, context.api_version, result.topic_results)
-        run_in_turns(context.services.runtime, steps, described)
 
-    def described() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            parked.answer(_reply(results_by_transaction=results))
+def _nothing_more() -> None:
+    """The last transaction that is answered sends the reply."""
 
-    def serving() -> Iterator[None]:
-        for transaction, found, result in zip(request.transactions, checked, results, strict=True):
-            _serve(transaction, found, context, partial(answered, result))
+
+class Adding:
+    """The transactions of one request that are not answered yet."""
+
+    __slots__ = ("_context", "_left", "_request", "_results", "parked")
+
+    def __init__(self, request: AddPartitionsToTxnRequest, context: Context) -> None:
+        self.parked = Parked(holds_followers=True)
+        self._request = request
+        self._context = context
+        self._results = [
+            _result(transactional_id=transaction.transactional_id)
+            for transaction in request.transactions
+        ]
+        self._left = len(self._results)
+
+    def serve_all(self, checked: list[Checked]) -> Iterator[None]:
+        """Asks the coordinator about one transaction in each step."""
+        for number, found in enumerate(checked):
+            self.serve(number, found)
             yield
 
-    if not results:
-        return AddPartitionsToTxnResponse()
-    if len(results) == 1:
-        _serve(request.transactions[0], checked[0], context, partial(answered, results[0]))
-    else:
-        run_in_turns(context.services.runtime, serving(), lambda: None)
-    return parked
+    def serve(self, number: int, found: Checked) -> None:
+        """Asks the coordinator about one transaction."""
+        transaction = self._request.transactions[number]
+        _serve(transaction, found, self._context, partial(self._answered, number))
+
+    def _answered(self, number: int, errors: Errors) -> None:
+        replies = self._results[number].topic_results
+        steps = _describe(errors, self._context.api_version, replies)
+        run_in_turns(self._context.services.runtime, steps, self._described)
+
+    def _described(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.parked.answer(_reply(results_by_transaction=self._results))
 
 
 def _may_ask(context: Context) -> bool:
