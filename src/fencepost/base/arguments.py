@@ -68,7 +68,7 @@ def _is_number(value: object) -> bool:
 def _are_texts(value: object) -> bool:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         return False
-    # An iterator can be read only once, by whoever uses it.
+    # An iterator can be read only once, by the code that uses it.
     return not isinstance(value, Collection) or all(isinstance(each, str) for each in value)
 
 

@@ -180,7 +180,7 @@ class Broker(SecuredContents):
 
     @property
     def denials(self) -> list[Denial]:
-        """What the authorizer has denied since the broker was made, in order, whoever asked.
+        """What the authorizer has denied since the broker was made, in order, of all clients.
 
         The last 10,000 of them. A request may ask for several rights, and each denied one counts;
         what a reply leaves out silently, such as a topic in a list, does not.

@@ -6,8 +6,8 @@ A rule has a pattern, which the whole name must match, and what replaces it; L o
 or upper case. The first rule that matches decides; DEFAULT is the name as it is. A name without a
 rule is refused.
 
-Whoever gets a certificate chooses the name, so patterns are RE2's, which take linear time: with a
-pattern of Kafka's own documentation, Java and Python take half a minute for a name of 1,444
+Clients choose the names in their certificates, so patterns are RE2's, which take linear time: with
+a pattern of Kafka's own documentation, Java and Python take half a minute for a name of 1,444
 letters. `_re2` makes a pattern mean what it means in Java, or refuses it: a rule that gave a client
 another name than on Apache Kafka would give it the rights of somebody else.
 """
